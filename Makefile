@@ -1,0 +1,51 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+export HALVING_ROOT ?= $(CURDIR)/.halving
+export DAGSTER_HOME ?= $(HALVING_ROOT)/dagster
+export DAGSTER_DISABLE_TELEMETRY ?= 1
+export PYTHONUNBUFFERED = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check dev format migration screenshots clean
+
+help: ## List these targets
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## Create .venv and install everything, pinned
+
+$(INSTALLED): pyproject.toml sdk/pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; say which one: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -e ./sdk -e '.[dev]'
+	@touch $@
+
+$(DAGSTER_HOME)/dagster.yaml: dagster.yaml
+	@mkdir -p $(@D) && cp $< $@
+
+demo: install $(DAGSTER_HOME)/dagster.yaml ## Run the main job on the digits data: snapshot, sweep, report, promotion
+	$(BIN)/halving sweep sweeps/digits.yaml
+
+dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0.1:3000 with the sensors running
+	$(BIN)/dagster dev --workspace workspace.yaml
+
+test: install ## Run the tests
+	$(BIN)/pytest
+
+check: install ## Lint, format, types and import direction
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+migration: install ## Write a catalog migration for changed tables: make migration m="what changed"
+	$(BIN)/python -m resources.catalog.migrate "$(m)"
+
+clean: ## Remove the virtual environment and caches; your runs in .halving stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build

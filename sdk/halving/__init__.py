@@ -1,0 +1,35 @@
+"""Halving's SDK: what training code imports. It needs pyarrow and nothing else, and no server."""
+
+from halving.dataset import Dataset
+from halving.errors import (
+    AlreadyExists,
+    CheckpointMismatch,
+    CheckpointMissing,
+    Diverged,
+    HalvingError,
+    InvalidInput,
+    NotFound,
+    ObjectiveMissing,
+    StoreError,
+)
+from halving.run import Run, TrainedRun, init
+from halving.store import Store
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyExists",
+    "CheckpointMismatch",
+    "CheckpointMissing",
+    "Dataset",
+    "Diverged",
+    "HalvingError",
+    "InvalidInput",
+    "NotFound",
+    "ObjectiveMissing",
+    "Run",
+    "Store",
+    "StoreError",
+    "TrainedRun",
+    "init",
+]

@@ -1,0 +1,136 @@
+"""Inside a trial's process: run the trainable, speak with the platform over a pipe, and say how it ended."""
+
+import os
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+
+from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing
+from halving.functions import import_function
+from halving.run import Run, open_trial
+from halving.trial import TrialContext
+
+# What would happen again if the trial were tried again: the platform gives such a trial up at once.
+_FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput)
+
+
+@dataclass(frozen=True)
+class ReachedRung:
+    """The trial trained its granted epochs. The platform answers with :class:`Granted`."""
+
+    epoch: int
+    value: float
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class Granted:
+    """The platform's answer: train up to ``epochs`` in all (no more than before: stop), and whether the trial is complete."""
+
+    epochs: int
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The trainable returned after its last grant was used up."""
+
+
+@dataclass(frozen=True)
+class ReturnedEarly:
+    """The trainable returned before its grant was used up."""
+
+    epoch: int
+    value: float
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The trainable raised; ``final`` says that trying again is pointless."""
+
+    error: str
+    final: bool
+    checkpoint: str | None
+
+
+Message = ReachedRung | Stopped | ReturnedEarly | Raised
+
+
+class PipeController:
+    """Asks the platform for decisions over a pipe."""
+
+    def __init__(self, connection: Connection, objective: str, granted: int) -> None:
+        self.objective, self.granted, self._connection = objective, granted, connection
+        self.complete = False
+
+    def reached(self, epoch: int, value: float, checkpoint: str) -> int:
+        self._connection.send(ReachedRung(epoch, value, checkpoint))
+        answer: Granted = self._connection.recv()
+        self.complete = answer.complete
+        return answer.epochs
+
+
+def run_trial(context: TrialContext, trainable: str, granted: int, connection: Connection, threads: int) -> None:
+    """The main function of a trial's process.
+
+    Args:
+        context: the trial.
+        trainable: ``module:function``.
+        granted: epochs to train before asking.
+        connection: to the platform; gets :data:`Message` objects.
+        threads: CPU threads that the trial may use.
+    """
+    run: Run | None = None
+    ended: Message
+    try:
+        train = import_function("trainable", trainable)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(threads)
+        controller = PipeController(connection, context.objective, granted)
+        run = open_trial(context, controller)
+        _stop_with_parent(run)
+        train(run)
+        ended = _ended(run, controller)
+        run.finish("paused" if isinstance(ended, Stopped) and not controller.complete else "finished")
+    except Exception as error:  # noqa: BLE001  # whatever the trainable raises is its result, not ours
+        ended = Raised(_without_own_frames(error), isinstance(error, _FINAL), run.checkpoint.digest if run and run.checkpoint else None)
+        if run:
+            run.finish("failed")
+    connection.send(ended)
+    connection.close()
+
+
+def _ended(run: Run, controller: PipeController) -> Stopped | ReturnedEarly:
+    if run.epoch >= controller.granted:
+        return Stopped()
+    objective = controller.objective
+    if objective not in run.reported or run.checkpoint is None:
+        raise ObjectiveMissing(
+            f"the trainable returned at epoch {run.epoch} of {controller.granted} without run.report({objective}=…) and run.save(…) "
+            "in its last epoch; loop over run.epochs() and call both in every epoch"
+        )
+    return ReturnedEarly(run.epoch, run.reported[objective], run.checkpoint.digest)
+
+
+def _stop_with_parent(run: Run) -> None:
+    """End this process when the worker that watches it dies: another worker will have the trial then."""
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        run.flush()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="halving-parent-watch", daemon=True).start()
+
+
+def _without_own_frames(error: BaseException) -> str:
+    """The traceback from the trainable's first frame on."""
+    trace = error.__traceback__.tb_next if error.__traceback__ and error.__traceback__.tb_next else error.__traceback__
+    return "".join(traceback.format_exception(type(error), error, trace)).strip()

@@ -1,0 +1,144 @@
+"""Where a run comes from: code, environment and machine, complete when the run starts."""
+
+import hashlib
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from halving.store import Store
+
+LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "constraints.txt", "requirements.txt")
+IMAGE_VARIABLES = ("HALVING_IMAGE_DIGEST", "CONTAINER_IMAGE_DIGEST", "DAGSTER_CURRENT_IMAGE")
+_UNTRACKED_LIMIT = 10 * 2**20  # bytes of one untracked file that still enters the patch
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's name for a tree with nothing in it
+
+
+def capture(store: Store, folder: Path | None = None) -> dict[str, Any]:
+    """Describe this process and the code in ``folder`` (default: the working directory).
+
+    The dirty patch goes to ``store`` as a blob; the record holds its digest. The same for any number of
+    runs of one process, so a caller with many runs captures once.
+    """
+    folder = folder or Path.cwd()
+    return {
+        "git": git_state(store, folder),
+        "lockfile": _lockfile(folder),
+        "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
+        "packages": _packages(),
+        "image": next((os.environ[name] for name in IMAGE_VARIABLES if os.environ.get(name)), None),
+        "hardware": _hardware(),
+        "command": [sys.executable, *sys.argv],
+    }
+
+
+def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
+    """Commit, branch, remote and dirty patch of the checkout around ``folder``; None outside of git.
+
+    The patch is binary-safe and holds untracked files too (but for those over 10 MiB, which are listed), so
+    ``git checkout COMMIT && git apply PATCH`` gives the very code that ran.
+    """
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    if top is None:
+        return None
+    checkout = Path(top.decode().strip())
+    commit = _git(checkout, "rev-parse", "--verify", "HEAD")
+    patch, left_out = _dirty_patch(checkout, commit is not None)
+    remote = _git(checkout, "remote", "get-url", "origin")
+    branch = _git(checkout, "symbolic-ref", "--short", "-q", "HEAD")
+    return {
+        "commit": commit.decode().strip() if commit else None,
+        "branch": branch.decode().strip() if branch else None,
+        "remote": _without_password(remote.decode().strip()) if remote else None,
+        "dirty": bool(patch),
+        "patch": store.put_blob(patch) if patch else None,
+        "untracked_left_out": left_out,
+    }
+
+
+def _dirty_patch(checkout: Path, has_commit: bool) -> tuple[bytes, list[str]]:
+    listed = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z") or b""
+    untracked = [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
+    left_out = [name for name in untracked if (checkout / name).is_file() and (checkout / name).stat().st_size > _UNTRACKED_LIMIT]
+    git_folder = Path((_git(checkout, "rev-parse", "--absolute-git-dir") or b"").decode().strip())
+    objects = Path((_git(checkout, "rev-parse", "--git-path", "objects") or b"").decode().strip())
+    # A scratch index and object folder: the user's own index and repository stay as they are.
+    with tempfile.TemporaryDirectory() as scratch:
+        environment = {
+            "GIT_INDEX_FILE": f"{scratch}/index",
+            "GIT_OBJECT_DIRECTORY": scratch,
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(checkout / objects),
+        }
+        if (git_folder / "index").exists():
+            Path(scratch, "index").write_bytes((git_folder / "index").read_bytes())
+        exclusions = [f":(exclude,literal){name}" for name in left_out]
+        _git(checkout, "add", "--all", "--", ".", *exclusions, environment=environment)
+        base = "HEAD" if has_commit else _EMPTY_TREE
+        patch = _git(checkout, "diff", "--cached", "--binary", "--no-color", "--no-ext-diff", base, environment=environment)
+    return patch or b"", left_out
+
+
+def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> bytes | None:
+    """git's output, or None where git is missing, refuses or hangs: a run starts with or without git."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            check=False,
+            timeout=60,
+            env={**os.environ, **(environment or {}), "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _without_password(address: str) -> str:
+    return re.sub(r"(?<=://)[^/@]+@", "", address)
+
+
+def _lockfile(folder: Path) -> dict[str, str] | None:
+    for parent in (folder, *folder.parents):
+        for name in LOCKFILES:
+            if (parent / name).is_file():
+                return {"name": name, "sha256": hashlib.sha256((parent / name).read_bytes()).hexdigest()}
+        if (parent / ".git").exists():
+            return None
+    return None
+
+
+def _packages() -> dict[str, str]:
+    from importlib.metadata import distributions
+
+    found = {dist.metadata["Name"]: dist.version for dist in distributions() if dist.metadata["Name"]}
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def _hardware() -> dict[str, Any]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    return {
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "memory_bytes": memory,
+        "gpus": _gpus(),
+    }
+
+
+def _gpus() -> list[str]:
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            check=False,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.decode().strip().splitlines() if done.returncode == 0 else []

@@ -1,0 +1,59 @@
+"""Random number generators: seeding them, and carrying their states through a checkpoint.
+
+Only libraries that the process has already imported are touched, so the SDK never pulls in torch or numpy by itself.
+"""
+
+import os
+import random
+import sys
+from typing import Any
+
+
+def seed_everything(seed: int) -> None:
+    """Seed ``random``, and numpy and torch (CPU and every GPU) where they are imported."""
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed % 2**32)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)
+
+
+def rng_states() -> dict[str, Any]:
+    """The states of all generators in use, as lists and tensors only (safe to load without unpickling code)."""
+    version, internal, gauss = random.getstate()
+    states: dict[str, Any] = {"python": [version, list(internal), gauss]}
+    if numpy := sys.modules.get("numpy"):
+        name, keys, position, has_gauss, cached = numpy.random.get_state()
+        states["numpy"] = [name, keys.tolist(), int(position), int(has_gauss), float(cached)]
+    if torch := sys.modules.get("torch"):
+        states["torch"] = torch.get_rng_state()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+def set_rng_states(states: dict[str, Any]) -> None:
+    """Put back what :func:`rng_states` gave, for the libraries imported now."""
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    if (numpy := sys.modules.get("numpy")) and "numpy" in states:
+        name, keys, position, has_gauss, cached = states["numpy"]
+        numpy.random.set_state((name, numpy.asarray(keys, dtype="uint32"), position, has_gauss, cached))
+    if (torch := sys.modules.get("torch")) and "torch" in states:
+        torch.set_rng_state(states["torch"])
+        if "cuda" in states and torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(states["cuda"])
+
+
+def determinism_flags() -> dict[str, Any]:
+    """What makes this process deterministic or not, as the run record states it."""
+    flags: dict[str, Any] = {
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED"),
+        "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+    }
+    if torch := sys.modules.get("torch"):
+        flags["torch.deterministic_algorithms"] = torch.are_deterministic_algorithms_enabled()
+        flags["torch.cudnn.deterministic"] = torch.backends.cudnn.deterministic
+        flags["torch.cudnn.benchmark"] = torch.backends.cudnn.benchmark
+        flags["torch.threads"] = torch.get_num_threads()
+    return flags

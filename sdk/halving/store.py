@@ -1,0 +1,202 @@
+"""The store: one root, local or on an object store, of files that are written once and never changed.
+
+Local files appear atomically (temporary name, fsync, link or rename); on an object store one PUT does the same.
+Blobs are named by their SHA-256, so that identical content is stored once.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from halving.errors import AlreadyExists, InvalidInput, NotFound, StoreError
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+DEFAULT_ROOT = ".halving"
+_CHUNK = 1 << 20
+
+
+class Store:
+    """Create-once files and content-addressed blobs under one root.
+
+    Args:
+        root: a folder, or an address that ``pyarrow.fs`` knows (``s3://bucket/prefix``).
+            None reads ``HALVING_ROOT`` and falls back to ``./.halving``.
+    """
+
+    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+        address = os.fspath(root) if root is not None else os.environ.get("HALVING_ROOT") or DEFAULT_ROOT
+        self.folder: Path | None = None
+        if "://" in address:
+            self.root = address.rstrip("/")
+        else:
+            self.folder = Path(address).expanduser().absolute()
+            self.root = str(self.folder)
+
+    def __repr__(self) -> str:
+        return f"Store({self.root!r})"
+
+    @cached_property
+    def _remote(self) -> "tuple[fs.FileSystem, str]":
+        from pyarrow import fs
+
+        filesystem, base = fs.FileSystem.from_uri(self.root)
+        return filesystem, base
+
+    @property
+    def filesystem(self) -> "fs.FileSystem":
+        """The Arrow filesystem whose paths :meth:`path` gives."""
+        from pyarrow import fs
+
+        return fs.LocalFileSystem() if self.folder is not None else self._remote[0]
+
+    def path(self, name: str) -> str:
+        """The path of ``name`` on :attr:`filesystem`."""
+        return str(self.folder / name) if self.folder is not None else f"{self._remote[1]}/{name}"
+
+    def create(self, name: str, data: bytes) -> None:
+        """Publish ``data`` as ``name``, durably and once.
+
+        Doing it again with the same bytes is allowed, so that an interrupted writer may simply start over.
+
+        Raises:
+            AlreadyExists: the file exists with other content.
+            StoreError: the store refused the write (disk full, no permission, lost).
+        """
+        try:
+            if self.folder is not None:
+                _link_new(self.folder / name, data)
+            elif self.exists(name):
+                raise FileExistsError(name)
+            else:
+                with self.filesystem.open_output_stream(self.path(name)) as stream:
+                    stream.write(data)
+        except FileExistsError:
+            if self.read(name) != data:
+                raise AlreadyExists(f"{self.root}/{name} exists with other content; published files are immutable") from None
+        except OSError as error:
+            raise StoreError(f"cannot write {self.root}/{name}: {error}") from error
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a convenience copy of something immutable under a stable name (a report's page), atomically."""
+        if self.folder is not None:
+            temporary = _write_temporary(self.folder / name, data)
+            os.replace(temporary, self.folder / name)
+        else:
+            with self.filesystem.open_output_stream(self.path(name)) as stream:
+                stream.write(data)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of ``name``.
+
+        Raises:
+            NotFound: there is no such file.
+        """
+        try:
+            if self.folder is not None:
+                return (self.folder / name).read_bytes()
+            with self.filesystem.open_input_stream(self.path(name)) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            raise NotFound(f"no {name} in the store {self.root}") from None
+
+    def exists(self, name: str) -> bool:
+        from pyarrow import fs
+
+        if self.folder is not None:
+            return (self.folder / name).exists()
+        return bool(self.filesystem.get_file_info(self.path(name)).type != fs.FileType.NotFound)
+
+    def names(self, prefix: str) -> list[str]:
+        """The sorted names of the files directly in the folder ``prefix`` (empty when it does not exist)."""
+        from pyarrow import fs
+
+        if self.folder is not None:
+            try:
+                entries = os.listdir(self.folder / prefix)
+            except FileNotFoundError:
+                return []
+            return sorted(entry for entry in entries if not entry.startswith("."))
+        selector = fs.FileSelector(self.path(prefix), allow_not_found=True)
+        return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
+
+    def put_blob(self, content: bytes | Path) -> str:
+        """Store bytes or a file by content and return its digest, ``sha256:<64 hex>``."""
+        digest = hashlib.sha256()
+        for chunk in _chunks(content):
+            digest.update(chunk)
+        name = blob_name(f"sha256:{digest.hexdigest()}")
+        if self.exists(name):
+            return f"sha256:{digest.hexdigest()}"
+        try:
+            if self.folder is not None:
+                temporary = _write_temporary(self.folder / name, content)
+                os.replace(temporary, self.folder / name)
+            else:
+                with self.filesystem.open_output_stream(self.path(name)) as stream:
+                    for chunk in _chunks(content):
+                        stream.write(chunk)
+        except OSError as error:
+            raise StoreError(f"cannot write the blob {name} to {self.root}: {error}") from error
+        return f"sha256:{digest.hexdigest()}"
+
+    def get_blob(self, digest: str) -> bytes:
+        """The bytes behind a digest, checked against it.
+
+        Raises:
+            NotFound: no such blob.
+            StoreError: the bytes do not hash to the digest (damaged storage).
+        """
+        data = self.read(blob_name(digest))
+        actual = hashlib.sha256(data).hexdigest()
+        if f"sha256:{actual}" != digest:
+            raise StoreError(f"the blob {digest} in {self.root} is damaged: its content hashes to sha256:{actual}")
+        return data
+
+
+def blob_name(digest: str) -> str:
+    """Where a digest's bytes lie in the store: ``artifacts/sha256/ab/abcdef…``."""
+    algorithm, _, value = digest.partition(":")
+    if algorithm != "sha256" or len(value) != 64:
+        raise InvalidInput(f"digest {digest!r} is not accepted: give sha256:<64 hex digits>")
+    return f"artifacts/sha256/{value[:2]}/{value}"
+
+
+def _chunks(content: bytes | Path) -> Iterator[bytes]:
+    if isinstance(content, bytes):
+        yield content
+        return
+    with content.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _write_temporary(target: Path, content: bytes | Path) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    try:
+        with temporary.open("wb") as file:
+            for chunk in _chunks(content):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _link_new(target: Path, data: bytes) -> None:
+    """Publish atomically and fail with FileExistsError if the name is taken: a hard link never overwrites."""
+    if target.exists():
+        raise FileExistsError(str(target))
+    temporary = _write_temporary(target, data)
+    try:
+        os.link(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)

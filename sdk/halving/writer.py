@@ -1,0 +1,164 @@
+"""The way of metric points from ``log()`` to Parquet: a list append on the hot path, one daemon thread behind it.
+
+Nothing here raises into training: a store that is away is retried with backoff, and what exceeds the bound is
+dropped, counted and reported when the run finishes.
+"""
+
+import os
+import threading
+import time
+import warnings
+import weakref
+from typing import Any, NamedTuple
+
+from halving.store import Store
+
+COLUMNS = ("run", "attempt", "key", "step", "wall_time", "value")
+_BACKOFF = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between attempts while the store is away
+
+
+class Record(NamedTuple):
+    """One ``log()`` call as it was made; values are converted on the drain thread."""
+
+    step: int
+    wall_time: int
+    values: dict[str, Any]
+
+
+class MetricWriter:
+    """Streams one attempt's points to ``metrics/project=P/run=RUN/live/ATTEMPT-SEQ.parquet``.
+
+    Args:
+        store: where the segments go.
+        project, run, attempt: whose points these are.
+        delay: seconds that a point waits at most before it is written.
+        max_pending: ``log()`` calls kept while the store is away; more are dropped and counted.
+    """
+
+    def __init__(self, store: Store, project: str, run: str, attempt: int, *, delay: float = 5.0, max_pending: int = 1_000_000):
+        self._store, self._attempt, self._run = store, attempt, run
+        self._folder = f"metrics/project={project}/run={run}/live"
+        self._delay, self._max_pending = delay, max_pending
+        self._sequence = 0
+        self.dropped = 0
+        self._start()
+        _LIVE.add(self)
+
+    def _start(self) -> None:
+        self._pending: list[Record] = []
+        self._closed = False
+        self._wake = threading.Event()
+        self._writing = threading.Lock()
+        self._thread: threading.Thread | None = threading.Thread(target=self._drain, name=f"halving-metrics-{self._run}", daemon=True)
+        self._thread.start()
+
+    def append(self, record: Record) -> None:
+        """Queue one ``log()`` call; never blocks on the store."""
+        if len(self._pending) >= self._max_pending or self._thread is None or self._closed:
+            self.dropped += len(record.values)
+            return
+        self._pending.append(record)
+
+    def flush(self, deadline: float = 5.0) -> bool:
+        """Write everything logged so far and say whether all of it is in the store, after ``deadline`` s at most."""
+        until = time.monotonic() + deadline
+        while self._pending and time.monotonic() < until:
+            if self._write_pending() or not self._pending:
+                continue
+            time.sleep(min(0.1, max(0.0, until - time.monotonic())))
+        return not self._pending
+
+    def close(self, deadline: float = 10.0) -> int:
+        """Flush, stop the thread and return how many points were dropped in this attempt."""
+        if self._closed or self._thread is None:
+            return self.dropped
+        self.flush(deadline)
+        self._closed = True
+        self._wake.set()
+        self._thread.join(timeout=1.0)
+        self.dropped += sum(len(record.values) for record in self._pending)
+        self._pending.clear()
+        _LIVE.discard(self)
+        return self.dropped
+
+    def _drain(self) -> None:
+        failures = 0
+        while not self._closed:
+            pause = self._delay if failures == 0 else _BACKOFF[min(failures, len(_BACKOFF)) - 1]
+            self._wake.wait(pause)
+            failures = 0 if self._write_pending() else failures + 1
+            if failures == 1:
+                warnings.warn(f"halving: cannot write metrics to {self._store.root}; keeping them and trying again", stacklevel=1)
+
+    def _write_pending(self) -> bool:
+        """Write one segment with everything pending; False when the store refused and the points are kept."""
+        with self._writing:
+            count = len(self._pending)
+            if not count:
+                return True
+            try:
+                data = self._encode(self._pending[:count])
+                self._store.create(f"{self._folder}/{self._attempt:04d}-{self._sequence:06d}.parquet", data)
+            except Exception:  # noqa: BLE001  # the drain thread outlives any fault of the store; the points stay pending
+                return False
+            # log() only appends, so the first `count` records are still the ones that were written.
+            del self._pending[:count]
+            self._sequence += 1
+            return True
+
+    def _encode(self, records: list[Record]) -> bytes:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        keys, steps, times, values = [], [], [], []
+        for record in records:
+            for key, value in record.values.items():
+                try:
+                    values.append(float(value))
+                except (TypeError, ValueError, RuntimeError):
+                    self.dropped += 1
+                    continue
+                keys.append(key)
+                steps.append(record.step)
+                times.append(record.wall_time)
+        table = pa.table(
+            {
+                "run": pa.array([self._run] * len(keys), pa.string()).dictionary_encode(),
+                "attempt": pa.array([self._attempt] * len(keys), pa.int32()),
+                "key": pa.array(keys, pa.string()).dictionary_encode(),
+                "step": pa.array(steps, pa.int64()),
+                "wall_time": pa.array(times, pa.timestamp("ms", tz="UTC")),
+                "value": pa.array(values, pa.float64()),
+            }
+        )
+        sink = pa.BufferOutputStream()
+        pq.write_table(
+            table,
+            sink,
+            compression="zstd",
+            use_dictionary=["run", "key"],
+            column_encoding={
+                "attempt": "DELTA_BINARY_PACKED",
+                "step": "DELTA_BINARY_PACKED",
+                "wall_time": "DELTA_BINARY_PACKED",
+                "value": "BYTE_STREAM_SPLIT",
+            },
+        )
+        return bytes(sink.getvalue())
+
+    def _after_fork(self) -> None:
+        """A forked child (a DataLoader worker) has no drain thread: what it logs is dropped, counted and said once."""
+        self._thread = None
+        self._pending = []
+        self._writing = threading.Lock()
+
+
+_LIVE: "weakref.WeakSet[MetricWriter]" = weakref.WeakSet()
+
+
+def _disable_in_child() -> None:
+    for writer in list(_LIVE):
+        writer._after_fork()
+
+
+os.register_at_fork(after_in_child=_disable_in_child)
