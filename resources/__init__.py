@@ -1,0 +1,1 @@
+"""What the assets stand on: catalog, datasets, search, compute, metrics, evaluation, registry."""

@@ -1,0 +1,25 @@
+"""Alembic's entry: runs on the engine that the catalog hands over."""
+
+from alembic import context
+from sqlalchemy.types import TypeDecorator
+
+config = context.config
+
+
+def _render(kind, item, autogenerate_context):
+    """Write a column type of ours as the plain type under it: a migration must not change when our code does."""
+    if kind == "type" and isinstance(item, TypeDecorator):
+        return f"sa.{item.impl!r}"
+    return False
+
+
+with config.attributes["engine"].connect() as connection:
+    # render_as_batch: SQLite cannot alter a column, Alembic then rebuilds the table.
+    context.configure(
+        connection=connection,
+        target_metadata=config.attributes["metadata"],
+        render_as_batch=True,
+        render_item=_render,
+    )
+    with context.begin_transaction():
+        context.run_migrations()

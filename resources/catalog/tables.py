@@ -1,0 +1,138 @@
+"""The catalog's tables. A change here needs a migration beside it: ``make migration m="what changed"``."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, DateTime, ForeignKey, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """A moment in UTC; SQLite forgets the zone, so it is put back on reading."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
+        return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {str: Text, dict[str, Any]: JSON, datetime: UtcTime()}
+
+
+class SnapshotRow(Base):
+    """An immutable dataset snapshot."""
+
+    __tablename__ = "snapshots"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(index=True)
+    rows: Mapped[int] = mapped_column(BigInteger)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    schema_sha256: Mapped[str]
+    target: Mapped[str]
+    splits: Mapped[dict[str, Any]]
+    source: Mapped[str]
+    transform_sha256: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class SweepRow(Base):
+    """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished or rejected; or failed."""
+
+    __tablename__ = "sweeps"
+    __table_args__ = (UniqueConstraint("spec_digest", "snapshot", "driver", "ordinal"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(index=True)
+    spec: Mapped[dict[str, Any]]
+    spec_digest: Mapped[str]
+    snapshot: Mapped[str] = mapped_column(ForeignKey("snapshots.digest"))
+    driver: Mapped[str]
+    ordinal: Mapped[int]
+    commit: Mapped[str | None]
+    status: Mapped[str] = mapped_column(index=True)
+    created_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+
+
+class TrialRow(Base):
+    """One trial of a sweep. A running trial without a worker has been handed out and not been claimed yet."""
+
+    __tablename__ = "trials"
+
+    sweep: Mapped[str] = mapped_column(ForeignKey("sweeps.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    params: Mapped[dict[str, Any]]
+    status: Mapped[str]
+    failures: Mapped[int] = mapped_column(default=0)
+    attempt: Mapped[int] = mapped_column(default=0)
+    worker: Mapped[str | None]
+    lease_until: Mapped[float | None]
+    seconds: Mapped[float] = mapped_column(default=0.0)
+    error: Mapped[str | None]
+    checkpoint: Mapped[str | None]
+
+
+class RungResultRow(Base):
+    """A trial's result at a rung; ``value`` is null where the trial failed on its way there."""
+
+    __tablename__ = "rung_results"
+    __table_args__ = (ForeignKeyConstraint(["sweep", "trial"], ["trials.sweep", "trials.number"]),)
+
+    sweep: Mapped[str] = mapped_column(primary_key=True)
+    trial: Mapped[int] = mapped_column(primary_key=True)
+    rung: Mapped[int] = mapped_column(primary_key=True)
+    epochs: Mapped[int]
+    value: Mapped[float | None]
+    checkpoint: Mapped[str | None]
+    decision: Mapped[str]
+    attempt: Mapped[int]
+    seconds: Mapped[float]
+    reached_at: Mapped[datetime]
+    materialized: Mapped[bool] = mapped_column(default=False)
+
+
+class ReportRow(Base):
+    """The evaluation report of a sweep's winner."""
+
+    __tablename__ = "reports"
+
+    sweep: Mapped[str] = mapped_column(ForeignKey("sweeps.id"), primary_key=True)
+    digest: Mapped[str]
+    html: Mapped[str]
+    metrics: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class ModelVersionRow(Base):
+    """A promoted checkpoint in the registry. stage: staging → champion → archived."""
+
+    __tablename__ = "model_versions"
+    __table_args__ = (
+        UniqueConstraint("model", "sweep"),
+        Index(
+            "one_champion",
+            "model",
+            unique=True,
+            sqlite_where=text("stage = 'champion'"),
+            postgresql_where=text("stage = 'champion'"),
+        ),
+    )
+
+    model: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[str] = mapped_column(primary_key=True)
+    stage: Mapped[str]
+    checkpoint: Mapped[str]
+    sweep: Mapped[str] = mapped_column(ForeignKey("sweeps.id"))
+    trial: Mapped[int]
+    run: Mapped[str]
+    snapshot: Mapped[str] = mapped_column(ForeignKey("snapshots.digest"))
+    framework: Mapped[str]
+    input_schema: Mapped[dict[str, Any]]
+    output_schema: Mapped[dict[str, Any]]
+    metrics: Mapped[dict[str, Any]]
+    report: Mapped[str]
+    created_at: Mapped[datetime]

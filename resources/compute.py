@@ -1,0 +1,258 @@
+"""Where trials run: each attempt in a process of its own, forked from one that has imported the trainable already.
+
+The worker that owns the process keeps the lease alive, asks the scheduler for decisions on the trial's behalf, and
+notices its death. So a trainable may leak, crash or be killed without touching the worker, and holds no credential
+but the store's.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+from halving import Store, provenance
+from halving.errors import InvalidInput
+from halving.execute import Granted, Raised, ReachedRung, ReturnedEarly, Stopped, run_trial
+from halving.trial import TrialContext
+from resources.scheduler import HEARTBEAT_SECONDS, Assignment, Scheduler, Superseded
+from resources.search import brain
+from resources.spec import Resources, SweepSpec
+
+_POLL_SECONDS = 0.2
+_KILL_AFTER_SECONDS = 5.0
+
+
+def local_concurrency(spec: SweepSpec) -> int:
+    """How many trials this machine runs at a time: what the spec asks for, within its cores and GPUs.
+
+    Raises:
+        InvalidInput: one trial alone needs more than the machine has.
+    """
+    cpus, gpus = os.cpu_count() or 1, len(visible_gpus())
+    if spec.resources.gpus > gpus:
+        raise InvalidInput(f"resources.gpus = {spec.resources.gpus} is not accepted here: this machine has {gpus}")
+    if spec.resources.cpus > cpus:
+        raise InvalidInput(f"resources.cpus = {spec.resources.cpus} is not accepted here: this machine has {cpus}")
+    room = cpus // spec.resources.cpus
+    if spec.resources.gpus:
+        room = min(room, gpus // spec.resources.gpus)
+    return min(spec.concurrency, room) if spec.concurrency else room
+
+
+def visible_gpus() -> list[str]:
+    """Ids of the GPUs that this process may use."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name for name in named.split(",") if name.strip() not in ("", "-1", "NoDevFiles")]
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.decode().split() if done.returncode == 0 else []
+
+
+def worker_name() -> str:
+    """This process, as the catalog and the logs name it."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def work(scheduler: Scheduler, runner: "TrialRunner", on_change: Callable[[Assignment], None]) -> int:
+    """Pull trials and run them until the search is over; give how many attempts were run here.
+
+    ``on_change`` is called after every decision about a trial.
+    """
+    worker, ran = worker_name(), 0
+    while True:
+        given = scheduler.next_work(worker)
+        if isinstance(given, brain.Finish):
+            return ran
+        if isinstance(given, brain.Wait):
+            time.sleep(_POLL_SECONDS)
+            continue
+        runner.run(given, on_change)
+        ran += 1
+
+
+class TrialRunner:
+    """Runs attempts at the trials of one sweep, one at a time.
+
+    Args:
+        scheduler: the sweep's decisions.
+        store: where trials write.
+        dataset_name, dataset_digest: the snapshot that trials train on.
+        labels: recorded with every run, for example Dagster's run id.
+        slot: this worker's place on the machine, from 0: decides which GPUs its trials see.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, store: Store, *, dataset_name: str, dataset_digest: str, labels: dict[str, Any], slot: int = 0
+    ) -> None:
+        self._scheduler, self._store, self._spec = scheduler, store, scheduler.spec
+        self._dataset = (dataset_name, dataset_digest)
+        self._labels = {**labels, "trainable": self._spec.trainable, "trainable_sha256": _source_digest(self._spec.trainable)}
+        # Before anything numeric is imported by the fork server: BLAS and CUDA read these once.
+        os.environ.update(_environment(self._spec.resources, slot))
+        self._provenance = provenance.capture(store)
+        self._processes = _warm_processes(self._spec.trainable)
+
+    def run(self, assignment: Assignment, on_change: Callable[[Assignment], None]) -> brain.Decision | None:
+        """Run one attempt until its trial pauses, ends or fails; None when another attempt took the trial over."""
+        ours, theirs = self._processes.Pipe()
+        arguments = (self._context(assignment), self._spec.trainable, assignment.granted, theirs, self._spec.resources.cpus)
+        process = self._processes.Process(target=run_trial, args=arguments, name=assignment.key, daemon=True)
+        process.start()
+        theirs.close()
+        watch = _Watch(self._scheduler, assignment)
+        try:
+            decision = self._attend(watch, ours, process, on_change)
+            process.join(_KILL_AFTER_SECONDS)
+            return decision
+        except Superseded:
+            return None
+        except BaseException:
+            # This worker is being stopped: the trial goes on elsewhere, from its checkpoint.
+            self._stop(process)
+            watch.released()
+            raise
+        finally:
+            self._stop(process)
+            ours.close()
+
+    def _attend(self, watch: "_Watch", connection: Connection, process: Any, on_change: Callable[[Assignment], None]) -> brain.Decision:
+        while True:
+            message = watch.receive(connection)
+            if isinstance(message, ReachedRung):
+                decision = watch.reached(message)
+                going_on = isinstance(decision, brain.Continue)
+                granted = watch.next_grant(message.epoch) if going_on else message.epoch
+                connection.send(Granted(granted, isinstance(decision, brain.Complete)))
+                on_change(watch.assignment)
+                if not going_on:
+                    watch.last = decision
+                continue
+            if isinstance(message, Stopped) and watch.last is not None:
+                return watch.last
+            if watch.last is not None:
+                # Paused or complete already: what goes wrong after the rung's decision does not change it.
+                return watch.last
+            decision = watch.ended(message, process)
+            on_change(watch.assignment)
+            return decision
+
+    def _context(self, assignment: Assignment) -> TrialContext:
+        name, digest = self._dataset
+        return TrialContext(
+            root=self._store.root,
+            project=self._spec.name,
+            run=assignment.key,
+            attempt=assignment.attempt,
+            params=assignment.params,
+            seed=assignment.seed,
+            objective=self._spec.objective.metric,
+            dataset_name=name,
+            dataset_digest=digest,
+            parent={
+                **self._labels,
+                "sweep": assignment.sweep,
+                "trial": assignment.trial,
+                "dataset": name,
+                "snapshot": digest,
+                "spec": self._spec.digest,
+            },
+            provenance=self._provenance,
+        )
+
+    @staticmethod
+    def _stop(process: Any) -> None:
+        if process.is_alive():
+            process.terminate()
+            process.join(_KILL_AFTER_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+class _Watch:
+    """One attempt seen from its worker: the lease, the clock, and the reports to the scheduler."""
+
+    def __init__(self, scheduler: Scheduler, assignment: Assignment) -> None:
+        self.assignment, self._scheduler = assignment, scheduler
+        self.last: brain.Decision | None = None
+        self._since = self._beat = time.monotonic()
+
+    def receive(self, connection: Connection) -> Any:
+        """The next message, or None when the process died; renews the lease meanwhile."""
+        while not connection.poll(max(0.0, self._beat + HEARTBEAT_SECONDS - time.monotonic())):
+            if self.last is None:
+                self._scheduler.heartbeat(self.assignment)
+            self._beat = time.monotonic()
+        try:
+            return connection.recv()
+        except (EOFError, ConnectionResetError):
+            return None
+
+    def reached(self, message: ReachedRung) -> brain.Decision:
+        return self._scheduler.reached(self.assignment, message.value, message.checkpoint, self._lap(), message.epoch)
+
+    def next_grant(self, epoch: int) -> int:
+        return next(budget for budget in self._scheduler.rules.budgets if budget > epoch)
+
+    def ended(self, message: Any, process: Any) -> brain.Decision:
+        seconds = self._lap()
+        if isinstance(message, ReturnedEarly):
+            return self._scheduler.returned(self.assignment, message.value, message.checkpoint, seconds, message.epoch)
+        if isinstance(message, Raised) and message.final:
+            return self._scheduler.failed(self.assignment, message.error, seconds, message.checkpoint)
+        if isinstance(message, Raised):
+            return self._scheduler.crashed(self.assignment, message.error, seconds)
+        process.join()
+        return self._scheduler.crashed(self.assignment, _death(process.exitcode), seconds)
+
+    def released(self) -> None:
+        if self.last is None:
+            self._scheduler.released(self.assignment, self._lap())
+
+    def _lap(self) -> float:
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        return seconds
+
+
+def _death(code: int | None) -> str:
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        hint = "; often the machine ran out of memory" if name == "SIGKILL" else ""
+        return f"the trial's process was killed by {name}{hint}"
+    return f"the trial's process ended with exit code {code} and said nothing"
+
+
+def _environment(resources: Resources, slot: int) -> dict[str, str]:
+    environment = {name: str(resources.cpus) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    gpus = visible_gpus()
+    mine = gpus[slot * resources.gpus : (slot + 1) * resources.gpus]
+    return {**environment, "CUDA_VISIBLE_DEVICES": ",".join(mine)} if gpus else environment
+
+
+def _warm_processes(trainable: str) -> ForkServerContext:
+    """A fork server that has imported the trainable's module, so that a trial starts in milliseconds."""
+    # Until Python 3.13 the fork server ignores the sys.path that it is sent (python/cpython#117378), and then silently
+    # imports nothing ahead; the variable does reach it.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["__main__", "halving.execute", trainable.partition(":")[0], "halving.preload"])
+    return context
+
+
+def _source_digest(trainable: str) -> str | None:
+    found = find_spec(trainable.partition(":")[0])
+    return sha256(Path(found.origin).read_bytes()).hexdigest() if found and found.origin else None

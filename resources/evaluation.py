@@ -1,0 +1,87 @@
+"""Judging a winner: predictions of one checkpoint on a held-out split, scored, beside the champion's on the same rows."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from halving import Dataset, Store, TrainedRun
+from halving.errors import HalvingError, InvalidInput
+from halving.functions import import_function
+
+HIGHER_IS_BETTER = {"accuracy": True, "f1_macro": True, "r2": True, "mae": False, "rmse": False}
+TEST_SPLIT = "test"
+
+
+class PredictionFailed(HalvingError, RuntimeError):
+    """The predictor raised, or returned something else than one prediction a row."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Metrics of one checkpoint on one split. The confusion matrix has true classes as rows, predicted as columns."""
+
+    metrics: dict[str, float]
+    labels: list[Any] | None
+    confusion: list[list[int]] | None
+    per_class: list[dict[str, Any]] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def evaluate_checkpoint(
+    store: Store, *, predictor: str, params: dict[str, Any], dataset: Dataset, checkpoint: str, split: str = TEST_SPLIT
+) -> Scores:
+    """Run ``predict(run, table)`` on a split without its target column, and score what it returns.
+
+    Raises:
+        PredictionFailed: naming the predictor and what went wrong.
+    """
+    table = dataset.read(split)
+    truth = table.column(dataset.target).to_pylist()
+    predict = import_function("predictor", predictor)
+    try:
+        predicted = predict(
+            TrainedRun(store, params=params, dataset=dataset, checkpoint_digest=checkpoint), table.drop_columns([dataset.target])
+        )
+        answers = [item.item() if hasattr(item, "item") else item for item in predicted]
+    except Exception as error:
+        raise PredictionFailed(f"predictor {predictor} raised {type(error).__name__}: {error}") from error
+    if len(answers) != len(truth):
+        raise PredictionFailed(f"predictor {predictor} returned {len(answers)} predictions for {len(truth)} rows; return one a row")
+    return score(truth, answers)
+
+
+def score(truth: Sequence[Any], predicted: Sequence[Any]) -> Scores:
+    """Accuracy, macro F1, confusion matrix and per-class table for classes; R², MAE and RMSE for real numbers."""
+    if not truth:
+        raise InvalidInput("there are no rows to score")
+    return _score_numbers(truth, predicted) if isinstance(truth[0], float) else _score_classes(truth, predicted)
+
+
+def _score_classes(truth: Sequence[Any], predicted: Sequence[Any]) -> Scores:
+    from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support
+
+    labels = sorted(set(truth) | set(predicted), key=lambda label: (str(type(label)), label))
+    precision, recall, f1, support = precision_recall_fscore_support(truth, predicted, labels=labels, zero_division=0.0)
+    per_class = [
+        {"label": label, "precision": float(p), "recall": float(r), "f1": float(f), "rows": int(n)}
+        for label, p, r, f, n in zip(labels, precision, recall, f1, support, strict=True)
+    ]
+    metrics = {"accuracy": float(accuracy_score(truth, predicted)), "f1_macro": float(f1.mean())}
+    return Scores(metrics, labels, confusion_matrix(truth, predicted, labels=labels).tolist(), per_class)
+
+
+def _score_numbers(truth: Sequence[float], predicted: Sequence[Any]) -> Scores:
+    from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in predicted):
+        # Scored as NaN rather than refused: the gate on finite metrics is what stops it, with the report to look at.
+        return Scores({"r2": math.nan, "mae": math.nan, "rmse": math.nan}, None, None, None)
+    metrics = {
+        "r2": float(r2_score(truth, predicted)) if len(truth) > 1 else math.nan,
+        "mae": float(mean_absolute_error(truth, predicted)),
+        "rmse": float(root_mean_squared_error(truth, predicted)),
+    }
+    return Scores(metrics, None, None, None)

@@ -1,0 +1,38 @@
+"""The store and the catalog together, as a Dagster resource and for the command line."""
+
+import os
+from functools import cached_property
+
+import dagster as dg
+from pydantic import Field
+
+from halving import Store
+from halving.errors import InvalidInput
+from resources.catalog import Catalog
+
+
+class Lab(dg.ConfigurableResource):
+    """Where everything is kept: the store of files, and the catalog of control state."""
+
+    root: str | None = Field(
+        default=None, description="Root of the store: a folder or s3://bucket/prefix (default: HALVING_ROOT, then ./.halving)."
+    )
+    catalog_url: str | None = Field(
+        default=None, description="SQLAlchemy URL of the catalog (default: HALVING_CATALOG, then catalog.db in the store's folder)."
+    )
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.root)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The catalog, with its schema brought up to date.
+
+        Raises:
+            InvalidInput: the store is not a folder and no catalog URL is given.
+        """
+        url = self.catalog_url or os.environ.get("HALVING_CATALOG")
+        if url is None and self.store.folder is None:
+            raise InvalidInput(f"catalog_url is needed with the store {self.store.root}: set HALVING_CATALOG to a Postgres URL")
+        return Catalog(url or f"sqlite:///{self.store.folder}/catalog.db")

@@ -1,0 +1,191 @@
+"""The evaluation report of a sweep: the winner on data that it never saw, beside the champion, and how it was found."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from halving import Dataset, HalvingError, Store
+from halving.records import RunRecords, now
+from resources.catalog import Catalog, ReportRow, utcnow
+from resources.datasets import known_snapshot
+from resources.evaluation import TEST_SPLIT, evaluate_checkpoint
+from resources.metrics import curves
+from resources.registry import NewVersion, champion_of
+from resources.report_page import render_page, render_preview
+from resources.spec import parse_spec
+from resources.summary import summarize
+
+_CURVES = 10  # trials whose learning curves the page shows
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished report: the data, its digest, and where the page is."""
+
+    data: dict[str, Any]
+    digest: str
+    html_digest: str
+    path: str
+
+    @property
+    def preview(self) -> str:
+        """Short Markdown for Dagster's UI."""
+        return render_preview(self.data, self.path)
+
+
+class NoWinner(HalvingError, RuntimeError):
+    """No trial of the sweep has a result, so there is nothing to evaluate."""
+
+
+def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> Report:
+    """Evaluate the winner's best checkpoint on the test split, and publish the report.
+
+    Raises:
+        NoWinner: with the trials' errors.
+        PredictionFailed: the predictor does not work.
+    """
+    summary = summarize(catalog, sweep)
+    if summary.best is None:
+        raise NoWinner(f"sweep {sweep} has no result: {explain_failures(summary.failed)}")
+    with catalog.read() as session:
+        row = catalog.sweep(session, sweep)
+    spec, snapshot = parse_spec(row.spec), known_snapshot(catalog, row.snapshot)
+    dataset = Dataset(store, snapshot.name, snapshot.digest)
+    winner = summary.best
+    scores = evaluate_checkpoint(store, predictor=spec.predictor, params=winner.params, dataset=dataset, checkpoint=winner.checkpoint)
+    data = {
+        "sweep": sweep,
+        "name": spec.name,
+        "created": now(),
+        "spec": row.spec,
+        "spec_digest": spec.digest,
+        "snapshot": {"key": snapshot.key, "digest": snapshot.digest, "rows": snapshot.rows, "splits": snapshot.splits},
+        "split": TEST_SPLIT,
+        "winner": winner.__dict__,
+        **scores.as_dict(),
+        "champion": _champion(store, catalog, spec.name, sweep, dataset),
+        "summary": summary.as_dict(),
+        "saved": summary.saved,
+    }
+    leaders = [standing.key for standing in summary.standings[:_CURVES]]
+    learned = curves(store, spec.name, leaders, spec.objective.metric).to_pylist()
+    page = render_page(data, learned).encode()
+    content = json.dumps(data, sort_keys=True, indent=1).encode()
+    digest, html_digest = store.put_blob(content), store.put_blob(page)
+    store.replace(report_path(sweep), page)
+    _register(catalog, sweep, digest, html_digest, data)
+    return Report(data, digest, html_digest, store.path(report_path(sweep)))
+
+
+def load_report(store: Store, catalog: Catalog, sweep: str) -> Report:
+    """The report that was made of a sweep.
+
+    Raises:
+        NoWinner: there is none.
+    """
+    with catalog.read() as session:
+        row = session.get(ReportRow, sweep)
+    if row is None:
+        raise NoWinner(f"sweep {sweep} has no evaluation report yet")
+    return Report(json.loads(store.get_blob(row.digest)), row.digest, row.html, store.path(report_path(sweep)))
+
+
+def report_path(sweep: str) -> str:
+    """Where a sweep's page lies in the store, for people; the blob behind its digest is what never changes."""
+    return f"reports/{sweep}.html"
+
+
+def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
+    """What of the winner's origin cannot be found: run record, code, checkpoint, snapshot."""
+    missing = []
+    winner, records = report["winner"], RunRecords(store, report["name"], report["winner"]["key"])
+    try:
+        record = records.read()
+    except HalvingError as error:
+        return [f"run record ({error})"]
+    if record["params"] != winner["params"]:
+        missing.append("params: the run's record holds others than the catalog")
+    git = record["provenance"].get("git") or {}
+    if not (git.get("commit") or git.get("patch") or record["parent"].get("trainable_sha256")):
+        missing.append("code: neither a git commit nor the trainable's digest was recorded")
+    if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
+        missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
+    for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):
+        try:
+            if digest:
+                store.get_blob(digest)
+        except HalvingError as error:
+            missing.append(f"{title} ({error})")
+    if winner["checkpoint"] not in [saved.digest for saved in records.checkpoints()]:
+        missing.append("checkpoint: it is not in the run's history")
+    return missing
+
+
+def new_version(store: Store, report: Report) -> NewVersion:
+    """What the registry gets to know of a report's winner."""
+    data, winner = report.data, report.data["winner"]
+    record = RunRecords(store, data["name"], winner["key"]).read()
+    dataset = Dataset(store, data["spec"]["dataset"]["name"], data["snapshot"]["digest"])
+    schema = dict(dataset.manifest["schema"])
+    output: dict[str, Any] = {"type": schema.pop(dataset.target)}
+    if data["labels"] is not None:
+        output["classes"] = data["labels"]
+    packages = record["provenance"]["packages"]
+    framework = next((f"{name} {packages[name]}" for name in ("torch", "tensorflow", "jax", "scikit-learn") if name in packages), "python")
+    return NewVersion(
+        model=data["name"],
+        checkpoint=winner["checkpoint"],
+        sweep=data["sweep"],
+        trial=winner["trial"],
+        run=winner["key"],
+        snapshot=data["snapshot"]["digest"],
+        framework=framework,
+        input_schema=schema,
+        output_schema=output,
+        metrics=data["metrics"],
+        report=report.digest,
+    )
+
+
+def explain_failures(failed: list[dict[str, Any]]) -> str:
+    """Which trials failed and the last line of why, the same reason once."""
+    reasons: dict[str, list[str]] = {}
+    for trial in failed:
+        last = (trial["error"].strip().splitlines() or ["no reason was recorded"])[-1]
+        reasons.setdefault(last, []).append(trial["key"])
+    shown = [f"{', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}: {reason}" for reason, keys in reasons.items()]
+    return f"{len(failed)} trial{'s' if len(failed) != 1 else ''} failed: " + "; ".join(shown)
+
+
+def _champion(store: Store, catalog: Catalog, model: str, sweep: str, dataset: Dataset) -> dict[str, Any] | None:
+    """The current champion, evaluated on this sweep's test split."""
+    with catalog.read() as session:
+        champion = champion_of(session, model)
+        if champion is None or champion.sweep == sweep:
+            return None
+        row = catalog.sweep(session, champion.sweep)
+        params = catalog.trials(session, champion.sweep)[champion.trial].params
+    known: dict[str, Any] = {
+        "model": champion.model,
+        "version": champion.version,
+        "checkpoint": champion.checkpoint,
+        "same_snapshot": champion.snapshot == dataset.digest,
+        "metrics": {},
+        "error": None,
+    }
+    try:
+        scores = evaluate_checkpoint(
+            store, predictor=parse_spec(row.spec).predictor, params=params, dataset=dataset, checkpoint=champion.checkpoint
+        )
+    except HalvingError as error:
+        return {**known, "error": str(error)}
+    return {**known, "metrics": scores.metrics}
+
+
+def _register(catalog: Catalog, sweep: str, digest: str, html: str, data: dict[str, Any]) -> None:
+    with catalog.write() as session:
+        row = session.get(ReportRow, sweep)
+        if row is None:
+            row = ReportRow(sweep=sweep)
+            session.add(row)
+        row.digest, row.html, row.metrics, row.created_at = digest, html, data["metrics"], utcnow()
