@@ -1,0 +1,1 @@
+"""What exists: dataset snapshots, sweeps, trials, evaluation reports and promoted checkpoints, as Dagster assets."""

@@ -1,0 +1,34 @@
+"""``dataset_snapshot``: immutable content, one partition for each, ``digits@0123456789abcdef``."""
+
+import dagster as dg
+
+from assets.events import GROUP, Materialized
+from resources.datasets import Snapshot
+
+DATASETS = dg.DynamicPartitionsDefinition(name="datasets")
+
+dataset_snapshot = dg.AssetSpec(
+    "dataset_snapshot",
+    description="Immutable rows and splits, named by their content. A sweep's first step makes it.",
+    group_name=GROUP,
+    partitions_def=DATASETS,
+    kinds={"arrow", "dvc"},
+)
+
+
+def materialized_snapshot(snapshot: Snapshot) -> Materialized:
+    return Materialized(
+        "dataset_snapshot",
+        partition=snapshot.key,
+        version=snapshot.digest,
+        metadata={
+            "dagster/row_count": snapshot.rows,
+            "bytes": snapshot.bytes,
+            "splits": dict(snapshot.splits),
+            "target": snapshot.target,
+            "schema_sha256": snapshot.schema_sha256,
+            "source": snapshot.source,
+            "transform_sha256": snapshot.transform_sha256,
+            "digest": snapshot.digest,
+        },
+    )

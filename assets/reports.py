@@ -1,0 +1,66 @@
+"""``evaluation_report``: a sweep's winner on the test split, with the gates on promotion as blocking checks."""
+
+import dagster as dg
+
+from assets.events import GROUP, Materialized, asset_link, failure
+from assets.sweeps import SWEEPS
+from halving import HalvingError
+from resources.lab import Lab
+from resources.registry import Gate, check_gates
+from resources.report import Report, evaluate_sweep, missing_lineage
+from resources.spec import parse_spec
+
+GATES = {
+    "finite_metrics": "Every test metric is a finite number.",
+    "lineage_complete": "The winner's run record, code, checkpoint and snapshot are all there.",
+    "not_worse_than_champion": "The gate metric is within the margin of the champion's on the same rows.",
+}
+
+
+@dg.asset(
+    description="The winner on data that it never saw, beside the current champion.",
+    group_name=GROUP,
+    deps=["trial"],
+    partitions_def=SWEEPS,
+    check_specs=[
+        dg.AssetCheckSpec(name, asset="evaluation_report", description=description, blocking=True) for name, description in GATES.items()
+    ],
+    kinds={"plotly"},
+)
+def evaluation_report(context: dg.AssetExecutionContext, lab: Lab) -> dg.MaterializeResult:
+    """Evaluate the sweep again and check its gates."""
+    try:
+        report = evaluate_sweep(lab.store, lab.catalog, context.partition_key)
+    except HalvingError as error:
+        raise failure(error) from None
+    gates = judge(lab, report)
+    checks = [dg.AssetCheckResult(passed=gate.passed, check_name=gate.name, metadata={"reason": gate.reason}) for gate in gates]
+    return materialized_report(report).result(checks)
+
+
+def judge(lab: Lab, report: Report) -> list[Gate]:
+    """The spec's gates on a report, as they stand now."""
+    return check_gates(parse_spec(report.data["spec"]).gates, report.data, missing_lineage(lab.store, report.data))
+
+
+def materialized_report(report: Report) -> Materialized:
+    data, summary = report.data, report.data["summary"]
+    return Materialized(
+        "evaluation_report",
+        partition=data["sweep"],
+        version=report.digest,
+        inputs={"trial": data["winner"]["checkpoint"], "dataset_snapshot": data["snapshot"]["digest"]},
+        metadata={
+            "preview": dg.MetadataValue.md(report.preview),
+            "page": dg.MetadataValue.path(report.path),
+            **{f"{data['split']}/{name}": value for name, value in data["metrics"].items()},
+            "objective": data["winner"]["objective"],
+            "winner": asset_link("trial", data["winner"]["key"]),
+            "champion": data["champion"]["version"] if data["champion"] else "(none yet)",
+            "epochs_trained": summary["epochs_trained"],
+            "epochs_saved": summary["epochs_full"] - summary["epochs_trained"],
+            "gpu_seconds": summary["gpu_seconds"],
+            "snapshot": asset_link("dataset_snapshot", data["snapshot"]["key"]),
+            "html": report.html_digest,
+        },
+    )

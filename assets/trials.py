@@ -1,0 +1,134 @@
+"""``trial``: one set of hyperparameters; its partition ``digits-7f3a.0007`` is materialized once for every rung."""
+
+from typing import Any
+
+import dagster as dg
+from sqlalchemy import select
+
+from assets.events import GROUP, Materialized, asset_link, failure
+from halving import HalvingError
+from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
+from resources.compute import TrialRunner, worker_name
+from resources.datasets import known_snapshot
+from resources.lab import Lab
+from resources.report import report_path
+from resources.scheduler import Assignment, Scheduler, parse_trial_key, trial_key
+from resources.search import Fail, Retry
+from resources.spec import SweepSpec, parse_spec
+
+TRIALS = dg.DynamicPartitionsDefinition(name="trials")
+
+
+@dg.asset(
+    description="A trial's checkpoints and results, rung by rung. Sensors start, promote, resume and retry it.",
+    group_name=GROUP,
+    deps=["sweep"],
+    partitions_def=TRIALS,
+    output_required=False,
+    kinds={"python"},
+)
+def trial(context: dg.AssetExecutionContext, lab: Lab) -> None:
+    """Run the attempt that a sensor handed out: up to the rung where the trial pauses, ends or fails."""
+    sweep_id, number = parse_trial_key(context.partition_key)
+    scheduler = Scheduler(lab.catalog, sweep_id)
+    try:
+        assignment = scheduler.claim(number, worker_name())
+    except HalvingError as error:
+        raise failure(error) from None
+    runner = make_runner(lab, scheduler, dagster_run=context.run_id)
+    decision = runner.run(assignment, lambda changed: log_trial(context, lab, changed))
+    if isinstance(decision, Retry | Fail):
+        with lab.catalog.read() as session:
+            error_text = lab.catalog.trials(session, sweep_id)[number].error or "no reason was recorded"
+        raise dg.Failure(f"attempt {assignment.attempt} at trial {assignment.key} failed:\n{error_text}", allow_retries=False)
+
+
+def make_runner(lab: Lab, scheduler: Scheduler, *, dagster_run: str, slot: int = 0) -> TrialRunner:
+    """A runner of the sweep's trials on this machine."""
+    with lab.catalog.read() as session:
+        row = lab.catalog.sweep(session, scheduler.id)
+    snapshot = known_snapshot(lab.catalog, row.snapshot)
+    labels = {"dagster_run": dagster_run}
+    return TrialRunner(scheduler, lab.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels=labels, slot=slot)
+
+
+def log_trial(context: Any, lab: Lab, changed: Assignment) -> None:
+    """Tell Dagster what is new about a trial: a materialization for each new rung, an observation for a failure."""
+    log_new_rungs(context, lab, changed.sweep, changed.trial)
+    with lab.catalog.read() as session:
+        row = lab.catalog.trials(session, changed.sweep)[changed.trial]
+    if row.error and row.attempt == changed.attempt:
+        context.log.error(f"{changed.key}: attempt {row.attempt} failed, the trial is {row.status}:\n{row.error}")
+        context.log_event(
+            dg.AssetObservation(
+                "trial",
+                partition=changed.key,
+                metadata={
+                    "status": row.status,
+                    "attempt": row.attempt,
+                    "failures": row.failures,
+                    "traceback": dg.MetadataValue.md(f"```\n{row.error}\n```"),
+                },
+            )
+        )
+
+
+def log_new_rungs(context: Any, lab: Lab, sweep_id: str, number: int | None = None) -> None:
+    """Materialize the rung results that Dagster does not know yet: of one trial, or of a whole sweep after a crash.
+
+    A result is marked after it was logged, so that a process killed in between logs it twice rather than never.
+    """
+    with lab.catalog.read() as session:
+        row = lab.catalog.sweep(session, sweep_id)
+        query = select(RungResultRow).where(RungResultRow.sweep == sweep_id, RungResultRow.materialized.is_(False))
+        query = query if number is None else query.where(RungResultRow.trial == number)
+        results = list(session.scalars(query.order_by(RungResultRow.reached_at)))
+        trials = lab.catalog.trials(session, sweep_id)
+    spec = parse_spec(row.spec)
+    for result in results:
+        if result.value is not None:
+            rung = materialized_rung(row, spec, trials[result.trial], result, lab.store.path(report_path(sweep_id)))
+            context.log_event(rung.event())
+            context.log.info(
+                f"{rung.partition}: {spec.objective.metric} {result.value:.4f} after {result.epochs} epochs "
+                f"(rung {result.rung}): {_SAID[result.decision]}"
+            )
+        _mark_materialized(lab.catalog, result)
+
+
+_SAID = {"continue": "promoted, goes on in place", "pause": "paused", "complete": "complete", "fail": "failed"}
+
+
+def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, result: RungResultRow, report: str) -> Materialized:
+    """A rung's result as a materialization of the trial's partition."""
+    return Materialized(
+        "trial",
+        partition=trial_key(row.id, result.trial),
+        version=result.checkpoint or "",
+        inputs={"sweep": row.spec_digest, "dataset_snapshot": row.snapshot},
+        metadata={
+            "objective": result.value,
+            "metric": spec.objective.metric,
+            "rung": result.rung,
+            "epochs": result.epochs,
+            "decision": _SAID[result.decision],
+            "params": dg.MetadataValue.json(trial_row.params),
+            **{f"param/{name}": value for name, value in trial_row.params.items()},
+            "attempt": result.attempt,
+            "seconds": round(result.seconds, 3),
+            "gpu_seconds": round(result.seconds * spec.resources.gpus, 3),
+            "checkpoint": result.checkpoint,
+            "snapshot": row.snapshot,
+            "commit": row.commit or "(no git)",
+            "sweep": asset_link("sweep", row.id),
+            "report": asset_link("evaluation_report", row.id),
+            "report_page": dg.MetadataValue.path(report),
+        },
+    )
+
+
+def _mark_materialized(catalog: Catalog, result: RungResultRow) -> None:
+    with catalog.write() as session:
+        row = session.get(RungResultRow, (result.sweep, result.trial, result.rung))
+        if row is not None:
+            row.materialized = True

@@ -1,0 +1,249 @@
+"""The application's commands: ``halving sweep``, ``leaderboard``, ``models`` and ``promote``."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_REFRESH_SECONDS = 1.0
+
+
+def add_commands(commands: Any) -> None:
+    """Add this application's commands to the ``halving`` command."""
+    sweep = commands.add_parser("sweep", help="run a sweep to its end on this machine, showing progress")
+    sweep.add_argument("spec", help="a sweep spec, for example sweeps/digits.yaml")
+    sweep.set_defaults(run=_sweep)
+    leaderboard = commands.add_parser("leaderboard", help="show a sweep's trials, best first, and what early stopping saved")
+    leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
+    leaderboard.set_defaults(run=_leaderboard)
+    models = commands.add_parser("models", help="list the registry's model versions")
+    models.set_defaults(run=_models)
+    promote = commands.add_parser("promote", help="make a version the champion")
+    promote.add_argument("model")
+    promote.add_argument("version", help="for example 1.0.1")
+    promote.set_defaults(run=_promote)
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    """Run the job ``sweep`` as Dagster's own command does, with its log in a file and the progress here."""
+    from resources.lab import Lab
+    from resources.spec import load_spec
+
+    spec = load_spec(arguments.spec)
+    lab, console = Lab(), _console()
+    home = Path(os.environ.get("DAGSTER_HOME") or f"{lab.store.root}/dagster")
+    home.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "DAGSTER_HOME": str(home.absolute()), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}.log"
+    log.parent.mkdir(exist_ok=True)
+    job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", arguments.spec]
+    console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, rungs at {list(spec.budgets)} epochs")
+    console.print(f"Dagster's log: {log}", style="dim")
+    known = _newest_sweep(lab, spec.name)
+    with log.open("w") as output:
+        process = subprocess.Popen(job, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        try:
+            _show_progress(console, lab, spec, process, known)
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait()
+            console.print(f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]")
+            return 130
+    return _conclude(console, lab, spec, process.returncode, log, known)
+
+
+def _show_progress(console: "Console", lab: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None) -> None:
+    """One line that moves on a terminal, a line every ten seconds elsewhere."""
+    from rich.live import Live
+    from rich.text import Text
+
+    began, last = time.monotonic(), 0.0
+    with Live(Text("starting"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else _NoLive() as live:
+        while process.poll() is None:
+            line = f"{time.monotonic() - began:4.0f} s  {_progress(lab, spec, known)}"
+            live.update(Text(line))
+            if not console.is_terminal and time.monotonic() - last >= 10:
+                console.print(line, highlight=False)
+                last = time.monotonic()
+            time.sleep(_REFRESH_SECONDS)
+
+
+class _NoLive:
+    """Stands in for rich's Live where there is no terminal."""
+
+    def __enter__(self) -> "_NoLive":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def update(self, _: Any) -> None: ...
+
+
+def _progress(lab: Any, spec: Any, known: str | None) -> str:
+    from resources.summary import summarize
+
+    sweep = _newest_sweep(lab, spec.name)
+    if sweep is None:
+        return "taking the dataset's snapshot"
+    summary = summarize(lab.catalog, sweep)
+    if sweep == known and summary.status not in ("searching", "evaluating"):
+        return "taking the dataset's snapshot"
+    counts = summary.counts
+    done = counts.get("completed", 0)
+    shown = f"{counts.get('running', 0)} running, {counts.get('paused', 0)} paused, {done} done"
+    shown += f", {counts['failed']} failed" if counts.get("failed") else ""
+    started = sum(counts.values())
+    best = (
+        f"; best {summary.objective} {summary.best.objective:.4f} ({summary.best.key}, {summary.best.epochs} epochs)"
+        if summary.best
+        else ""
+    )
+    phase = f"trials {started}/{summary.planned}" if summary.status == "searching" else summary.status
+    return f"{sweep}  {phase}: {shown}{best}"
+
+
+def _conclude(console: "Console", lab: Any, spec: Any, status: int, log: Path, known: str | None) -> int:
+    sweep = _newest_sweep(lab, spec.name)
+    if sweep is None or (status and sweep == known):
+        console.print(_reason(log), style="red", highlight=False)
+        return 1
+    _print_leaderboard(console, lab, sweep)
+    if status:
+        console.print(_reason(log), style="red", highlight=False)
+        return 1
+    console.print("Next: [bold]make dev[/] opens Dagster's UI with this sweep's assets; [bold]halving models[/] lists the registry.")
+    return 0
+
+
+def _reason(log: Path) -> str:
+    """Why the job failed: the message of the first failure in Dagster's log, and where to read on."""
+    lines = log.read_text(errors="replace").splitlines()
+    said: list[str] = []
+    for index, line in enumerate(lines):
+        name, colon, message = line.partition(": ")
+        if colon and name.startswith(("dagster._core.definitions.events.Failure", "pipelines.config.InvalidSweepSpec")):
+            said = [message]
+            for following in lines[index + 1 :]:
+                if not following.strip() or following.startswith(("Stack Trace:", "Traceback")):
+                    break
+                said.append(following)
+            break
+    if not said:
+        said = ["the job failed"]
+    return "\n".join(["failed: " + said[0], *said[1:], f"Dagster's log has the rest: {log}"])
+
+
+def _leaderboard(arguments: argparse.Namespace) -> int:
+    from resources.lab import Lab
+
+    lab, console = Lab(), _console()
+    sweep = arguments.sweep or _newest_sweep(lab)
+    if sweep is None:
+        console.print(f"there are no sweeps in {lab.store.root} yet: run [bold]halving sweep sweeps/digits.yaml[/]")
+        return 1
+    _print_leaderboard(console, lab, sweep)
+    return 0
+
+
+def _print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) -> None:
+    from rich.table import Table
+
+    from resources.report import report_path
+    from resources.report_page import duration, number
+    from resources.summary import summarize
+
+    summary = summarize(lab.catalog, sweep)
+    table = Table(title=f"{sweep}: {summary.status}", title_justify="left", title_style="bold")
+    for name, justify in (("#", "right"), ("trial", "left"), (summary.objective, "right"), ("epochs", "right"), ("status", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    names = list(summary.standings[0].params) if summary.standings else []
+    for name in names:
+        table.add_column(name, justify="right")
+    for place, standing in enumerate(summary.standings[:rows], start=1):
+        status = "stopped" if standing.status == "paused" and summary.status != "searching" else standing.status
+        values = [number(standing.params[name]) for name in names]
+        table.add_row(str(place), standing.key, number(standing.objective), str(standing.epochs), status, *values)
+    console.print(table)
+    if len(summary.standings) > rows:
+        console.print(f"and {len(summary.standings) - rows} more trials", style="dim")
+    for trial in summary.failed:
+        console.print(f"failed: {trial['key']}: {(trial['error'].strip().splitlines() or ['?'])[-1]}", style="red", highlight=False)
+    console.print(
+        f"Early stopping: {summary.epochs_trained} of {summary.epochs_full} epochs trained, "
+        f"{summary.saved:.0%} saved; {duration(summary.seconds)} of training in all."
+    )
+    _print_outcome(console, lab, sweep)
+    if lab.store.exists(report_path(sweep)):
+        console.print(f"Report: {lab.store.path(report_path(sweep))}", soft_wrap=True)
+
+
+def _print_outcome(console: "Console", lab: Any, sweep: str) -> None:
+    from sqlalchemy import select
+
+    from resources.catalog import ModelVersionRow, ReportRow
+
+    with lab.catalog.read() as session:
+        report = session.get(ReportRow, sweep)
+        version = session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))
+    if report:
+        console.print("Test split: " + ", ".join(f"{name} {value:.4f}" for name, value in report.metrics.items()))
+    if version:
+        hint = f"; make it champion: halving promote {version.model} {version.version}" if version.stage == "staging" else ""
+        console.print(f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False)
+
+
+def _models(arguments: argparse.Namespace) -> int:
+    from rich.table import Table
+
+    from resources.lab import Lab
+    from resources.registry import versions_of
+
+    lab, console = Lab(), _console()
+    with lab.catalog.read() as session:
+        versions = versions_of(session)
+    if not versions:
+        console.print("there are no model versions yet: run [bold]halving sweep sweeps/digits.yaml[/]")
+        return 0
+    table = Table()
+    for name in ("model", "version", "stage", "test metrics", "trial", "checkpoint"):
+        table.add_column(name)
+    for row in versions:
+        metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
+        table.add_row(row.model, row.version, row.stage, metrics, row.run, row.checkpoint[:19])
+    console.print(table)
+    return 0
+
+
+def _promote(arguments: argparse.Namespace) -> int:
+    from resources.lab import Lab
+    from resources.registry import promote
+
+    row = promote(Lab().catalog, arguments.model, arguments.version)
+    _console().print(f"model {row.model} {row.version} is champion", highlight=False)
+    return 0
+
+
+def _newest_sweep(lab: Any, name: str | None = None) -> str | None:
+    from sqlalchemy import select
+
+    from resources.catalog import SweepRow
+
+    query = select(SweepRow.id).order_by(SweepRow.created_at.desc())
+    query = query.where(SweepRow.name == name) if name else query
+    with lab.catalog.read() as session:
+        found: str | None = session.scalar(query.limit(1))
+    return found
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 140)

@@ -1,0 +1,88 @@
+"""The sweep spec as Dagster's launchpad sees it: the pydantic model turned into a config schema, so there is one schema."""
+
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import dagster as dg
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from halving import InvalidInput
+from resources.compute import local_concurrency
+from resources.spec import OneOf, SweepSpec, parse_spec
+
+
+class InvalidSweepSpec(dg.DagsterInvalidConfigError):
+    """A spec that Dagster's own check of types let pass, but that cannot work.
+
+    It is Dagster's own error, because Dagster wraps any other one in a message about config mappings.
+    """
+
+    def __init__(self, message: str) -> None:
+        dg.DagsterError.__init__(self, message)
+
+
+def config_schema(model: type[BaseModel]) -> dict[str, dg.Field]:
+    """A Dagster config schema with the descriptions and defaults of a pydantic model's fields."""
+    return {field.alias or name: _field(field) for name, field in model.model_fields.items()}
+
+
+def spec_from_config(config: Any) -> SweepSpec:
+    """The checked spec, or Dagster's kind of error.
+
+    Raises:
+        InvalidSweepSpec: naming every wrong field, its value and what is accepted.
+    """
+    try:
+        return parse_spec(config)
+    except InvalidInput as error:
+        raise InvalidSweepSpec(str(error)) from None
+
+
+def _slots_config(config: dict[str, Any]) -> dict[str, Any]:
+    spec = spec_from_config(config)
+    try:
+        slots = local_concurrency(spec)
+    except InvalidInput as error:
+        raise InvalidSweepSpec(str(error)) from None
+    return {"execution": {"config": {"max_concurrent": slots}}, **_launch_config(config)}
+
+
+def _launch_config(config: dict[str, Any]) -> dict[str, Any]:
+    spec = spec_from_config(config)
+    return {"ops": {"take_snapshot": {"config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
+
+
+def _field(field: FieldInfo) -> dg.Field:
+    description = field.description or ""
+    if field.is_required():
+        return dg.Field(_type(field.annotation), description=description)
+    default = field.get_default(call_default_factory=True)
+    if default is None:
+        return dg.Field(_type(field.annotation), description=description, is_required=False)
+    if isinstance(default, BaseModel):
+        default = default.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return dg.Field(_type(field.annotation), description=description, default_value=default)
+
+
+def _type(annotation: Any) -> Any:
+    """The Dagster config type for an annotation of the spec."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        inner = [argument for argument in arguments if argument is not NoneType]
+        return _type(inner[0]) if len(inner) == 1 else dg.Any
+    if origin is Literal:
+        return dg.Enum("_or_".join(str(value) for value in arguments), [dg.EnumValue(str(value)) for value in arguments])
+    if origin is dict:
+        return dg.Map(str, _type(arguments[1]))
+    if origin is list:
+        return dg.Array(_type(arguments[0]))
+    if isinstance(annotation, type) and issubclass(annotation, OneOf):
+        return dg.Selector(config_schema(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return dg.Shape(config_schema(annotation))
+    return {str: str, int: int, float: dg.Float, bool: bool}[annotation]
+
+
+sweep_config = dg.ConfigMapping(config_fn=_slots_config, config_schema=config_schema(SweepSpec))
+launch_config = dg.ConfigMapping(config_fn=_launch_config, config_schema=config_schema(SweepSpec))

@@ -1,0 +1,21 @@
+"""The code location: everything that Dagster knows, in one place."""
+
+import dagster as dg
+
+from assets.checkpoints import promoted_checkpoint
+from assets.datasets import dataset_snapshot
+from assets.reports import evaluation_report
+from assets.sweeps import sweep as sweep_asset
+from assets.trials import trial
+from pipelines.jobs import conclude_sweep, launch_sweep, promote_version, run_trial, sweep
+from pipelines.schedules import scheduled_retraining
+from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials
+from resources.lab import Lab
+
+defs = dg.Definitions(
+    assets=[dataset_snapshot, sweep_asset, trial, evaluation_report, promoted_checkpoint],
+    jobs=[sweep, launch_sweep, run_trial, conclude_sweep, promote_version],
+    sensors=[start_trials, retry_crashed_trials, finish_sweeps],
+    schedules=[scheduled_retraining],
+    resources={"lab": Lab()},
+)

@@ -1,0 +1,181 @@
+"""The jobs: a whole sweep in one, a sweep that the sensors drive, and promotion by hand."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.checkpoints import materialized_checkpoint, promote_winner
+from assets.datasets import DATASETS, materialized_snapshot
+from assets.events import add_partitions, failure
+from assets.reports import judge, materialized_report
+from assets.sweeps import SWEEPS, materialized_sweep
+from assets.trials import TRIALS, log_new_rungs, log_trial, make_runner
+from halving import HalvingError
+from halving.provenance import git_state
+from pipelines.config import launch_config, sweep_config
+from resources.compute import local_concurrency, work
+from resources.datasets import known_snapshot
+from resources.datasets import take_snapshot as snapshot_of
+from resources.lab import Lab
+from resources.registry import promote
+from resources.report import evaluate_sweep, explain_failures, load_report
+from resources.scheduler import Scheduler, open_sweep, trial_key
+from resources.spec import check_functions, parse_spec
+from resources.summary import summarize
+
+_SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec.")}
+
+
+@dg.op(config_schema=_SPEC, tags={"kind": "data"})
+def take_snapshot(context: dg.OpExecutionContext, lab: Lab) -> dict[str, Any]:
+    """Check that the spec's functions exist, then snapshot its data. Gives the spec and the snapshot's digest."""
+    spec = parse_spec(context.op_config["spec"])
+    try:
+        check_functions(spec)
+        snapshot = snapshot_of(lab.store, lab.catalog, spec.dataset)
+    except HalvingError as error:
+        raise failure(error) from None
+    add_partitions(context, DATASETS, [snapshot.key])
+    context.log_event(materialized_snapshot(snapshot).event())
+    context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'known already'}")
+    return {"spec": context.op_config["spec"], "snapshot": snapshot.digest}
+
+
+@dg.op(out=dg.DynamicOut(dict))
+def plan_sweep(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any]) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
+    """Open the sweep, or resume the unfinished one of the same spec and snapshot, and give one slot for each worker."""
+    sweep = _open(context, lab, planned, driver="job")
+    for slot in range(local_concurrency(parse_spec(planned["spec"]))):
+        yield dg.DynamicOutput({"sweep": sweep, "slot": slot}, mapping_key=str(slot))
+
+
+@dg.op
+def work_on_trials(context: dg.OpExecutionContext, lab: Lab, place: dict[str, Any]) -> str:
+    """One worker: pull trials and run them until the search is over. Gives the sweep."""
+    scheduler = Scheduler(lab.catalog, place["sweep"])
+    runner = make_runner(lab, scheduler, dagster_run=context.run_id, slot=place["slot"])
+    attempts = work(scheduler, runner, lambda changed: log_trial(context, lab, changed))
+    context.log.info(f"slot {place['slot']}: the search is over; {attempts} attempts ran here")
+    return scheduler.id
+
+
+@dg.op
+def evaluate_winner(context: dg.OpExecutionContext, lab: Lab, done: list[str]) -> str:
+    """Evaluate the winner on the test split and check the gates. Gives the sweep."""
+    sweep = done[0]
+    log_new_rungs(context, lab, sweep)
+    try:
+        report = evaluate_sweep(lab.store, lab.catalog, sweep)
+    except HalvingError as error:
+        raise failure(error) from None
+    context.log_event(materialized_report(report).event())
+    for gate in judge(lab, report):
+        context.log_event(
+            dg.AssetCheckEvaluation(  # type: ignore[arg-type]  # accepted at run time, the annotation lags behind
+                check_name=gate.name,
+                asset_key=dg.AssetKey("evaluation_report"),
+                passed=gate.passed,
+                metadata={"reason": dg.MetadataValue.text(gate.reason)},
+                blocking=True,
+                partition=sweep,
+            )
+        )
+    return sweep
+
+
+@dg.op
+def promote_checkpoint(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> str:
+    """Register the winner if the gates let it pass. Gives the sweep."""
+    try:
+        report = load_report(lab.store, lab.catalog, sweep)
+        row = promote_winner(lab, report)
+    except HalvingError as error:
+        raise failure(error) from None
+    context.log_event(materialized_checkpoint(row, report).event())
+    context.log.info(f"model {row.model} {row.version} is {row.stage}: {row.checkpoint}")
+    return sweep
+
+
+@dg.op
+def count_failures(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> None:
+    """Fail the job when more trials failed than the spec accepts; what the sweep found is kept and promoted."""
+    summary, accepted = summarize(lab.catalog, sweep), Scheduler(lab.catalog, sweep).spec.max_failed_trials
+    if len(summary.failed) > accepted:
+        raise dg.Failure(
+            f"{explain_failures(summary.failed)}. The sweep's result stands; the job fails because max_failed_trials is {accepted}",
+            allow_retries=False,
+        )
+    context.log.info(f"sweep {sweep} is done: {len(summary.standings)} trials, {summary.saved:.0%} of the epochs saved")
+
+
+@dg.job(
+    config=sweep_config,
+    executor_def=dg.multiprocess_executor,
+    description="A whole sweep in one job: snapshot, trials on all cores, evaluation on the test split, promotion.",
+)
+def sweep() -> None:
+    slots = plan_sweep(take_snapshot())
+    count_failures(promote_checkpoint(evaluate_winner(slots.map(work_on_trials).collect())))
+
+
+@dg.op
+def hand_to_sensors(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any]) -> None:
+    """Open the sweep for the sensors, which then launch one run for each trial."""
+    sweep = _open(context, lab, planned, driver="sensors")
+    context.log.info(f"sweep {sweep} is open: the sensor start_trials launches its trials")
+
+
+@dg.job(
+    config=launch_config,
+    executor_def=dg.in_process_executor,
+    description="Open a sweep whose trials the sensors launch, each as a run of its own.",
+)
+def launch_sweep() -> None:
+    hand_to_sensors(take_snapshot())
+
+
+class Version(dg.Config):
+    """A version in the registry."""
+
+    model: str = Field(description="The model's name, which is its sweep's.")
+    version: str = Field(description="The version to make champion, for example 1.0.1.")
+
+
+@dg.op
+def make_champion(context: dg.OpExecutionContext, config: Version, lab: Lab) -> None:
+    """Make a version the champion; the one before is archived."""
+    try:
+        row = promote(lab.catalog, config.model, config.version)
+    except HalvingError as error:
+        raise failure(error) from None
+    context.log.info(f"model {row.model} {row.version} is champion")
+
+
+@dg.job(executor_def=dg.in_process_executor, description="Make a staging or archived version the champion.")
+def promote_version() -> None:
+    make_champion()
+
+
+run_trial = dg.define_asset_job("run_trial", selection="trial", description="One attempt at a trial, launched by the sensors.")
+conclude_sweep = dg.define_asset_job(
+    "conclude_sweep",
+    selection=["evaluation_report", "promoted_checkpoint"],
+    description="Evaluate a searched sweep's winner and promote it through the gates.",
+)
+
+
+def _open(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any], *, driver: str) -> str:
+    spec = parse_spec(planned["spec"])
+    git = git_state(lab.store, Path.cwd()) or {}
+    row = open_sweep(lab.catalog, spec, planned["snapshot"], driver=driver, commit=git.get("commit"))
+    if row.commit != git.get("commit"):
+        context.log.warning(f"sweep {row.id} was begun with commit {row.commit} and goes on with {git.get('commit')}")
+    trials = [trial_key(row.id, number) for number in range(Scheduler(lab.catalog, row.id).rules.max_trials)]
+    add_partitions(context, SWEEPS, [row.id])
+    add_partitions(context, TRIALS, trials)
+    context.log_event(materialized_sweep(row, known_snapshot(lab.catalog, row.snapshot)).event())
+    context.log.info(f"sweep {row.id}: up to {len(trials)} trials, rungs at {list(spec.budgets)} epochs")
+    return row.id
