@@ -1,0 +1,1 @@
+"""Trainables with real data, to run and to copy from."""
