@@ -1,0 +1,76 @@
+"""The code location as a whole."""
+
+import itertools
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from pipelines.definitions import defs
+from pipelines.schedules import scheduled_retraining
+from tests.conftest import CHECKOUT, Dagster
+
+
+def test_the_definitions_load_and_can_be_launched() -> None:
+    dg.Definitions.validate_loadable(defs)
+
+
+def test_the_five_assets_are_one_line_of_descent() -> None:
+    graph = defs.resolve_asset_graph()
+    line = ["dataset_snapshot", "sweep", "trial", "evaluation_report", "promoted_checkpoint"]
+    for above, below in itertools.pairwise(line):
+        assert graph.get(dg.AssetKey(below)).parent_keys == {dg.AssetKey(above)}
+    for name in line:
+        assert graph.get(dg.AssetKey(name)).description
+
+
+def test_the_gates_are_blocking_checks_of_the_report() -> None:
+    graph = defs.resolve_asset_graph()
+    checks = {key.name: graph.get(key).blocking for key in graph.asset_check_keys}
+    assert checks == {"finite_metrics": True, "lineage_complete": True, "not_worse_than_champion": True}
+
+
+@pytest.mark.parametrize("selection", ['group:"halving"', '+key:"evaluation_report"', 'key:"*report*"', 'kind:"dvc" or kind:"plotly"'])
+def test_string_selections_work_beside_dvc(selection: str) -> None:
+    # dvc's stable hydra and omegaconf bring antlr 4.9, whose parser raises TypeError: ord() on every one of these.
+    assert dg.AssetSelection.from_string(selection).resolve(defs.resolve_asset_graph())
+
+
+def test_the_sensors_run_by_default_and_the_schedule_does_not() -> None:
+    assert {sensor.name: sensor.default_status for sensor in defs.sensors or []} == dict.fromkeys(
+        ("start_trials", "retry_crashed_trials", "finish_sweeps"), dg.DefaultSensorStatus.RUNNING
+    )
+    assert scheduled_retraining.default_status is dg.DefaultScheduleStatus.STOPPED
+
+
+def test_scheduled_retraining_asks_for_a_run_that_the_sweep_job_accepts() -> None:
+    tick = scheduled_retraining.evaluate_tick(dg.build_schedule_context(scheduled_execution_time=datetime(2026, 1, 1, 3, tzinfo=UTC)))
+    (request,) = tick.run_requests or []
+    dg.validate_run_config(defs.resolve_job_def("sweep"), request.run_config)
+    assert request.run_config == yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
+
+
+def test_the_jobs_are_listed_by_dagsters_own_command(tmp_path: Path) -> None:
+    dagster = Dagster(tmp_path)
+    listed = subprocess.run(
+        [sys.executable, "-m", "dagster", "job", "list", "-w", "workspace.yaml"],
+        cwd=CHECKOUT,
+        env=dagster.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for job in ("sweep", "launch_sweep", "run_trial", "conclude_sweep", "promote_version"):
+        assert f"Job: {job}\n" in listed
+
+
+def test_importing_the_definitions_does_not_import_what_only_trials_need() -> None:
+    heavy = ["torch", "optuna", "sklearn", "duckdb", "plotly", "dvc"]
+    code = f"import sys, json, pipelines.definitions; print(json.dumps([name for name in {heavy} if name in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == []

@@ -1,0 +1,177 @@
+"""The sensors' driver: ticks that may be repeated, and a whole sweep through real runs under ``dagster dev``."""
+
+import os
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from sqlalchemy import select
+
+from halving.records import RunRecords
+from pipelines.definitions import defs
+from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials
+from resources.catalog import ModelVersionRow, SweepRow
+from resources.datasets import take_snapshot
+from resources.lab import Lab
+from resources.scheduler import Scheduler, open_sweep
+from resources.spec import parse_spec
+from tests.conftest import Dagster
+
+Small = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def launched(lab: Lab, small: Small) -> Scheduler:
+    spec = parse_spec(small(max_trials=4))
+    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
+    return Scheduler(lab.catalog, open_sweep(lab.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+
+
+def tick(sensor: dg.SensorDefinition, lab: Lab, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
+    context = dg.build_sensor_context(instance=instance, resources={"lab": lab}, definitions=defs)
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        return list(sensor.evaluate_tick(context).run_requests or [])
+
+
+@pytest.fixture
+def instance() -> Any:
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        ephemeral.add_dynamic_partitions("trials", [])
+        yield ephemeral
+
+
+def prepare(instance: dg.DagsterInstance, launched: Scheduler) -> None:
+    instance.add_dynamic_partitions("trials", [f"{launched.id}.{number:04d}" for number in range(4)])
+    instance.add_dynamic_partitions("sweeps", [launched.id])
+
+
+def test_a_tick_asks_for_as_many_runs_as_there_are_places_and_again_for_the_same_ones(
+    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance
+) -> None:
+    prepare(instance, launched)
+    first, again = tick(start_trials, lab, instance), tick(start_trials, lab, instance)
+    assert [request.run_key for request in first] == [f"{launched.id}.0000/r0/a1", f"{launched.id}.0001/r0/a1"]
+    assert [request.run_key for request in again] == [request.run_key for request in first]
+    assert [request.partition_key for request in first] == [f"{launched.id}.0000", f"{launched.id}.0001"]
+
+
+def test_a_trial_that_runs_is_not_asked_for_and_holds_its_place(lab: Lab, launched: Scheduler, instance: dg.DagsterInstance) -> None:
+    prepare(instance, launched)
+    tick(start_trials, lab, instance)
+    launched.claim(0, "worker")
+    assert [request.run_key for request in tick(start_trials, lab, instance)] == [f"{launched.id}.0001/r0/a1"]
+
+
+def test_a_paused_trial_in_the_top_share_is_resumed_under_its_next_rung_and_attempt(
+    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance
+) -> None:
+    prepare(instance, launched)
+    for value in (0.9, 0.1, 0.2):
+        waiting = tick(start_trials, lab, instance)[0]
+        number = int(str(waiting.partition_key)[-4:])
+        given = launched.claim(number, "worker")
+        launched.reached(given, value, "sha256:c", 1.0, 1)
+    assert f"{launched.id}.0000/r1/a2" in [request.run_key for request in tick(start_trials, lab, instance)]
+
+
+def test_a_trial_whose_run_was_canceled_is_queued_again_with_its_next_attempt(
+    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance
+) -> None:
+    prepare(instance, launched)
+    key = str(tick(start_trials, lab, instance)[0].run_key)
+    instance.add_run(dg.DagsterRun(job_name="run_trial", tags={"dagster/run_key": key}, status=dg.DagsterRunStatus.CANCELED))
+    assert tick(retry_crashed_trials, lab, instance) == []
+    assert f"{launched.id}.0000/r0/a2" in [request.run_key for request in tick(start_trials, lab, instance)]
+
+
+def test_a_sweep_that_one_job_drives_is_left_to_it(lab: Lab, small: Small, instance: dg.DagsterInstance) -> None:
+    spec = parse_spec(small())
+    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
+    open_sweep(lab.catalog, spec, snapshot.digest, driver="job", commit=None)
+    assert tick(start_trials, lab, instance) == []
+
+
+def test_a_sweep_is_concluded_when_its_search_is_over_and_not_before(lab: Lab, launched: Scheduler, instance: dg.DagsterInstance) -> None:
+    prepare(instance, launched)
+    assert tick(finish_sweeps, lab, instance) == []
+    with lab.catalog.write() as session:
+        lab.catalog.sweep(session, launched.id).status = "evaluating"
+    (request,) = tick(finish_sweeps, lab, instance)
+    assert (request.run_key, request.partition_key) == (f"{launched.id}/conclude", launched.id)
+
+
+def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(tmp_path: Path, small: Small) -> None:
+    spec = small(
+        trainable="tests.trainables:train_crashing",
+        max_trials=3,
+        strategy={"asha": {"sampler": "random", "min_budget": 2, "max_budget": 6}},
+    )
+    config = tmp_path / "sweep.yaml"
+    config.write_text(yaml.safe_dump(spec))
+    dagster = Dagster(tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path / "dev.log"
+    server = dagster.start("dev", "-w", "workspace.yaml", "-p", str(port), log=log)
+    try:
+        _wait_until_serving(port, log)
+        launch = dagster.start(
+            "job", "launch", "-w", "workspace.yaml", "-j", "launch_sweep", "-c", str(config), log=tmp_path / "launch.log"
+        )
+        assert launch.wait() == 0, (tmp_path / "launch.log").read_text()[-2000:]
+        _wait_until_finished(dagster.lab, log)
+    finally:
+        os.killpg(server.pid, signal.SIGINT)
+        server.wait(60)
+
+    with dagster.lab.catalog.read() as session:
+        (sweep,) = session.scalars(select(SweepRow))
+        (version,) = session.scalars(select(ModelVersionRow))
+        trials = dagster.lab.catalog.trials(session, sweep.id)
+    assert (sweep.driver, sweep.status, version.stage) == ("sensors", "finished", "champion")
+    assert [trial.failures for trial in trials] == [1, 1, 1]
+    assert sorted(trial.status for trial in trials) == ["completed", "paused", "paused"]
+    for trial in trials:
+        saved = RunRecords(dagster.lab.store, "small", f"{sweep.id}.{trial.number:04d}").checkpoints()
+        assert [entry.epoch for entry in saved] == list(range(1, len(saved) + 1))
+    with dg.DagsterInstance.from_config(str(dagster.home)) as instance:
+        runs = instance.get_runs()
+        keys = [run.tags["dagster/run_key"] for run in runs if run.job_name == "run_trial"]
+        materialized = instance.fetch_materializations(dg.AssetKey("trial"), limit=100).records
+        reports = instance.fetch_materializations(dg.AssetKey("evaluation_report"), limit=100).records
+        checkpoints = instance.fetch_materializations(dg.AssetKey("promoted_checkpoint"), limit=100).records
+    assert len(keys) == len(set(keys)) == sum(trial.attempt for trial in trials)
+    failed = [run for run in runs if run.status is dg.DagsterRunStatus.FAILURE]
+    assert len(failed) == 3
+    assert len(materialized) == 4  # three trials at the first rung, one of them at the second
+    assert [record.partition_key for record in reports] == [record.partition_key for record in checkpoints] == [sweep.id]
+
+
+def _wait_until_serving(port: int, log: Path, seconds: float = 90) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.5)
+    raise AssertionError(f"dagster dev did not serve within {seconds} s; it said:\n{log.read_text()[-3000:]}")
+
+
+def _wait_until_finished(lab: Lab, log: Path, seconds: float = 240) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with lab.catalog.read() as session:
+            if list(session.scalars(select(SweepRow.status))) == ["finished"]:
+                time.sleep(2)  # the run that finished it still writes its last events
+                return
+        time.sleep(1)
+    raise AssertionError(f"the sweep did not finish in {seconds} s; dagster dev said:\n{log.read_text()[-3000:]}")

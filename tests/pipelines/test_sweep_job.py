@@ -1,0 +1,305 @@
+"""The main job as CI of a user runs it: Dagster's own command on a YAML file, and what is there afterwards."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from sqlalchemy import select
+
+from halving.records import RunRecords
+from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow
+from resources.metrics import curves
+from resources.report import report_path
+from resources.summary import Summary, summarize
+from tests.conftest import SMALL, Dagster
+
+Small = Callable[..., dict[str, Any]]
+
+
+class Executed:
+    """One or more executions of a spec on one instance."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+        self.dagster = Dagster(folder)
+        self.config = folder / "sweep.yaml"
+        self.config.write_text(yaml.safe_dump(spec))
+        self.lab = self.dagster.lab
+
+    def run(self) -> "subprocess.CompletedProcess[str]":
+        return self.dagster.execute_sweep(self.config)
+
+    def sweeps(self) -> list[SweepRow]:
+        with self.lab.catalog.read() as session:
+            return list(session.scalars(select(SweepRow).order_by(SweepRow.created_at)))
+
+    def summary(self) -> Summary:
+        return summarize(self.lab.catalog, self.sweeps()[-1].id)
+
+    def results(self) -> list[RungResultRow]:
+        with self.lab.catalog.read() as session:
+            return list(session.scalars(select(RungResultRow)))
+
+    def versions(self) -> list[ModelVersionRow]:
+        with self.lab.catalog.read() as session:
+            return list(session.scalars(select(ModelVersionRow).order_by(ModelVersionRow.created_at)))
+
+    def instance(self) -> dg.DagsterInstance:
+        return dg.DagsterInstance.from_config(str(self.dagster.home))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> "Done":
+    """The small sweep, executed once for all the tests that only look."""
+    executed = Executed(tmp_path_factory.mktemp("job"), SMALL)
+    return executed, executed.run()
+
+
+Done = tuple[Executed, "subprocess.CompletedProcess[str]"]
+
+
+def test_the_job_succeeds_and_says_what_happened(done: Done) -> None:
+    executed, process = done
+    assert process.returncode == 0, process.stderr[-3000:]
+    (sweep,) = executed.sweeps()
+    assert sweep.status == "finished"
+    assert f"sweep {sweep.id}: up to 9 trials, rungs at [1, 3, 9] epochs" in process.stderr
+    assert "after 1 epochs (rung 0): paused" in process.stderr
+    assert "model small 1.0.0 is champion" in process.stderr
+
+
+def test_every_rung_of_every_trial_is_a_materialization_of_its_partition(done: Done) -> None:
+    executed, _ = done
+    results = {(f"{result.sweep}.{result.trial:04d}", result.rung): result for result in executed.results()}
+    with executed.instance() as instance:
+        records = instance.fetch_materializations(dg.AssetKey("trial"), limit=1000).records
+    assert len(records) == len(results)
+    for record in records:
+        event = record.asset_materialization
+        assert event is not None
+        metadata = {name: value.value for name, value in event.metadata.items()}
+        result = results[str(record.partition_key), metadata["rung"]]
+        assert metadata["objective"] == result.value
+        assert metadata["epochs"] == result.epochs
+        assert metadata["checkpoint"] == result.checkpoint == (event.tags or {})["dagster/data_version"]
+        assert set(metadata["params"]) == {"x"}
+        assert metadata["param/x"] == metadata["params"]["x"]
+        assert metadata["report"] == f"/assets/evaluation_report?view=partitions&partition={result.sweep}"
+        assert (event.tags or {})["dagster/input_data_version/dataset_snapshot"] == executed.sweeps()[0].snapshot
+
+
+def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_above_by_digest(done: Done) -> None:
+    executed, _ = done
+    (sweep,) = executed.sweeps()
+    snapshot = f"points@{sweep.snapshot.removeprefix('sha256:')[:16]}"
+    with executed.instance() as instance:
+        assert instance.get_dynamic_partitions("datasets") == [snapshot]
+        assert instance.get_dynamic_partitions("sweeps") == [sweep.id]
+        assert instance.get_dynamic_partitions("trials") == [f"{sweep.id}.{number:04d}" for number in range(9)]
+        versions = {}
+        for asset in ("dataset_snapshot", "sweep", "evaluation_report", "promoted_checkpoint"):
+            (record,) = instance.fetch_materializations(dg.AssetKey(asset), limit=10).records
+            assert record.asset_materialization is not None
+            versions[asset] = record.asset_materialization.tags or {}
+    (version,) = executed.versions()
+    assert versions["sweep"]["dagster/input_data_version/dataset_snapshot"] == versions["dataset_snapshot"]["dagster/data_version"]
+    assert versions["evaluation_report"]["dagster/input_data_version/trial"] == version.checkpoint
+    assert versions["promoted_checkpoint"]["dagster/input_data_version/evaluation_report"] == version.report
+    assert versions["promoted_checkpoint"]["dagster/data_version"] == version.checkpoint
+
+
+def test_the_gates_are_recorded_as_checks_of_the_report(done: Done) -> None:
+    executed, _ = done
+    report = dg.AssetKey("evaluation_report")
+    with executed.instance() as instance:
+        for gate in ("finite_metrics", "lineage_complete", "not_worse_than_champion"):
+            check = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(report, gate))
+            assert check is not None
+            assert check.status.value == "SUCCEEDED"
+
+
+def test_the_winner_is_the_best_of_the_highest_rung_and_is_promoted_by_its_digest(done: Done) -> None:
+    executed, _ = done
+    summary, (version,) = executed.summary(), executed.versions()
+    best = max((result for result in executed.results() if result.epochs == 9), key=lambda result: result.value or 0)
+    assert summary.best is not None
+    assert (version.trial, version.checkpoint) == (best.trial, best.checkpoint) == (summary.best.trial, summary.best.checkpoint)
+    assert (version.version, version.stage, version.metrics["accuracy"]) == ("1.0.0", "champion", 1.0)
+    assert version.input_schema == {"x": "double"}
+    assert version.output_schema == {"type": "string", "classes": ["high", "low"]}
+    assert executed.lab.store.get_blob(version.checkpoint)
+
+
+def test_the_report_is_one_page_that_needs_no_network_and_its_data_is_kept_by_digest(done: Done) -> None:
+    executed, _ = done
+    (sweep,) = executed.sweeps()
+    page = executed.lab.store.read(report_path(sweep.id)).decode()
+    with executed.lab.catalog.read() as session:
+        row = session.get(ReportRow, sweep.id)
+    assert row is not None
+    assert executed.lab.store.get_blob(row.html).decode() == page
+    data = json.loads(executed.lab.store.get_blob(row.digest))
+    for link in ('src="http', "src='http", "<link", "@import"):
+        assert link not in page.partition("</script>")[2]
+    assert data["confusion"] == [[data["per_class"][0]["rows"], 0], [0, data["per_class"][1]["rows"]]]
+    assert data["summary"]["rungs"][0]["reached"] == 9
+    assert data["saved"] == executed.summary().saved > 0.3
+
+
+def test_metrics_of_every_trained_epoch_are_in_parquet(done: Done) -> None:
+    executed, _ = done
+    for standing in executed.summary().standings:
+        steps = curves(executed.lab.store, "small", [standing.key], "train/loss")["step"].to_pylist()
+        assert steps == list(range(1, standing.epochs + 1))
+
+
+def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_staging(tmp_path: Path, small: Small) -> None:
+    executed = Executed(tmp_path, small(max_trials=3))
+    assert executed.run().returncode == 0
+    assert executed.run().returncode == 0
+    first, second = executed.sweeps()
+    assert first.snapshot == second.snapshot
+    assert first.id != second.id
+    assert [(version.version, version.stage) for version in executed.versions()] == [("1.0.0", "champion"), ("1.0.1", "staging")]
+    report = json.loads(executed.lab.store.get_blob(executed.versions()[1].report))
+    assert report["champion"]["version"] == "1.0.0"
+    assert report["champion"]["metrics"]["accuracy"] == 1.0
+
+
+def test_a_winner_that_is_worse_than_the_champion_is_rejected_by_its_gate_and_the_job_fails(tmp_path: Path, small: Small) -> None:
+    executed = Executed(tmp_path, small(max_trials=3))
+    assert executed.run().returncode == 0
+    executed.config.write_text(yaml.safe_dump(small(max_trials=3, predictor="tests.trainables:predict_badly")))
+    process = executed.run()
+    assert process.returncode != 0
+    assert "not_worse_than_champion: accuracy 0." in process.stderr
+    assert [version.version for version in executed.versions()] == ["1.0.0"]
+    assert [sweep.status for sweep in executed.sweeps()] == ["finished", "rejected"]
+
+
+def test_metrics_that_are_not_finite_are_stopped_by_their_gate_with_the_report_to_look_at(tmp_path: Path, small: Small) -> None:
+    dataset = {"name": "numbers", "source": "tests.trainables:numbers", "target": "y"}
+    executed = Executed(tmp_path, small(max_trials=3, dataset=dataset, predictor="tests.trainables:predict_nan"))
+    process = executed.run()
+    assert process.returncode != 0
+    assert "finite_metrics: not finite: ['mae', 'r2', 'rmse']" in process.stderr
+    assert executed.versions() == []
+    assert executed.lab.store.exists(report_path(executed.sweeps()[0].id))
+
+
+def test_a_failed_trial_fails_the_job_after_the_winner_was_promoted(tmp_path: Path, small: Small) -> None:
+    executed = Executed(tmp_path, small(trainable="tests.trainables:train_raising", max_retries=0))
+    process = executed.run()
+    assert process.returncode != 0
+    assert "is too much for me" in process.stderr
+    assert "The sweep's result stands; the job fails because max_failed_trials is 0" in process.stderr
+    assert len(executed.versions()) == 1
+    failed = executed.summary().failed
+    with executed.instance() as instance:
+        records = instance.fetch_observations(dg.AssetKey("trial"), limit=100).records
+    assert {record.partition_key for record in records} == {trial["key"] for trial in failed}
+    for record in records:
+        assert record.asset_observation is not None
+        assert "too much for me" in str(record.asset_observation.metadata["traceback"].value)
+
+
+def test_failed_trials_that_the_spec_accepts_leave_the_job_green(tmp_path: Path, small: Small) -> None:
+    executed = Executed(tmp_path, small(trainable="tests.trainables:train_diverging", max_failed_trials=9))
+    assert executed.run().returncode == 0
+    assert executed.summary().failed
+    assert len(executed.versions()) == 1
+
+
+def test_a_sweep_whose_every_trial_fails_fails_the_job_and_says_why_once(tmp_path: Path, small: Small) -> None:
+    executed = Executed(tmp_path, small(trainable="tests.trainables:train_raising_always", max_retries=0, max_failed_trials=99))
+    process = executed.run()
+    assert process.returncode != 0
+    (sweep,) = executed.sweeps()
+    assert sweep.status == "failed"
+    said = f"sweep {sweep.id} has no result: 9 trials failed: {sweep.id}.0000, {sweep.id}.0001, {sweep.id}.0002 and 6 more"
+    assert f"{said}: RuntimeError: no trial of this sweep can work" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"trainable": "tests.trainables:trian"}, "trainable = 'tests.trainables:trian' is not accepted"),
+        ({"dataset": {**SMALL["dataset"], "source": "nowhere.at_all:data"}}, "there is no module 'nowhere'"),
+        ({"space": {"x": {"float": {"low": 1.0, "high": 1.0}}}}, "space.x.float is not accepted: low = 1.0 must be below high = 1.0"),
+    ],
+)
+def test_bad_input_ends_in_one_clear_error_before_anything_runs(tmp_path: Path, small: Small, change: dict[str, Any], said: str) -> None:
+    executed = Executed(tmp_path, small(**change))
+    process = executed.run()
+    assert process.returncode != 0
+    assert said in process.stderr
+    assert executed.sweeps() == []
+    assert executed.lab.store.names("datasets") == []
+
+
+def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_epoch_again(tmp_path: Path, small: Small) -> None:
+    executed = Executed(tmp_path, small(trainable="tests.trainables:train_slowly", max_trials=9))
+    epochs = Path(executed.lab.store.root, "epochs")
+    arguments = ["job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(executed.config)]
+    process = executed.dagster.start(*arguments, log=tmp_path / "killed.log")
+    _wait_for(lambda: epochs.exists() and len(epochs.read_text().splitlines()) >= 14)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    _wait_for(lambda: not _alive(str(executed.lab.store.root)))
+
+    before = {(result.trial, result.rung): (result.value, result.attempt) for result in executed.results()}
+    checkpointed = {
+        (key, saved.epoch)
+        for key in executed.lab.store.names("runs/project=small")
+        for saved in RunRecords(executed.lab.store, "small", key).checkpoints()
+    }
+    trained_before = epochs.read_text().splitlines()
+    assert before
+    assert checkpointed
+
+    again = executed.run()
+    assert again.returncode == 0, again.stderr[-3000:]
+    (sweep,) = executed.sweeps()
+    assert sweep.status == "finished"
+    after = {(result.trial, result.rung): (result.value, result.attempt) for result in executed.results()}
+    assert before.items() <= after.items()
+    trained_after = epochs.read_text().splitlines()[len(trained_before) :]
+    again_trained = {(line.split()[0], int(line.split()[1])) for line in trained_after}
+    assert again_trained.isdisjoint(checkpointed)
+    for standing in executed.summary().standings:
+        steps = curves(executed.lab.store, "small", [standing.key], "score")["step"].to_pylist()
+        assert steps == list(range(1, standing.epochs + 1))
+    with executed.instance() as instance:
+        logged = {
+            (record.partition_key, record.asset_materialization.metadata["rung"].value)
+            for record in instance.fetch_materializations(dg.AssetKey("trial"), limit=1000).records
+            if record.asset_materialization
+        }
+    assert logged == {(f"{sweep.id}.{trial:04d}", rung) for trial, rung in after}
+
+
+def _wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "the condition did not come true in time"
+        time.sleep(0.05)
+
+
+def _alive(root: str) -> bool:
+    """Whether any process still works in the store: trials end by themselves when their worker dies."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            continue
+        if f"HALVING_ROOT={root}".encode() in environment and state != "Z":
+            return True
+    return False

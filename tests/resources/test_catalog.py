@@ -1,0 +1,107 @@
+"""The catalog's schema and transactions."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, text
+
+from halving import InvalidInput, NotFound
+from resources.catalog import Base, Catalog, SnapshotRow, utcnow
+
+REVISIONS = [script.revision for script in ScriptDirectory(str(Path("resources/catalog/migrations").absolute())).walk_revisions()]
+
+
+def url(folder: Path) -> str:
+    return f"sqlite:///{folder}/catalog.db"
+
+
+def snapshot(digest: str) -> SnapshotRow:
+    return SnapshotRow(
+        digest=digest,
+        name="points",
+        rows=3,
+        bytes=5_000_000_000,
+        schema_sha256="s",
+        target="label",
+        splits={"train": 3},
+        source="m:f",
+        transform_sha256="t",
+        created_at=utcnow(),
+    )
+
+
+@pytest.mark.parametrize("revision", ["base", *REVISIONS])
+def test_every_earlier_revision_upgrades_to_what_the_code_expects(tmp_path: Path, revision: str) -> None:
+    catalog = Catalog(url(tmp_path))
+    command.downgrade(catalog.alembic(), revision)
+    again = Catalog(url(tmp_path))
+    with again.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+    assert set(Base.metadata.tables) <= set(inspect(again.engine).get_table_names())
+
+
+def test_processes_that_open_a_new_catalog_at_once_migrate_it_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda _: Catalog(url(tmp_path)), range(6)))
+
+
+def test_a_transaction_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    catalog = Catalog(url(tmp_path))
+
+    def write_and_fail() -> None:
+        with catalog.write() as session:
+            session.add(snapshot("sha256:a"))
+            session.flush()
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        write_and_fail()
+    with catalog.read() as session, pytest.raises(NotFound, match="sha256:a"):
+        catalog.snapshot(session, "sha256:a")
+
+
+def test_writers_that_read_first_wait_for_each_other_instead_of_failing(tmp_path: Path) -> None:
+    catalog = Catalog(url(tmp_path))
+    with catalog.write() as session:
+        session.execute(text("CREATE TABLE counter (n INTEGER)"))
+        session.execute(text("INSERT INTO counter VALUES (0)"))
+
+    def count_up() -> None:
+        own = Catalog(url(tmp_path))
+        for _ in range(25):
+            with own.write() as session:
+                n = session.execute(text("SELECT n FROM counter")).scalar_one()
+                session.execute(text("UPDATE counter SET n = :n"), {"n": n + 1})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: count_up(), range(4)))
+    with catalog.read() as session:
+        assert session.execute(text("SELECT n FROM counter")).scalar_one() == 100
+
+
+def test_times_come_back_in_utc_and_large_sizes_whole(tmp_path: Path) -> None:
+    catalog = Catalog(url(tmp_path))
+    before = utcnow()
+    with catalog.write() as session:
+        session.add(snapshot("sha256:a"))
+    with Catalog(url(tmp_path)).read() as session:
+        row = catalog.snapshot(session, "sha256:a")
+        assert before <= row.created_at <= utcnow()
+        assert row.bytes == 5_000_000_000
+
+
+def test_a_url_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"catalog url 'catalog\.db' is not accepted: give sqlite"):
+        Catalog("catalog.db")
+
+
+def test_a_sweep_that_does_not_exist_is_answered_with_those_that_do(tmp_path: Path) -> None:
+    catalog = Catalog(url(tmp_path))
+    with catalog.read() as session, pytest.raises(NotFound, match=r"no sweep 'digits-0000'.*the newest are \[\]"):
+        catalog.sweep(session, "digits-0000")

@@ -1,0 +1,133 @@
+"""Small trainables without torch, for tests: each behaves in one way that a real one might."""
+
+import math
+import os
+import signal
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from halving import Run, TrainedRun
+
+
+def data() -> pa.Table:
+    """90 rows of two classes that a threshold on ``x`` separates."""
+    xs = [((row * 37) % 90) / 90 for row in range(90)]
+    return pa.table({"x": xs, "label": ["high" if x > 0.5 else "low" for x in xs]})
+
+
+def numbers() -> pa.Table:
+    """60 rows with a real number to predict."""
+    xs = [row / 60 for row in range(60)]
+    return pa.table({"x": xs, "y": [2 * x + 1 for x in xs]})
+
+
+def train(run: Run) -> None:
+    """Learn the threshold: the score rises with epochs, towards a limit that depends on ``x``."""
+    state = run.restore(epochs_seen=[])
+    seen = list(state["epochs_seen"])
+    for epoch in run.epochs():
+        seen.append(epoch)
+        run.log({"train/loss": 1 / epoch}, step=epoch)
+        run.report(score=score(run.params["x"], epoch))
+        run.save(epochs_seen=seen)
+
+
+def score(x: float, epoch: int) -> float:
+    return (1 - (x - 0.5) ** 2) * (1 - 0.5**epoch)
+
+
+def predict(run: TrainedRun, table: pa.Table) -> list[str]:
+    """Right for all rows, given a checkpoint of :func:`train`."""
+    seen = run.restore(epochs_seen=None)["epochs_seen"]
+    return ["high" if x > 0.5 and seen else "low" for x in table["x"].to_pylist()]
+
+
+def predict_badly(run: TrainedRun, table: pa.Table) -> list[str]:
+    return ["low"] * table.num_rows
+
+
+def predict_numbers(run: TrainedRun, table: pa.Table) -> list[float]:
+    return [2 * x + 1.1 for x in table["x"].to_pylist()]
+
+
+def predict_nan(run: TrainedRun, table: pa.Table) -> list[float]:
+    return [math.nan] * table.num_rows
+
+
+def predict_too_few(run: TrainedRun, table: pa.Table) -> list[str]:
+    return ["low"]
+
+
+def train_slowly(run: Run) -> None:
+    """Like :func:`train`, and slow enough to be killed in between; leaves a line in ``epochs`` in the store for every epoch it begins."""
+    state = run.restore(epochs_seen=[])
+    seen = list(state["epochs_seen"])
+    for epoch in run.epochs():
+        with Path(run.store.root, "epochs").open("a") as file:
+            file.write(f"{run.id} {epoch} {run.attempt}\n")
+        time.sleep(0.2)
+        seen.append(epoch)
+        run.log({"train/loss": 1 / epoch}, step=epoch)
+        run.report(score=score(run.params["x"], epoch))
+        run.save(epochs_seen=seen)
+
+
+def train_crashing(run: Run) -> None:
+    """The process is killed once, in the second epoch of every trial's first attempt."""
+    state = run.restore(epochs_seen=[])
+    seen = list(state["epochs_seen"])
+    for epoch in run.epochs():
+        if epoch == 2 and run.attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen.append(epoch)
+        run.report(score=score(run.params["x"], epoch))
+        run.save(epochs_seen=seen)
+
+
+def train_killed_always(run: Run) -> None:
+    for _ in run.epochs():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train_raising(run: Run) -> None:
+    """Half of the trials raise."""
+    if run.params["x"] > 0.5:
+        raise RuntimeError(f"x = {run.params['x']:.3f} is too much for me")
+    train(run)
+
+
+def train_raising_always(run: Run) -> None:
+    raise RuntimeError("no trial of this sweep can work")
+
+
+def train_diverging(run: Run) -> None:
+    """Half of the trials report NaN in their second epoch, after a good first one."""
+    state = run.restore(epochs_seen=[])
+    seen = list(state["epochs_seen"])
+    for epoch in run.epochs():
+        seen.append(epoch)
+        run.save(epochs_seen=seen)
+        run.report(score=math.nan if epoch == 2 and run.params["x"] > 0.5 else score(run.params["x"], epoch))
+
+
+def train_silently(run: Run) -> None:
+    """Never reports the objective."""
+    for epoch in run.epochs():
+        run.report(accuracy=0.5)
+        run.save(epoch=epoch)
+
+
+def train_without_checkpoint(run: Run) -> None:
+    for epoch in run.epochs():
+        run.report(score=score(run.params["x"], epoch))
+
+
+def train_giving_up(run: Run) -> None:
+    """Returns after two epochs, whatever was granted."""
+    for epoch in run.epochs():
+        run.report(score=score(run.params["x"], epoch))
+        run.save(epochs_seen=[epoch])
+        if epoch == 2:
+            return
