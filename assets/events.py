@@ -34,11 +34,14 @@ class Materialized:
         """For ``context.log_event``, in the ops of a job."""
         tags = {"dagster/data_version": self.version}
         tags |= {f"dagster/input_data_version/{asset}": version for asset, version in self.inputs.items()}
-        return dg.AssetMaterialization(self.asset, partition=self.partition, metadata=self.metadata, tags=tags)
+        return dg.AssetMaterialization(self.asset, partition=self.partition, metadata=self._described(), tags=tags)
 
     def result(self, checks: Sequence[dg.AssetCheckResult] = ()) -> dg.MaterializeResult:
         """To return from the asset's own function."""
-        return dg.MaterializeResult(metadata=self.metadata, data_version=dg.DataVersion(self.version), check_results=checks)
+        return dg.MaterializeResult(metadata=self._described(), data_version=dg.DataVersion(self.version), check_results=checks)
+
+    def _described(self) -> dict[str, Any]:
+        return {**self.metadata, "inputs": dict(self.inputs)} if self.inputs else dict(self.metadata)
 
 
 def add_partitions(context: Any, partitions: dg.DynamicPartitionsDefinition, keys: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """``trial``: one set of hyperparameters; its partition ``digits-7f3a.0007`` is materialized once for every rung."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -27,7 +28,7 @@ TRIALS = dg.DynamicPartitionsDefinition(name="trials")
     output_required=False,
     kinds={"python"},
 )
-def trial(context: dg.AssetExecutionContext, lab: Lab) -> None:
+def trial(context: dg.AssetExecutionContext, lab: Lab) -> Iterator[dg.MaterializeResult[Any]]:
     """Run the attempt that a sensor handed out: up to the rung where the trial pauses, ends or fails."""
     sweep_id, number = parse_trial_key(context.partition_key)
     scheduler = Scheduler(lab.catalog, sweep_id)
@@ -41,6 +42,8 @@ def trial(context: dg.AssetExecutionContext, lab: Lab) -> None:
         with lab.catalog.read() as session:
             error_text = lab.catalog.trials(session, sweep_id)[number].error or "no reason was recorded"
         raise dg.Failure(f"attempt {assignment.attempt} at trial {assignment.key} failed:\n{error_text}", allow_retries=False)
+    # Every rung was logged when it was reached; a result of the step itself would be one materialization too many.
+    yield from ()
 
 
 def make_runner(lab: Lab, scheduler: Scheduler, *, dagster_run: str, slot: int = 0) -> TrialRunner:
