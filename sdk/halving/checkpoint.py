@@ -10,12 +10,16 @@ import io
 import json
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from halving.errors import CheckpointMismatch, InvalidInput
 from halving.seeding import rng_states, set_rng_states
 
 _RNG = "__rng__"
+_TAGS = ({"__numpy__"}, {"__bytes__"})  # how arrays and bytes travel in a torch archive: as a dict with this one key
+# Subclasses (an enum's members, numpy's strings) are saved as the builtin value that they are.
+_EXACT: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__}
 
 
 @runtime_checkable
@@ -81,11 +85,20 @@ def _load(data: bytes) -> dict[str, Any]:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """Data that ``weights_only`` loading accepts: numpy arrays travel as tagged tensors."""
-    if isinstance(value, (int, float, str, bytes, type(None))) or _is_tensor(value):
-        return value.item() if _is_numpy(value) else value
+    """Data that ``weights_only`` loading accepts: numpy arrays travel as tagged tensors, bytes as tagged strings."""
+    if value is None or isinstance(value, bool) or _is_tensor(value):
+        return value
+    if _is_numpy(value):
+        import torch
+
+        return {"__numpy__": torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))} if value.ndim else value.item()
+    for kind, exact in _EXACT.items():
+        if isinstance(value, kind):
+            return {"__bytes__": exact(value).decode("latin-1")} if kind is bytes else exact(value)
     if isinstance(value, dict):
-        copied = OrderedDict((key, _plain(item, f"{name}.{key}")) for key, item in value.items())
+        if set(value) in _TAGS:
+            raise InvalidInput(f"checkpoint entry {name!r} with the one key {next(iter(value))!r} is not accepted: the key is taken")
+        copied = OrderedDict((_plain_key(key, name), _plain(item, f"{name}.{key}")) for key, item in value.items())
         if hasattr(value, "_metadata"):  # torch keeps the layers' format versions there
             copied._metadata = value._metadata  # type: ignore[attr-defined]
             return copied
@@ -93,19 +106,28 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, (list, tuple)):
         items = [_plain(item, f"{name}[{index}]") for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
-    if _is_numpy(value):
-        import torch
-
-        return {"__numpy__": torch.from_numpy(value.copy())} if value.ndim else value.item()
     raise _not_plain(value, name)
+
+
+def _plain_key(key: Any, name: str) -> Any:
+    plain = _plain(key, name)
+    try:
+        hash(plain)
+    except TypeError:
+        raise InvalidInput(f"checkpoint entry {name!r} has the key {key!r}, which is not accepted: give strings or numbers") from None
+    return plain
 
 
 def _from_plain(value: Any) -> Any:
     if isinstance(value, dict):
         if set(value) == {"__numpy__"}:
             return value["__numpy__"].numpy()
+        if set(value) == {"__bytes__"}:
+            return value["__bytes__"].encode("latin-1")
         if hasattr(value, "_metadata"):
-            return value
+            copied = OrderedDict((key, _from_plain(item)) for key, item in value.items())
+            copied._metadata = value._metadata  # type: ignore[attr-defined]
+            return copied
         return {key: _from_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         items = [_from_plain(item) for item in value]
@@ -115,6 +137,8 @@ def _from_plain(value: Any) -> Any:
 
 def _to_json(value: Any, name: str) -> Any:
     if _is_numpy(value):
+        if not value.ndim:
+            return value.item()
         return {"__array__": [str(value.dtype), list(value.shape), base64.b64encode(value.tobytes()).decode()]}
     if isinstance(value, (int, float, str, type(None))):
         return value
@@ -153,7 +177,9 @@ def _is_tensor(value: Any) -> bool:
 
 def _is_numpy(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)) and value.dtype.kind in "biuf"
+    if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
+        return False
+    return value.dtype.kind in "biuf" and value.dtype.itemsize <= 8  # no long doubles: torch has none
 
 
 def _not_plain(value: Any, name: str) -> InvalidInput:

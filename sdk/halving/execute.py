@@ -1,6 +1,8 @@
 """Inside a trial's process: run the trainable, speak with the platform over a pipe, and say how it ended."""
 
+import contextlib
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 
-from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing
+from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreError
 from halving.functions import import_function
 from halving.run import Run, open_trial
 from halving.trial import TrialContext
@@ -84,6 +86,8 @@ def run_trial(context: TrialContext, trainable: str, granted: int, connection: C
         connection: to the platform; gets :data:`Message` objects.
         threads: CPU threads that the trial may use.
     """
+    # Ctrl-C reaches the whole process group: the worker decides what becomes of the trial, and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     run: Run | None = None
     ended: Message
     try:
@@ -99,7 +103,8 @@ def run_trial(context: TrialContext, trainable: str, granted: int, connection: C
     except Exception as error:  # noqa: BLE001  # whatever the trainable raises is its result, not ours
         ended = Raised(_without_own_frames(error), isinstance(error, _FINAL), run.checkpoint.digest if run and run.checkpoint else None)
         if run:
-            run.finish("failed")
+            with contextlib.suppress(StoreError):  # a store that is away must not keep the platform from hearing of it
+                run.finish("failed")
     connection.send(ended)
     connection.close()
 
@@ -107,13 +112,13 @@ def run_trial(context: TrialContext, trainable: str, granted: int, connection: C
 def _ended(run: Run, controller: PipeController) -> Stopped | ReturnedEarly:
     if run.epoch >= controller.granted:
         return Stopped()
-    objective = controller.objective
-    if objective not in run.reported or run.checkpoint is None:
+    objective, saved = controller.objective, run.checkpoint
+    if saved is None or objective not in saved.reported:
         raise ObjectiveMissing(
             f"the trainable returned at epoch {run.epoch} of {controller.granted} without run.report({objective}=…) and run.save(…) "
-            "in its last epoch; loop over run.epochs() and call both in every epoch"
+            "in an epoch of its own; loop over run.epochs() and call both in every epoch"
         )
-    return ReturnedEarly(run.epoch, run.reported[objective], run.checkpoint.digest)
+    return ReturnedEarly(saved.epoch, saved.reported[objective], saved.digest)
 
 
 def _stop_with_parent(run: Run) -> None:

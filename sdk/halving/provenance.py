@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def capture(store: Store, folder: Path | None = None) -> dict[str, Any]:
 def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     """Commit, branch, remote and dirty patch of the checkout around ``folder``; None outside of git.
 
-    The patch is binary-safe and holds untracked files too (but for those over 10 MiB, which are listed), so
+    The patch is binary-safe and holds untracked files too (but for those over 10 MiB and nested repositories, which are listed), so
     ``git checkout COMMIT && git apply PATCH`` gives the very code that ran.
     """
     top = _git(folder, "rev-parse", "--show-toplevel")
@@ -64,7 +65,8 @@ def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
 def _dirty_patch(checkout: Path, has_commit: bool) -> tuple[bytes, list[str]]:
     listed = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z") or b""
     untracked = [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
-    left_out = [name for name in untracked if (checkout / name).is_file() and (checkout / name).stat().st_size > _UNTRACKED_LIMIT]
+    # A name with a slash at its end is a repository inside this one: git would note its commit at most, or refuse it.
+    left_out = [name for name in untracked if name.endswith("/") or _is_large(checkout / name)]
     git_folder = Path((_git(checkout, "rev-parse", "--absolute-git-dir") or b"").decode().strip())
     objects = Path((_git(checkout, "rev-parse", "--git-path", "objects") or b"").decode().strip())
     # A scratch index and object folder: the user's own index and repository stay as they are.
@@ -75,12 +77,18 @@ def _dirty_patch(checkout: Path, has_commit: bool) -> tuple[bytes, list[str]]:
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(checkout / objects),
         }
         if (git_folder / "index").exists():
-            Path(scratch, "index").write_bytes((git_folder / "index").read_bytes())
+            # With its time: git looks into files that are not older than the index, whatever their size and time say.
+            shutil.copy2(git_folder / "index", f"{scratch}/index")
         exclusions = [f":(exclude,literal){name}" for name in left_out]
-        _git(checkout, "add", "--all", "--", ".", *exclusions, environment=environment)
+        _git(checkout, "add", "--all", "--ignore-errors", "--", ".", *exclusions, environment=environment)
         base = "HEAD" if has_commit else _EMPTY_TREE
-        patch = _git(checkout, "diff", "--cached", "--binary", "--no-color", "--no-ext-diff", base, environment=environment)
+        # diff-index, not diff: no setting of the user's (diff.noprefix, diff.context, textconv) may change the patch.
+        patch = _git(checkout, "diff-index", "--cached", "--patch", "--binary", "--no-ext-diff", base, environment=environment)
     return patch or b"", left_out
+
+
+def _is_large(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > _UNTRACKED_LIMIT
 
 
 def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> bytes | None:
@@ -99,7 +107,7 @@ def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = Non
 
 
 def _without_password(address: str) -> str:
-    return re.sub(r"(?<=://)[^/@]+@", "", address)
+    return re.sub(r"(?<=://)[^/]+@", "", address)
 
 
 def _lockfile(folder: Path) -> dict[str, str] | None:

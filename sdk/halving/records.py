@@ -5,6 +5,7 @@
 """
 
 import json
+import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,18 +38,23 @@ class RunRecords:
             AlreadyExists: the run exists with other params, or another process took this very attempt.
         """
         plain = json.loads(to_json(params))
+        # The token tells apart what two processes write in the same millisecond.
+        began = {**began, "token": secrets.token_hex(8)}
         record = {"project": self.project, "run": self.run, "params": plain, "parent": dict(parent), "attempt": attempt or 1, **began}
         try:
             self.store.create(f"{self.folder}/record.json", to_json(record))
             return attempt or 1
         except AlreadyExists:
-            first = self.read()["params"]
-        if first != plain:
+            opened = self.read()
+        first = opened["params"]
+        if to_json(first) != to_json(plain) and first != plain:  # NaN differs from itself, 1 and 1.0 as text
             raise AlreadyExists(f"run {self.run!r} already has the params {first}; params never change, so start another run")
+        if attempt == opened["attempt"]:
+            raise AlreadyExists(f"attempt {attempt} of run {self.run!r} was taken by another process")
         if attempt is not None:
             self.store.create(f"{self.folder}/start-{attempt:04d}.json", to_json({"attempt": attempt, **began}))
             return attempt
-        number = 2
+        number = int(opened["attempt"]) + 1
         while True:
             try:
                 self.store.create(f"{self.folder}/start-{number:04d}.json", to_json({"attempt": number, **began}))
@@ -105,7 +111,7 @@ def to_json(value: Any) -> bytes:
     """
     try:
         return json.dumps(value, indent=1, sort_keys=True, default=_jsonable).encode()
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidInput(f"{error}; accepted are numbers, strings, lists and dicts") from None
 
 

@@ -1,7 +1,9 @@
 """A training run: its record, its metric stream, its checkpoints, and the loop over granted epochs."""
 
 import atexit
+import contextlib
 import math
+import os
 import secrets
 import sys
 import time
@@ -68,6 +70,7 @@ class Run:
         self._reported: dict[str, float] = {}
         self._last: dict[str, Any] = {}
         self._finished = False
+        self._process = os.getpid()
         atexit.register(self._finish_at_exit)
 
     def __repr__(self) -> str:
@@ -81,8 +84,10 @@ class Run:
             step: the x axis, any integer that suits you (batch, epoch, sample).
 
         Raises:
-            InvalidInput: a value is not a number; the message names its key.
+            InvalidInput: a name is not a string or a value not a number (the message names it), or the step is no int64.
         """
+        if not -(2**63) <= step < 2**63:
+            raise InvalidInput(f"step {step!r:.80} is not accepted: give an integer of at most 63 bits")
         checked = {key: _scalar(key, value) for key, value in values.items()}
         self._writer.append(Record(int(step), time.time_ns() // 1_000_000, checked))
         self._last.update(checked)
@@ -123,6 +128,7 @@ class Run:
             except GeneratorExit:  # the loop was left early; an epoch that had reported and saved is complete
                 if self._reported and self._unpublished is not None:
                     self._complete_epoch(self._started_epoch)
+                self._started_epoch = self._unpublished = None
                 raise
             self._complete_epoch(self._started_epoch)
             if self._controller and self.epoch == self._controller.granted:
@@ -185,15 +191,15 @@ class Run:
         return digest
 
     def finish(self, status: str = "finished") -> None:
-        """Write what is pending and close the attempt's record; doing it again does nothing."""
-        if self._finished:
+        """Write what is pending and close the attempt's record; doing it again, or in a forked child, does nothing."""
+        if self._finished or os.getpid() != self._process:
             return
         self._finished = True
         atexit.unregister(self._finish_at_exit)
         dropped = self._writer.close()
+        self.records.end(self.attempt, {"status": status, "epoch": self.epoch, "dropped_points": dropped, "summary": _summary(self._last)})
         if dropped:
             warnings.warn(f"halving: {dropped} metric points of {self.id} could not be written and were dropped", stacklevel=2)
-        self.records.end(self.attempt, {"status": status, "epoch": self.epoch, "dropped_points": dropped, "summary": _summary(self._last)})
 
     def __enter__(self) -> Self:
         return self
@@ -315,14 +321,22 @@ class TrainedRun:
 
 def _scalar(key: str, value: Any) -> Any:
     """A number as it is, a device tensor detached (the drain thread fetches it), anything else refused by name."""
+    if not isinstance(key, str):
+        raise InvalidInput(f"metric name {key!r:.80} is not accepted: give a string")
     if isinstance(value, (int, float)):
         return value
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         if getattr(getattr(value, "device", None), "type", "cpu") != "cpu":
             return value.detach().clone()
-        return value.item()
+        number = value.item()
+        if isinstance(number, (int, float)):
+            return number
     raise InvalidInput(f"metric {key!r} = {value!r:.80} is not accepted: give a number, a numpy scalar or a 0-d tensor")
 
 
 def _summary(last: dict[str, Any]) -> dict[str, float]:
-    return {key: float(value) for key, value in last.items()}
+    summary = {}
+    for key, value in last.items():
+        with contextlib.suppress(OverflowError, RuntimeError):  # too large for a float; on a device that is gone
+            summary[key] = float(value)
+    return summary

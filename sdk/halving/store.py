@@ -6,6 +6,7 @@ Blobs are named by their SHA-256, so that identical content is stored once.
 
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from functools import cached_property
@@ -74,9 +75,10 @@ class Store:
             elif self.exists(name):
                 raise FileExistsError(name)
             else:
-                with self.filesystem.open_output_stream(self.path(name)) as stream:
-                    stream.write(data)
-        except FileExistsError:
+                self._put(name, data)
+        except FileExistsError as error:
+            if not self.exists(name):  # a folder of the name is a file
+                raise StoreError(f"cannot write {self.root}/{name}: {error}") from error
             if self.read(name) != data:
                 raise AlreadyExists(f"{self.root}/{name} exists with other content; published files are immutable") from None
         except OSError as error:
@@ -88,8 +90,7 @@ class Store:
             temporary = _write_temporary(self.folder / name, data)
             os.replace(temporary, self.folder / name)
         else:
-            with self.filesystem.open_output_stream(self.path(name)) as stream:
-                stream.write(data)
+            self._put(name, data)
 
     def read(self, name: str) -> bytes:
         """The bytes of ``name``.
@@ -126,24 +127,38 @@ class Store:
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
     def put_blob(self, content: bytes | Path) -> str:
-        """Store bytes or a file by content and return its digest, ``sha256:<64 hex>``."""
-        digest = hashlib.sha256()
-        for chunk in _chunks(content):
-            digest.update(chunk)
-        name = blob_name(f"sha256:{digest.hexdigest()}")
+        """Store bytes or a file by content and return its digest, ``sha256:<64 hex>``.
+
+        Raises:
+            StoreError: the store refused the write, or the file changed while it was read.
+        """
+        digest = _digest(content)
+        name = blob_name(digest)
         if self.exists(name):
-            return f"sha256:{digest.hexdigest()}"
+            return digest
         try:
             if self.folder is not None:
                 temporary = _write_temporary(self.folder / name, content)
+                if isinstance(content, Path) and _digest(temporary) != digest:
+                    temporary.unlink()
+                    raise StoreError(f"{content} changed while it was being stored; store it when it is complete")
                 os.replace(temporary, self.folder / name)
+                _sync_folder((self.folder / name).parent)
             else:
-                with self.filesystem.open_output_stream(self.path(name)) as stream:
-                    for chunk in _chunks(content):
-                        stream.write(chunk)
+                self._put(name, content)
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError(f"cannot write the blob {name} to {self.root}: {error}") from error
-        return f"sha256:{digest.hexdigest()}"
+        return digest
+
+    def _put(self, name: str, content: bytes | Path) -> None:
+        path = self.path(name)
+        if self.filesystem.type_name == "local":  # file://: on an object store there are no folders to make
+            self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        with self.filesystem.open_output_stream(path) as stream:
+            for chunk in _chunks(content):
+                stream.write(chunk)
 
     def get_blob(self, digest: str) -> bytes:
         """The bytes behind a digest, checked against it.
@@ -153,18 +168,24 @@ class Store:
             StoreError: the bytes do not hash to the digest (damaged storage).
         """
         data = self.read(blob_name(digest))
-        actual = hashlib.sha256(data).hexdigest()
-        if f"sha256:{actual}" != digest:
-            raise StoreError(f"the blob {digest} in {self.root} is damaged: its content hashes to sha256:{actual}")
+        if (actual := _digest(data)) != digest:
+            raise StoreError(f"the blob {digest} in {self.root} is damaged: its content hashes to {actual}")
         return data
 
 
 def blob_name(digest: str) -> str:
     """Where a digest's bytes lie in the store: ``artifacts/sha256/ab/abcdef…``."""
     algorithm, _, value = digest.partition(":")
-    if algorithm != "sha256" or len(value) != 64:
-        raise InvalidInput(f"digest {digest!r} is not accepted: give sha256:<64 hex digits>")
+    if algorithm != "sha256" or not re.fullmatch("[0-9a-f]{64}", value):
+        raise InvalidInput(f"digest {digest!r} is not accepted: give sha256:<64 lowercase hex digits>")
     return f"artifacts/sha256/{value[:2]}/{value}"
+
+
+def _digest(content: bytes | Path) -> str:
+    digest = hashlib.sha256()
+    for chunk in _chunks(content):
+        digest.update(chunk)
+    return f"sha256:{digest.hexdigest()}"
 
 
 def _chunks(content: bytes | Path) -> Iterator[bytes]:
@@ -200,3 +221,13 @@ def _link_new(target: Path, data: bytes) -> None:
         os.link(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new name survives the machine only when its folder was synced too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -4,6 +4,7 @@ Nothing here raises into training: a store that is away is retried with backoff,
 dropped, counted and reported when the run finishes.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -47,8 +48,10 @@ class MetricWriter:
     def _start(self) -> None:
         self._pending: list[Record] = []
         self._closed = False
-        self._wake = threading.Event()
-        self._writing = threading.Lock()
+        self._written = 0
+        self._failures = 0
+        self._segment: tuple[bytes, int] | None = None
+        self._wake, self._tried = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = threading.Thread(target=self._drain, name=f"halving-metrics-{self._run}", daemon=True)
         self._thread.start()
 
@@ -62,11 +65,15 @@ class MetricWriter:
     def flush(self, deadline: float = 5.0) -> bool:
         """Write everything logged so far and say whether all of it is in the store, after ``deadline`` s at most."""
         until = time.monotonic() + deadline
-        while self._pending and time.monotonic() < until:
-            if self._write_pending() or not self._pending:
-                continue
-            time.sleep(min(0.1, max(0.0, until - time.monotonic())))
-        return not self._pending
+        target = len(self._pending) + self._written
+        # The drain thread writes, so that a store that hangs holds up the caller no longer than the deadline.
+        while self._pending and self._written < target and (left := until - time.monotonic()) > 0:
+            self._tried.clear()
+            self._wake.set()
+            self._tried.wait(left)
+            if self._failures:
+                time.sleep(max(0.0, min(0.1, until - time.monotonic())))
+        return not self._pending or self._written >= target
 
     def close(self, deadline: float = 10.0) -> int:
         """Flush, stop the thread and return how many points were dropped in this attempt."""
@@ -82,29 +89,34 @@ class MetricWriter:
         return self.dropped
 
     def _drain(self) -> None:
-        failures = 0
         while not self._closed:
-            pause = self._delay if failures == 0 else _BACKOFF[min(failures, len(_BACKOFF)) - 1]
-            self._wake.wait(pause)
-            failures = 0 if self._write_pending() else failures + 1
-            if failures == 1:
-                warnings.warn(f"halving: cannot write metrics to {self._store.root}; keeping them and trying again", stacklevel=1)
+            self._wake.wait(self._delay if self._failures == 0 else _BACKOFF[min(self._failures, len(_BACKOFF)) - 1])
+            self._wake.clear()
+            self._failures = 0 if self._write_pending() else self._failures + 1
+            self._tried.set()
+            if self._failures == 1:
+                with contextlib.suppress(Warning):  # `python -W error` raises it, and this thread has to live on
+                    warnings.warn(f"halving: cannot write metrics to {self._store.root}; keeping them and trying again", stacklevel=1)
 
     def _write_pending(self) -> bool:
         """Write one segment with everything pending; False when the store refused and the points are kept."""
-        with self._writing:
-            count = len(self._pending)
-            if not count:
-                return True
-            try:
-                data = self._encode(self._pending[:count])
-                self._store.create(f"{self._folder}/{self._attempt:04d}-{self._sequence:06d}.parquet", data)
-            except Exception:  # noqa: BLE001  # the drain thread outlives any fault of the store; the points stay pending
-                return False
-            # log() only appends, so the first `count` records are still the ones that were written.
-            del self._pending[:count]
-            self._sequence += 1
+        count = len(self._pending)
+        if not count:
             return True
+        try:
+            # Tried again with the very same bytes: a write whose answer was lost has made the file already.
+            if self._segment is None:
+                self._segment = (self._encode(self._pending[:count]), count)
+            data, count = self._segment
+            self._store.create(f"{self._folder}/{self._attempt:04d}-{self._sequence:06d}.parquet", data)
+        except Exception:  # noqa: BLE001  # the drain thread outlives any fault of the store; the points stay pending
+            return False
+        self._written += count  # before the deletion: flush() must never take pending points for written ones
+        # log() only appends, so the first `count` records are still the ones that were written.
+        del self._pending[:count]
+        self._segment = None
+        self._sequence += 1
+        return True
 
     def _encode(self, records: list[Record]) -> bytes:
         import pyarrow as pa
@@ -114,8 +126,9 @@ class MetricWriter:
         for record in records:
             for key, value in record.values.items():
                 try:
+                    key.encode()  # a lone surrogate would keep the whole segment from being written
                     values.append(float(value))
-                except (TypeError, ValueError, RuntimeError):
+                except (TypeError, ValueError, OverflowError, RuntimeError):
                     self.dropped += 1
                     continue
                 keys.append(key)
@@ -150,7 +163,6 @@ class MetricWriter:
         """A forked child (a DataLoader worker) has no drain thread: what it logs is dropped, counted and said once."""
         self._thread = None
         self._pending = []
-        self._writing = threading.Lock()
 
 
 _LIVE: "weakref.WeakSet[MetricWriter]" = weakref.WeakSet()

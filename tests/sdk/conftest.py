@@ -1,0 +1,38 @@
+"""Every SDK test works in a folder of its own, outside of any git checkout, with a store under it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from halving import Store
+
+Script = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HALVING_ROOT", raising=False)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """Run Python source as a script in an interpreter of its own, as a user would; its store is ``tmp_path/store``."""
+
+    def run(source: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        path = tmp_path / "script.py"
+        path.write_text(source)
+        environment = {**os.environ, "HALVING_ROOT": str(tmp_path / "store")}
+        command = [sys.executable, str(path), *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    return run

@@ -1,0 +1,75 @@
+"""A snapshot is read as it was taken: rows in stored order, splits by row number."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from halving import Dataset, NotFound, Store
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+FOLDER = "datasets/points/0123456789abcdef"
+SPLITS = {"train": [0, 3, 1], "test": [4, 2], "none": []}
+
+
+def arrow(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)  # several batches, as a large snapshot has
+    return bytes(sink.getvalue())
+
+
+@pytest.fixture(params=["folder", "address"])
+def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Dataset:
+    """A snapshot of five rows, read from a folder and through ``pyarrow.fs``."""
+    store = Store(tmp_path / "store" if request.param == "folder" else f"file://{tmp_path}/store")
+    manifest = {"target": "label", "rows": 5, "splits": {name: len(rows) for name, rows in SPLITS.items()}}
+    store.create(f"{FOLDER}/manifest.json", json.dumps(manifest).encode())
+    store.create(f"{FOLDER}/data.arrow", arrow(pa.table({"x": [0.0, 0.1, 0.2, 0.3, 0.4], "label": list("abcde")})))
+    store.create(f"{FOLDER}/files/images/0.png", b"pixels")
+    for name, rows in SPLITS.items():
+        store.create(f"{FOLDER}/splits/{name}.arrow", arrow(pa.table({"row": pa.array(rows, pa.int64())})))
+    return Dataset(store, "points", DIGEST)
+
+
+def test_all_rows_come_in_stored_order(dataset: Dataset) -> None:
+    assert dataset.read().to_pydict() == {"x": [0.0, 0.1, 0.2, 0.3, 0.4], "label": list("abcde")}
+
+
+def test_a_split_is_its_rows_in_its_order(dataset: Dataset) -> None:
+    assert dataset.read("train").to_pydict() == {"x": [0.0, 0.3, 0.1], "label": ["a", "d", "b"]}
+    assert dataset.read("test")["label"].to_pylist() == ["e", "c"]
+    assert dataset.read("none").num_rows == 0
+    assert dataset.read("none").schema == dataset.read().schema
+
+
+def test_the_manifest_says_what_there_is(dataset: Dataset) -> None:
+    assert dataset.target == "label"
+    assert dict(dataset.splits) == {"train": 3, "test": 2, "none": 0}
+    assert dataset.folder == FOLDER
+
+
+def test_an_unknown_split_is_not_found_and_the_known_ones_are_named(dataset: Dataset) -> None:
+    with pytest.raises(NotFound, match=r"dataset points has no split 'valid'; it has \['none', 'test', 'train'\]"):
+        dataset.read("valid")
+
+
+def test_a_file_of_the_snapshot_is_read_by_its_path(dataset: Dataset) -> None:
+    assert dataset.file("images/0.png") == b"pixels"
+    with pytest.raises(NotFound):
+        dataset.file("images/1.png")
+
+
+def test_another_digest_is_another_dataset(dataset: Dataset) -> None:
+    other = Dataset(dataset.store, "points", "sha256:" + "f" * 64)
+    with pytest.raises(NotFound):
+        other.read()
+    with pytest.raises(NotFound):
+        _ = other.manifest
+
+
+def test_rows_that_dvc_has_not_pulled_say_how_to_get_them(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with pytest.raises(NotFound, match="`dvc pull`"):
+        Dataset(store, "points", DIGEST).read()

@@ -1,0 +1,44 @@
+"""What training code pays for ``import halving``."""
+
+import json
+
+from tests.sdk.conftest import Script
+
+HEAVY = ["torch", "numpy", "pyarrow", "duckdb", "pandas", "dagster", "sqlalchemy", "optuna", "pydantic", "sklearn"]
+
+
+def test_importing_halving_imports_no_heavy_package(script: Script) -> None:
+    done = script("import halving, json, sys; print(json.dumps(sorted(sys.modules)))")
+    assert done.returncode == 0, done.stderr
+    loaded = json.loads(done.stdout)
+    assert "halving.run" in loaded
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_a_run_never_imports_torch_or_numpy_for_a_script_that_does_not(script: Script) -> None:
+    done = script(
+        "import halving, sys\n"
+        "run = halving.init('p', {'lr': 0.1}, id='r', seed=3)\n"
+        "for epoch in run.epochs(2):\n"
+        "    run.report(loss=1 / epoch)\n"
+        "    run.save(epoch=epoch)\n"
+        "print('torch' in sys.modules)\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "False\n"
+
+
+def test_every_public_name_exists() -> None:
+    import halving
+
+    assert [name for name in halving.__all__ if not hasattr(halving, name)] == []
+
+
+def test_every_error_is_a_halving_error_and_a_builtin_one() -> None:
+    from halving import errors
+
+    children = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind is not errors.HalvingError]
+    assert len(children) == 8
+    for kind in children:
+        assert issubclass(kind, errors.HalvingError)
+        assert any(base.__module__ == "builtins" for base in kind.__bases__), kind

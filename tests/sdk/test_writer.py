@@ -1,0 +1,371 @@
+"""Metric points on their way to Parquet: none is lost or doubled, and training never notices the store."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from halving import Store, StoreError
+from halving.writer import COLUMNS, MetricWriter, Record
+from tests.sdk.conftest import Script
+
+SOON = 0.01  # seconds that points wait in these tests
+
+
+def points(store: Store, run: str = "r") -> list[dict[str, Any]]:
+    """All points of a run in the order of its segments."""
+    folder = f"metrics/project=p/run={run}/live"
+    return [row for name in store.names(folder) for row in pq.ParquetFile(store.path(f"{folder}/{name}")).read().to_pylist()]
+
+
+def counted(store: Store) -> Counter[tuple[str, int]]:
+    return Counter((point["key"], point["step"]) for point in points(store))
+
+
+def end_record(store: Store, attempt: int = 1) -> dict[str, Any]:
+    ended: dict[str, Any] = json.loads(store.read(f"runs/project=p/r/end-{attempt:04d}.json"))
+    return ended
+
+
+def test_every_point_arrives_with_its_run_attempt_key_step_time_and_value(store: Store) -> None:
+    writer = MetricWriter(store, "p", "r", 3, delay=SOON)
+    for step in range(100):
+        writer.append(Record(step, 1_700_000_000_000 + step, {"loss": 1 / (step + 1), "accuracy": step}))
+    assert writer.close() == 0
+    rows = points(store)
+    assert len(rows) == 200
+    assert {(row["run"], row["attempt"]) for row in rows} == {("r", 3)}
+    assert {row["step"]: row["value"] for row in rows if row["key"] == "loss"} == {step: 1 / (step + 1) for step in range(100)}
+    assert {row["step"]: row["value"] for row in rows if row["key"] == "accuracy"} == {step: float(step) for step in range(100)}
+    assert all(row["wall_time"].timestamp() == pytest.approx(1_700_000_000 + row["step"] / 1000, abs=1e-6) for row in rows)
+
+
+def test_segments_have_the_columns_and_types_that_readers_expect(store: Store) -> None:
+    writer = MetricWriter(store, "p", "r", 1)
+    writer.append(Record(-5, 0, {"a": 1.0}))
+    writer.close()
+    assert store.names("metrics/project=p/run=r/live") == ["0001-000000.parquet"]
+    schema = pq.ParquetFile(store.path("metrics/project=p/run=r/live/0001-000000.parquet")).schema_arrow
+    assert tuple(schema.names) == COLUMNS
+    for name in ("run", "key"):
+        assert schema.field(name).type.value_type == pa.string()
+    assert schema.field("attempt").type == pa.int32()
+    assert schema.field("step").type == pa.int64()
+    assert schema.field("wall_time").type == pa.timestamp("ms", tz="UTC")
+    assert schema.field("value").type == pa.float64()
+
+
+def test_nan_infinity_and_the_largest_steps_are_kept(store: Store) -> None:
+    values = [math.nan, math.inf, -math.inf, -0.0, 5e-324, True, 2**53]
+    steps = [-(2**63), 2**63 - 1]
+    writer = MetricWriter(store, "p", "r", 1)
+    for step in steps:
+        writer.append(Record(step, 0, {str(index): value for index, value in enumerate(values)}))
+    writer.close()
+    rows = points(store)
+    assert [repr(row["value"]) for row in rows] == [repr(float(value)) for value in values] * 2
+    assert {row["step"] for row in rows} == set(steps)
+
+
+def test_points_arrive_without_a_flush(store: Store) -> None:
+    writer = MetricWriter(store, "p", "r", 1, delay=SOON)
+    writer.append(Record(1, 0, {"a": 1.0}))
+    until = time.monotonic() + 30
+    while not points(store) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert counted(store) == {("a", 1): 1}
+    writer.close()
+
+
+def test_flush_says_that_everything_is_in_the_store(store: Store) -> None:
+    writer = MetricWriter(store, "p", "r", 1, delay=3600)
+    assert writer.flush()
+    for step in range(3):
+        writer.append(Record(step, 0, {"a": 1.0}))
+        assert writer.flush()
+        assert len(points(store)) == step + 1
+    writer.close()
+
+
+def test_one_point_that_cannot_be_stored_is_dropped_and_counted_and_takes_no_other_with_it(store: Store) -> None:
+    writer = MetricWriter(store, "p", "r", 1, delay=3600)
+    writer.append(Record(1, 0, {"good": 1.0, "large": 10**400, "text": "x", "\ud800": 1.0, "fine": 2.0}))
+    writer.append(Record(2, 0, {"good": 3.0}))
+    assert writer.flush()
+    assert writer.close() == 3
+    assert counted(store) == {("good", 1): 1, ("fine", 1): 1, ("good", 2): 1}
+
+
+def test_a_store_that_is_away_for_a_while_loses_nothing_and_never_raises_into_training(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = Store(root)
+    writer = MetricWriter(store, "p", "r", 1, delay=SOON)
+    writer.append(Record(0, 0, {"a": 0.0}))
+    assert writer.flush()
+    root.rename(tmp_path / "unmounted")
+    root.write_text("not a folder")
+    for step in range(1, 50):
+        writer.append(Record(step, 0, {"a": float(step)}))
+    assert not writer.flush(0.3)
+    for step in range(50, 100):
+        writer.append(Record(step, 0, {"a": float(step)}))
+    assert not writer.flush(0.1)
+    root.unlink()
+    (tmp_path / "unmounted").rename(root)
+    assert writer.flush(60)
+    assert writer.close() == 0
+    assert counted(store) == {("a", step): 1 for step in range(100)}
+
+
+def test_the_user_is_told_once_when_the_store_goes_away(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("not a folder")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        writer = MetricWriter(Store(tmp_path / "store"), "p", "r", 1, delay=SOON)
+        writer.append(Record(0, 0, {"a": 0.0}))
+        assert not writer.flush(0.5)
+        assert writer.close(0.0) == 1
+    assert [str(warning.message).split(";")[0] for warning in caught] == [f"halving: cannot write metrics to {tmp_path}/store"]
+
+
+def test_what_exceeds_the_bound_is_dropped_and_counted_and_the_rest_is_kept(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.write_text("not a folder")
+    writer = MetricWriter(Store(root), "p", "r", 1, delay=SOON, max_pending=10)
+    for step in range(25):
+        writer.append(Record(step, 0, {"a": 1.0, "b": 2.0}))
+    assert writer.dropped == 15 * 2
+    root.unlink()
+    assert writer.flush(60)
+    writer.append(Record(25, 0, {"a": 1.0}))
+    assert writer.close() == 15 * 2
+    assert counted(Store(root)) == {**{(key, step): 1 for key in "ab" for step in range(10)}, ("a", 25): 1}
+
+
+def test_points_that_never_reach_the_store_are_counted_when_the_writer_closes(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("not a folder")
+    writer = MetricWriter(Store(tmp_path / "store"), "p", "r", 1, delay=SOON)
+    for step in range(7):
+        writer.append(Record(step, 0, {"a": 1.0, "b": 2.0}))
+    assert writer.close(deadline=0.2) == 14
+    assert writer.close() == 14
+
+
+class LostAnswer(Store):
+    """A store whose first writes succeed and whose answers get lost on the way back, as over a network."""
+
+    lost = 2
+
+    def create(self, name: str, data: bytes) -> None:
+        super().create(name, data)
+        if self.lost:
+            self.lost -= 1
+            raise StoreError("connection reset")
+
+
+def test_a_write_whose_answer_was_lost_neither_doubles_points_nor_blocks_the_next(tmp_path: Path) -> None:
+    store = LostAnswer(tmp_path / "store")
+    writer = MetricWriter(store, "p", "r", 1, delay=SOON)
+    for step in range(20):
+        writer.append(Record(step, 0, {"a": 1.0}))
+        writer.flush(0.05)
+    assert writer.flush(60)
+    assert writer.close() == 0
+    assert counted(store) == {("a", step): 1 for step in range(20)}
+
+
+class Hanging(Store):
+    """A store that answers no write until it is released."""
+
+    released = threading.Event()
+
+    def create(self, name: str, data: bytes) -> None:
+        self.released.wait(30)
+        super().create(name, data)
+
+
+def test_a_store_that_hangs_holds_up_a_flush_no_longer_than_its_deadline(tmp_path: Path) -> None:
+    store = Hanging(tmp_path / "store")
+    writer = MetricWriter(store, "p", "r", 1, delay=SOON)
+    for step in range(5):
+        writer.append(Record(step, 0, {"a": 1.0}))
+        assert not writer.flush(0.05)  # one that waited for the store would come back with True
+    store.released.set()
+    assert writer.flush(60)
+    writer.close()
+    assert counted(store) == {("a", step): 1 for step in range(5)}
+
+
+def test_many_threads_log_at_once_and_every_point_arrives_exactly_once(store: Store) -> None:
+    writer = MetricWriter(store, "p", "r", 1, delay=0.001)
+
+    def log(thread: int) -> None:
+        for step in range(500):
+            writer.append(Record(step, 0, {f"t{thread}": 1.0}))
+            if step % 100 == 0:
+                writer.flush()
+
+    threads = [threading.Thread(target=log, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert writer.close() == 0
+    assert counted(store) == {(f"t{thread}", step): 1 for thread in range(8) for step in range(500)}
+
+
+def test_a_short_script_without_finish_leaves_all_its_points_and_its_end(script: Script, store: Store) -> None:
+    done = script("import halving\nrun = halving.init('p', id='r')\nfor i in range(50): run.log({'a': i}, step=i)\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert counted(store) == {("a", step): 1 for step in range(50)}
+    assert end_record(store).items() >= {"status": "finished", "dropped_points": 0, "summary": {"a": 49.0}}.items()
+
+
+def test_a_script_that_raises_leaves_all_its_points_and_the_status_failed(script: Script, store: Store) -> None:
+    done = script("import halving\nrun = halving.init('p', id='r')\nrun.log({'a': 1}, step=1)\nraise RuntimeError('out of luck')\n")
+    assert done.returncode == 1
+    assert "out of luck" in done.stderr
+    assert "halving" not in done.stderr.replace("import halving", "")
+    assert counted(store) == {("a", 1): 1}
+    assert end_record(store)["status"] == "failed"
+
+
+def test_a_script_that_turns_sigterm_into_an_exit_leaves_all_its_points_and_its_end(script: Script, store: Store) -> None:
+    done = script(
+        "import halving, os, signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        "run = halving.init('p', id='r')\n"
+        "for i in range(50): run.log({'a': i}, step=i)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "run.log({'a': 0}, step=99)\n"
+    )
+    assert (done.returncode, done.stderr) == (143, "")
+    assert counted(store) == {("a", step): 1 for step in range(50)}
+    assert store.exists("runs/project=p/r/end-0001.json")
+
+
+def test_what_was_flushed_survives_sigkill_and_the_attempt_has_no_end(script: Script, store: Store) -> None:
+    done = script(
+        "import halving, os, signal\n"
+        "run = halving.init('p', id='r')\n"
+        "for i in range(50): run.log({'a': i}, step=i)\n"
+        "assert run.flush(30)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert counted(store) == {("a", step): 1 for step in range(50)}
+    assert not store.exists("runs/project=p/r/end-0001.json")
+
+
+def test_a_forked_child_neither_hangs_nor_writes_nor_ends_the_run_of_its_parent(script: Script, store: Store) -> None:
+    done = script(
+        "import halving, os, sys, threading\n"
+        "run = halving.init('p', id='r')\n"
+        "run._writer._delay = 0.001\n"
+        "run.log({'first': 0}, step=0); assert run.flush(30)\n"  # from here on the drain thread is busy
+        "stop = threading.Event()\n"
+        "def background():\n"
+        "    step = 0\n"
+        "    while not stop.wait(0.0005):\n"
+        "        run.log({'background': 1}, step=step); step += 1\n"
+        "    print(step)\n"
+        "thread = threading.Thread(target=background); thread.start()\n"
+        "for i in range(12):\n"
+        "    run.log({'parent': i}, step=i)\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        run.log({'child': i}, step=i)\n"
+        "        run.flush(); run.finish()\n"
+        "        sys.exit(0)\n"  # runs atexit functions, where the parent's run is registered
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+        "stop.set(); thread.join()\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    background = int(done.stdout)
+    expected = {("first", 0): 1} | {("parent", step): 1 for step in range(12)} | {("background", step): 1 for step in range(background)}
+    assert counted(store) == expected
+    assert end_record(store).items() >= {"status": "finished", "dropped_points": 0}.items()
+
+
+def test_workers_of_a_data_loader_may_log_without_harm(script: Script, store: Store) -> None:
+    done = script(
+        "import halving, torch\n"
+        "run = halving.init('p', id='r')\n"
+        "class Rows(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 8\n"
+        "    def __getitem__(self, i):\n"
+        "        run.log({'worker': i}, step=i)\n"
+        "        return torch.tensor(float(i))\n"
+        "for epoch in run.epochs(2):\n"
+        "    total = sum(batch.sum() for batch in torch.utils.data.DataLoader(Rows(), batch_size=2, num_workers=2))\n"
+        "    run.report(total=total)\n"
+        "    run.save(epoch=epoch)\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [(point["key"], point["step"], point["value"]) for point in points(store)] == [("total", 1, 28.0), ("total", 2, 28.0)]
+    assert end_record(store)["status"] == "finished"
+
+
+def test_a_run_says_how_many_points_it_lost(script: Script, store: Store) -> None:
+    done = script("import halving\nrun = halving.init('p', id='r')\nrun.log({'a': 10**400, 'b': 1}, step=1)\nrun.finish()\n")
+    assert done.returncode == 0
+    assert "halving: 1 metric points of r could not be written and were dropped" in done.stderr
+    assert end_record(store).items() >= {"dropped_points": 1, "summary": {"b": 1.0}}.items()
+
+
+def test_a_script_whose_warnings_are_errors_still_gets_its_end_record(script: Script, store: Store) -> None:
+    done = script(
+        "import halving, warnings\nwarnings.simplefilter('error')\n"
+        "run = halving.init('p', id='r')\nrun.log({'a': 10**400}, step=1)\nrun.finish()\n"
+    )
+    assert done.returncode == 1
+    assert end_record(store)["dropped_points"] == 1
+
+
+def test_training_goes_on_to_its_end_while_the_store_is_away(tmp_path: Path, store: Store) -> None:
+    """The store's root is replaced by a file while the script trains, and is repaired before the script ends."""
+    source = (
+        "import halving, sys\n"
+        "run = halving.init('p', id='r')\n"
+        "run._writer._delay = 0.01\n"
+        "for i in range(10): run.log({'a': i}, step=i)\n"
+        "assert run.flush(30)\n"
+        "print('away', flush=True); sys.stdin.readline()\n"
+        "for i in range(10, 30): run.log({'a': i}, step=i)\n"
+        "print(run.flush(0.2), flush=True); sys.stdin.readline()\n"
+        "for i in range(30, 40): run.log({'a': i}, step=i)\n"
+    )
+    command = [sys.executable, "-c", source]
+    environment = {**os.environ, "HALVING_ROOT": store.root}
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "away\n"
+        Path(store.root).rename(tmp_path / "unmounted")
+        Path(store.root).write_text("not a folder")
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "False\n"
+        Path(store.root).unlink()
+        (tmp_path / "unmounted").rename(store.root)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        errors = process.stderr.read()
+    assert process.returncode == 0
+    assert "cannot write metrics" in errors
+    assert counted(store) == {("a", step): 1 for step in range(40)}
+    assert end_record(store)["dropped_points"] == 0
