@@ -110,10 +110,10 @@ class TrialRunner:
         ours, theirs = self._processes.Pipe()
         arguments = (self._context(assignment), self._spec.trainable, assignment.granted, theirs, self._spec.resources.cpus)
         process = self._processes.Process(target=run_trial, args=arguments, name=assignment.key, daemon=True)
-        process.start()
-        theirs.close()
         watch = _Watch(self._scheduler, assignment)
         try:
+            process.start()
+            theirs.close()
             decision = self._attend(watch, ours, process, on_change)
             process.join(_KILL_AFTER_SECONDS)
             return decision
@@ -174,10 +174,10 @@ class TrialRunner:
 
     @staticmethod
     def _stop(process: Any) -> None:
-        if process.is_alive():
+        if process.pid and process.is_alive():
             process.terminate()
             process.join(_KILL_AFTER_SECONDS)
-        if process.is_alive():
+        if process.pid and process.is_alive():
             process.kill()
             process.join()
 

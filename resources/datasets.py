@@ -198,7 +198,7 @@ def _publish(store: Store, staged: Path, folder: str) -> None:
 
 
 def _register(catalog: Catalog, manifest: dict[str, Any], source: str, transform: str) -> bool:
-    with catalog.write() as session:
+    with catalog.write(exclusive=True) as session:
         if session.get(SnapshotRow, manifest["digest"]) is not None:
             return False
         described = {name: manifest[name] for name in _DESCRIBED}

@@ -99,7 +99,7 @@ def register(catalog: Catalog, new: NewVersion, *, auto_promote: bool) -> ModelV
 
     Registering a sweep's winner again gives the version that it already has.
     """
-    with catalog.write() as session:
+    with catalog.write(exclusive=True) as session:
         earlier = versions_of(session, new.model)
         for row in earlier:
             if row.sweep == new.sweep:
@@ -118,7 +118,7 @@ def promote(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
     Raises:
         NotFound: naming the versions there are.
     """
-    with catalog.write() as session:
+    with catalog.write(exclusive=True) as session:
         row = session.get(ModelVersionRow, (model, version))
         if row is None:
             known = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session)]

@@ -1,6 +1,7 @@
 """The evaluation report of a sweep: the winner on data that it never saw, beside the champion, and how it was found."""
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,4 +189,6 @@ def _register(catalog: Catalog, sweep: str, digest: str, html: str, data: dict[s
         if row is None:
             row = ReportRow(sweep=sweep)
             session.add(row)
-        row.digest, row.html, row.metrics, row.created_at = digest, html, data["metrics"], utcnow()
+        # JSON in SQL has no NaN: a metric that is not finite is null there, and as it is in the report's own data.
+        metrics = {name: value if math.isfinite(value) else None for name, value in data["metrics"].items()}
+        row.digest, row.html, row.metrics, row.created_at = digest, html, metrics, utcnow()

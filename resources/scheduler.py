@@ -68,7 +68,7 @@ def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str,
 
     Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep.
     """
-    with catalog.write() as session:
+    with catalog.write(exclusive=True) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
         earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))
         if earlier and earlier[0].status in ("searching", "evaluating"):

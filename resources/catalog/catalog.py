@@ -19,7 +19,7 @@ from halving.errors import InvalidInput, NotFound
 from resources.catalog.tables import Base, SnapshotRow, SweepRow, TrialRow
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
-_ADVISORY_LOCK = 4_719_025  # any number, the same for every process that migrates
+_MIGRATION_LOCK, _EXCLUSIVE_LOCK = 4_719_025, 4_719_026  # any two numbers, the same in every process
 _SQLITE_WAIT = 60  # seconds that a writer waits for another
 
 
@@ -71,11 +71,21 @@ class Catalog:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
-        """One transaction: committed at the end, rolled back on any error. On SQLite it waits for other writers first."""
+    def write(self, *, exclusive: bool = False) -> Iterator[Session]:
+        """One transaction: committed at the end, rolled back on any error.
+
+        SQLite has one writer at a time anyway. On Postgres ``exclusive`` makes this transaction wait for others of its
+        kind, which is needed where a row is added after a look at what is there (a sweep's ordinal, a version's number).
+        """
         with Session(self.engine, expire_on_commit=False) as session, session.begin():
             session.connection(execution_options={"write": True})
+            if exclusive and not self._file:
+                session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _EXCLUSIVE_LOCK})
             yield session
+
+    def close(self) -> None:
+        """Close the connections that wait for their next use."""
+        self.engine.dispose()
 
     def sweep(self, session: Session, sweep: str, *, lock: bool = False) -> SweepRow:
         """A sweep's row; with ``lock`` no other transaction decides about this sweep until this one ends.
@@ -119,11 +129,11 @@ class Catalog:
                 yield
             return
         with self.engine.connect() as connection:
-            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _ADVISORY_LOCK})
+            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _MIGRATION_LOCK})
             try:
                 yield
             finally:
-                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _ADVISORY_LOCK})
+                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _MIGRATION_LOCK})
 
 
 def utcnow() -> datetime:
