@@ -2,9 +2,12 @@
 
 import copy
 import os
+import secrets
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 from resources.lab import Lab
 from resources.spec import SweepSpec, parse_spec
+from tests.postgres import INSTALLED, Postgres
 
 CHECKOUT = Path(__file__).parent.parent
 
@@ -30,8 +34,32 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(root=str(tmp_path / "root"))
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(root=str(tmp_path / "root"))
+    yield lab
+    lab.catalog.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    # Not below pytest's own folder, which only root may enter.
+    folder = Path(tempfile.mkdtemp(prefix="halving-postgres-"))
+    server = Postgres(folder)
+    yield server
+    server.stop()
+    shutil.rmtree(folder)
+
+
+_NEEDS_POSTGRES = pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=_NEEDS_POSTGRES)])
+def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty catalog, once on each database: what holds on one must hold on the other."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/catalog.db"
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.database(f"t{secrets.token_hex(6)}")
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """The catalog's schema and transactions."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,10 @@ from resources.catalog import Base, Catalog, SnapshotRow, utcnow
 REVISIONS = [script.revision for script in ScriptDirectory(str(Path("resources/catalog/migrations").absolute())).walk_revisions()]
 
 
-def url(folder: Path) -> str:
-    return f"sqlite:///{folder}/catalog.db"
+@pytest.fixture
+def catalog(any_catalog: str) -> Iterator[Catalog]:
+    with closing(Catalog(any_catalog)) as catalog:
+        yield catalog
 
 
 def snapshot(digest: str) -> SnapshotRow:
@@ -36,23 +40,22 @@ def snapshot(digest: str) -> SnapshotRow:
 
 
 @pytest.mark.parametrize("revision", ["base", *REVISIONS])
-def test_every_earlier_revision_upgrades_to_what_the_code_expects(tmp_path: Path, revision: str) -> None:
-    catalog = Catalog(url(tmp_path))
+def test_every_earlier_revision_upgrades_to_what_the_code_expects(any_catalog: str, catalog: Catalog, revision: str) -> None:
     command.downgrade(catalog.alembic(), revision)
-    again = Catalog(url(tmp_path))
-    with again.engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
-    assert set(Base.metadata.tables) <= set(inspect(again.engine).get_table_names())
+    with closing(Catalog(any_catalog)) as again:
+        with again.engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts={"compare_type": True})
+            assert compare_metadata(context, Base.metadata) == []
+        assert set(Base.metadata.tables) <= set(inspect(again.engine).get_table_names())
 
 
-def test_processes_that_open_a_new_catalog_at_once_migrate_it_once(tmp_path: Path) -> None:
+def test_processes_that_open_a_new_catalog_at_once_migrate_it_once(any_catalog: str) -> None:
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda _: Catalog(url(tmp_path)), range(6)))
+        for catalog in pool.map(lambda _: Catalog(any_catalog), range(6)):
+            catalog.close()
 
 
-def test_a_transaction_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    catalog = Catalog(url(tmp_path))
+def test_a_transaction_that_fails_leaves_nothing_behind(any_catalog: str, catalog: Catalog) -> None:
 
     def write_and_fail() -> None:
         with catalog.write() as session:
@@ -66,18 +69,17 @@ def test_a_transaction_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         catalog.snapshot(session, "sha256:a")
 
 
-def test_writers_that_read_first_wait_for_each_other_instead_of_failing(tmp_path: Path) -> None:
-    catalog = Catalog(url(tmp_path))
+def test_writers_that_read_first_wait_for_each_other_instead_of_failing(any_catalog: str, catalog: Catalog) -> None:
     with catalog.write() as session:
         session.execute(text("CREATE TABLE counter (n INTEGER)"))
         session.execute(text("INSERT INTO counter VALUES (0)"))
 
     def count_up() -> None:
-        own = Catalog(url(tmp_path))
-        for _ in range(25):
-            with own.write() as session:
-                n = session.execute(text("SELECT n FROM counter")).scalar_one()
-                session.execute(text("UPDATE counter SET n = :n"), {"n": n + 1})
+        with closing(Catalog(any_catalog)) as own:
+            for _ in range(25):
+                with own.write(exclusive=True) as session:
+                    n = session.execute(text("SELECT n FROM counter")).scalar_one()
+                    session.execute(text("UPDATE counter SET n = :n"), {"n": n + 1})
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: count_up(), range(4)))
@@ -85,12 +87,11 @@ def test_writers_that_read_first_wait_for_each_other_instead_of_failing(tmp_path
         assert session.execute(text("SELECT n FROM counter")).scalar_one() == 100
 
 
-def test_times_come_back_in_utc_and_large_sizes_whole(tmp_path: Path) -> None:
-    catalog = Catalog(url(tmp_path))
+def test_times_come_back_in_utc_and_large_sizes_whole(any_catalog: str, catalog: Catalog) -> None:
     before = utcnow()
     with catalog.write() as session:
         session.add(snapshot("sha256:a"))
-    with Catalog(url(tmp_path)).read() as session:
+    with closing(Catalog(any_catalog)) as again, again.read() as session:
         row = catalog.snapshot(session, "sha256:a")
         assert before <= row.created_at <= utcnow()
         assert row.bytes == 5_000_000_000
@@ -101,7 +102,6 @@ def test_a_url_that_is_none_is_refused() -> None:
         Catalog("catalog.db")
 
 
-def test_a_sweep_that_does_not_exist_is_answered_with_those_that_do(tmp_path: Path) -> None:
-    catalog = Catalog(url(tmp_path))
+def test_a_sweep_that_does_not_exist_is_answered_with_those_that_do(any_catalog: str, catalog: Catalog) -> None:
     with catalog.read() as session, pytest.raises(NotFound, match=r"no sweep 'digits-0000'.*the newest are \[\]"):
         catalog.sweep(session, "digits-0000")

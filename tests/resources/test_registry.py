@@ -1,13 +1,16 @@
 """Gates by tables, versions, and one champion at any time."""
 
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from halving import InvalidInput, NotFound
-from resources.catalog import SnapshotRow, SweepRow, utcnow
+from resources.catalog import Catalog, SnapshotRow, SweepRow, utcnow
 from resources.lab import Lab
 from resources.registry import NewVersion, check_gates, parse_version, promote, register, versions_of
 from resources.spec import Gates
@@ -42,6 +45,13 @@ def test_the_gates_that_fail_are_those_that_should(
     checked = check_gates(Gates.model_validate(gates), {"metrics": metrics, "champion": champion}, missing)
     assert [gate.name for gate in checked if not gate.passed] == failed
     assert all(gate.reason for gate in checked)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, any_catalog: str) -> Iterator[Lab]:
+    lab = Lab(root=str(tmp_path / "root"), catalog_url=any_catalog)
+    yield lab
+    lab.catalog.close()
 
 
 @pytest.fixture
@@ -139,8 +149,12 @@ def test_versions_follow_what_changed(lab: Lab, sweeps: list[str]) -> None:
 
 
 def test_winners_registered_at_once_get_versions_of_their_own_and_one_champion(lab: Lab, sweeps: list[str]) -> None:
+    def registers(sweep: str) -> None:
+        with closing(Catalog(lab.catalog.url)) as catalog:
+            register(catalog, winner(sweep), auto_promote=True)
+
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda sweep: register(Lab(root=lab.store.root).catalog, winner(sweep), auto_promote=True), sweeps))
+        list(pool.map(registers, sweeps))
     assert sorted(stages(lab)) == ["1.0.0", "1.0.1", "1.0.2", "1.0.3"]
     assert list(stages(lab).values()).count("champion") == 1
 

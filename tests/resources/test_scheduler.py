@@ -1,12 +1,14 @@
 """The brain at work on the catalog: leases, attempts, resuming, and workers that come at the same time."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from resources.catalog import SnapshotRow, utcnow
+from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.lab import Lab
 from resources.scheduler import (
     LAUNCH_SECONDS,
@@ -30,6 +32,13 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture
+def lab(tmp_path: Path, any_catalog: str) -> Iterator[Lab]:
+    lab = Lab(root=str(tmp_path / "root"), catalog_url=any_catalog)
+    yield lab
+    lab.catalog.close()
 
 
 @pytest.fixture
@@ -200,12 +209,13 @@ def test_workers_that_come_at_once_never_get_the_same_attempt(lab: Lab, small_sp
     ran: list[tuple[int, int]] = []
 
     def pull() -> None:
-        own = Scheduler(Lab(root=lab.store.root).catalog, sweep)
-        while not isinstance(given := own.next_work(threading.current_thread().name), Finish):
-            if isinstance(given, Assignment):
-                ran.append((given.trial, given.attempt))
-                while isinstance(own.reached(given, given.params["x"], "sha256:c", 0.0, given.granted), Continue):
-                    pass
+        with closing(Catalog(lab.catalog.url)) as catalog:
+            own = Scheduler(catalog, sweep)
+            while not isinstance(given := own.next_work(threading.current_thread().name), Finish):
+                if isinstance(given, Assignment):
+                    ran.append((given.trial, given.attempt))
+                    while isinstance(own.reached(given, given.params["x"], "sha256:c", 0.0, given.granted), Continue):
+                        pass
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: pull(), range(4)))
