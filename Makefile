@@ -47,5 +47,8 @@ format: install ## Format the code
 migration: install ## Write a catalog migration for changed tables: make migration m="what changed"
 	$(BIN)/python -m resources.catalog.migrate "$(m)"
 
+screenshots: install $(DAGSTER_HOME)/dagster.yaml ## Take the pictures in docs/images again (needs chromium)
+	$(BIN)/python -m docs.screenshots
+
 clean: ## Remove the virtual environment and caches; your runs in .halving stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build

@@ -115,7 +115,6 @@ def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, resul
             "rung": result.rung,
             "epochs": result.epochs,
             "decision": _SAID[result.decision],
-            "params": dg.MetadataValue.json(trial_row.params),
             **{f"param/{name}": value for name, value in trial_row.params.items()},
             "attempt": result.attempt,
             "seconds": round(result.seconds, 3),

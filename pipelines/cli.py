@@ -47,7 +47,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", arguments.spec]
     console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, rungs at {list(spec.budgets)} epochs")
     console.print(f"Dagster's log: {log}", style="dim")
-    known = _newest_sweep(lab, spec.name)
+    known = newest_sweep(lab, spec.name)
     with log.open("w") as output:
         process = subprocess.Popen(job, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
         try:
@@ -90,7 +90,7 @@ class _NoLive:
 def _progress(lab: Any, spec: Any, known: str | None) -> str:
     from resources.summary import summarize
 
-    sweep = _newest_sweep(lab, spec.name)
+    sweep = newest_sweep(lab, spec.name)
     if sweep is None:
         return "taking the dataset's snapshot"
     summary = summarize(lab.catalog, sweep)
@@ -111,7 +111,7 @@ def _progress(lab: Any, spec: Any, known: str | None) -> str:
 
 
 def _conclude(console: "Console", lab: Any, spec: Any, status: int, log: Path, known: str | None) -> int:
-    sweep = _newest_sweep(lab, spec.name)
+    sweep = newest_sweep(lab, spec.name)
     if sweep is None or (status and sweep == known):
         console.print(_reason(log), style="red", highlight=False)
         return 1
@@ -145,7 +145,7 @@ def _leaderboard(arguments: argparse.Namespace) -> int:
     from resources.lab import Lab
 
     lab, console = Lab(), _console()
-    sweep = arguments.sweep or _newest_sweep(lab)
+    sweep = arguments.sweep or newest_sweep(lab)
     if sweep is None:
         console.print(f"there are no sweeps in {lab.store.root} yet: run [bold]halving sweep sweeps/digits.yaml[/]")
         return 1
@@ -182,19 +182,21 @@ def _print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10)
     )
     _print_outcome(console, lab, sweep)
     if lab.store.exists(report_path(sweep)):
-        console.print(f"Report: {lab.store.path(report_path(sweep))}", soft_wrap=True)
+        console.print(f"Report: {lab.store.path(report_path(sweep))}")
 
 
 def _print_outcome(console: "Console", lab: Any, sweep: str) -> None:
     from sqlalchemy import select
 
     from resources.catalog import ModelVersionRow, ReportRow
+    from resources.report_page import number
 
     with lab.catalog.read() as session:
         report = session.get(ReportRow, sweep)
         version = session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))
     if report:
-        console.print("Test split: " + ", ".join(f"{name} {value:.4f}" for name, value in report.metrics.items()))
+        shown = [f"{name} {'not finite' if value is None else number(value)}" for name, value in report.metrics.items()]
+        console.print(f"Test split: {', '.join(shown)}")
     if version:
         hint = f"; make it champion: halving promote {version.model} {version.version}" if version.stage == "staging" else ""
         console.print(f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False)
@@ -231,7 +233,8 @@ def _promote(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _newest_sweep(lab: Any, name: str | None = None) -> str | None:
+def newest_sweep(lab: Any, name: str | None = None) -> str | None:
+    """The id of the sweep that was opened last, of all or of one name."""
     from sqlalchemy import select
 
     from resources.catalog import SweepRow
@@ -246,4 +249,5 @@ def _newest_sweep(lab: Any, name: str | None = None) -> str | None:
 def _console() -> "Console":
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 140)
+    # soft_wrap: a path or a command that is longer than the terminal stays in one piece, to be copied.
+    return Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True)

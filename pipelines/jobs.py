@@ -52,7 +52,8 @@ def plan_sweep(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any]
         yield dg.DynamicOutput({"sweep": sweep, "slot": slot}, mapping_key=str(slot))
 
 
-@dg.op
+# A worker's process that is killed is started again; its trial goes on from the checkpoint when the lease has run out.
+@dg.op(retry_policy=dg.RetryPolicy(max_retries=3))
 def work_on_trials(context: dg.OpExecutionContext, lab: Lab, place: dict[str, Any]) -> str:
     """One worker: pull trials and run them until the search is over. Gives the sweep."""
     scheduler = Scheduler(lab.catalog, place["sweep"])

@@ -1,0 +1,83 @@
+"""Take the pictures in ``docs/images`` from Dagster's UI and the report, on the data of ``make demo``: ``make screenshots``."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from selenium import webdriver
+from selenium.webdriver.support.ui import WebDriverWait
+
+from pipelines.cli import newest_sweep
+from resources.lab import Lab
+from resources.report import report_path
+from resources.summary import summarize
+
+IMAGES = Path(__file__).parent / "images"
+PORT = 3939
+UI = f"http://127.0.0.1:{PORT}"
+
+
+def main() -> None:
+    """Serve the UI, visit the pages, and stop it again."""
+    lab = Lab()
+    sweep = newest_sweep(lab)
+    best = summarize(lab.catalog, sweep).best if sweep else None
+    if sweep is None or best is None:
+        sys.exit("there is no finished sweep to show: run `make demo` first")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-p", str(PORT)],
+        env=os.environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    IMAGES.mkdir(exist_ok=True)
+    try:
+        _wait_for_server()
+        with tempfile.TemporaryDirectory() as profile, _browser(profile) as browser:
+            _shoot(browser, f"{UI}/asset-groups", "asset-graph.png", "promoted_checkpoint")
+            _shoot(browser, f"{UI}/assets/trial?view=partitions&partition={best.key}", "trial.png", "objective", height=1250)
+            _shoot(browser, f"{UI}/assets/evaluation_report?view=partitions&partition={sweep}", "evaluation-report.png", "Early stopping")
+            _shoot(browser, f"{UI}/assets/evaluation_report?view=checks", "gates.png", "finite_metrics")
+            _shoot(browser, f"{UI}/locations/halving/jobs/sweep/playground", "launchpad.png", "auto_promote")
+            _shoot(browser, f"file://{lab.store.path(report_path(sweep))}", "report.png", "Winner", height=1500)
+    finally:
+        os.killpg(server.pid, signal.SIGINT)
+        server.wait(60)
+
+
+def _browser(profile: str) -> webdriver.Chrome:
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or sys.exit("chromium is not installed: apt-get install chromium chromium-driver")
+    quiet = ("background-networking", "component-update", "sync", "gpu", "quic")
+    for argument in ("--headless=new", "--no-sandbox", f"--user-data-dir={profile}", *(f"--disable-{name}" for name in quiet)):
+        options.add_argument(argument)
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+
+
+def _shoot(browser: webdriver.Chrome, address: str, name: str, awaited: str, height: int = 900) -> None:
+    browser.set_window_size(1440, height)
+    browser.get(address)
+    WebDriverWait(browser, 60).until(lambda page: awaited in page.find_element("tag name", "body").text)
+    time.sleep(3)  # the graph and the charts still move into place
+    browser.save_screenshot(str(IMAGES / name))
+
+
+def _wait_for_server() -> None:
+    for _ in range(180):
+        try:
+            with urllib.request.urlopen(f"{UI}/server_info", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.5)
+    sys.exit("dagster dev did not start")
+
+
+if __name__ == "__main__":
+    main()
