@@ -53,7 +53,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         try:
             _show_progress(console, lab, spec, process, known)
         except KeyboardInterrupt:
-            os.killpg(process.pid, signal.SIGINT)
+            process.send_signal(signal.SIGINT)
             process.wait()
             console.print(f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]")
             return 130

@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from importlib.util import find_spec
 from multiprocessing import get_context
@@ -121,8 +123,9 @@ class TrialRunner:
             return None
         except BaseException:
             # This worker is being stopped: the trial goes on elsewhere, from its checkpoint.
-            self._stop(process)
-            watch.released()
+            with _undisturbed():
+                self._stop(process)
+                watch.released()
             raise
         finally:
             self._stop(process)
@@ -226,6 +229,20 @@ class _Watch:
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         return seconds
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let nothing interrupt what must still be done: Ctrl-C comes twice, from the terminal and from Dagster."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 def _death(code: int | None) -> str:
