@@ -43,6 +43,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as profile, _browser(profile) as browser:
             _shoot(browser, f"{UI}/asset-groups", "asset-graph.png", "promoted_checkpoint")
             _shoot(browser, f"{UI}/assets/trial?view=partitions&partition={best.key}", "trial.png", "objective", height=1250)
+            _shoot(browser, f"{UI}/assets/trial", "trial-plots.png", "objective", click="Plots", height=1000)
             _shoot(browser, f"{UI}/assets/evaluation_report?view=partitions&partition={sweep}", "evaluation-report.png", "Early stopping")
             _shoot(browser, f"{UI}/assets/evaluation_report?view=checks", "gates.png", "finite_metrics")
             _shoot(browser, f"{UI}/locations/halving/jobs/sweep/playground", "launchpad.png", "auto_promote")
@@ -61,10 +62,12 @@ def _browser(profile: str) -> webdriver.Chrome:
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
 
 
-def _shoot(browser: webdriver.Chrome, address: str, name: str, awaited: str, height: int = 900) -> None:
+def _shoot(browser: webdriver.Chrome, address: str, name: str, awaited: str, *, click: str | None = None, height: int = 900) -> None:
     browser.set_window_size(1440, height)
     browser.get(address)
     WebDriverWait(browser, 60).until(lambda page: awaited in page.find_element("tag name", "body").text)
+    if click:
+        browser.find_element("xpath", f"//*[text()='{click}']").click()
     time.sleep(3)  # the graph and the charts still move into place
     browser.save_screenshot(str(IMAGES / name))
 

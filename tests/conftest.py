@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from resources.catalog import SnapshotRow, utcnow
 from resources.lab import Lab
 from resources.spec import SweepSpec, parse_spec
 from tests.postgres import INSTALLED, Postgres
@@ -60,6 +61,22 @@ def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/catalog.db"
     server: Postgres = request.getfixturevalue("postgres")
     return server.database(f"t{secrets.token_hex(6)}")
+
+
+def snapshot_row(digest: str, **changes: Any) -> SnapshotRow:
+    """A snapshot that exists in the catalog alone."""
+    given: dict[str, Any] = {
+        "name": "points",
+        "rows": 3,
+        "bytes": 5_000_000_000,
+        "schema_sha256": "s",
+        "target": "label",
+        "splits": {"train": 3},
+        "source": "m:f",
+        "transform_sha256": "t",
+        "created_at": utcnow(),
+    }
+    return SnapshotRow(digest=digest, **{**given, **changes})
 
 
 @pytest.fixture

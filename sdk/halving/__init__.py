@@ -12,8 +12,9 @@ from halving.errors import (
     ObjectiveMissing,
     StoreError,
 )
-from halving.run import Run, TrainedRun, init
+from halving.run import Run, init
 from halving.store import Store
+from halving.trained import TrainedRun
 
 __version__ = "0.1.0"
 

@@ -308,17 +308,6 @@ def open_trial(context: TrialContext, controller: Controller) -> Run:
     )
 
 
-class TrainedRun:
-    """What a predictor is given: a trial's params and snapshot, and one checkpoint of it to restore."""
-
-    def __init__(self, store: Store, *, params: Mapping[str, Any], dataset: Dataset, checkpoint_digest: str) -> None:
-        self.store, self.params, self.dataset, self.checkpoint = store, dict(params), dataset, checkpoint_digest
-
-    def restore(self, **state: Any) -> dict[str, Any]:
-        """Fill ``state`` from the checkpoint, as :meth:`Run.restore` does, leaving random generators alone."""
-        return checkpoint.unpack(self.store.get_blob(self.checkpoint), state, with_rng=False)
-
-
 def _scalar(key: str, value: Any) -> Any:
     """A number as it is, a device tensor detached (the drain thread fetches it), anything else refused by name."""
     if not isinstance(key, str):

@@ -13,7 +13,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
 from halving import InvalidInput, NotFound
-from resources.catalog import Base, Catalog, SnapshotRow, utcnow
+from resources.catalog import Base, Catalog, utcnow
+from tests.conftest import snapshot_row
 
 REVISIONS = [script.revision for script in ScriptDirectory(str(Path("resources/catalog/migrations").absolute())).walk_revisions()]
 
@@ -22,21 +23,6 @@ REVISIONS = [script.revision for script in ScriptDirectory(str(Path("resources/c
 def catalog(any_catalog: str) -> Iterator[Catalog]:
     with closing(Catalog(any_catalog)) as catalog:
         yield catalog
-
-
-def snapshot(digest: str) -> SnapshotRow:
-    return SnapshotRow(
-        digest=digest,
-        name="points",
-        rows=3,
-        bytes=5_000_000_000,
-        schema_sha256="s",
-        target="label",
-        splits={"train": 3},
-        source="m:f",
-        transform_sha256="t",
-        created_at=utcnow(),
-    )
 
 
 @pytest.mark.parametrize("revision", ["base", *REVISIONS])
@@ -59,7 +45,7 @@ def test_a_transaction_that_fails_leaves_nothing_behind(any_catalog: str, catalo
 
     def write_and_fail() -> None:
         with catalog.write() as session:
-            session.add(snapshot("sha256:a"))
+            session.add(snapshot_row("sha256:a"))
             session.flush()
             raise RuntimeError("in the middle")
 
@@ -90,7 +76,7 @@ def test_writers_that_read_first_wait_for_each_other_instead_of_failing(any_cata
 def test_times_come_back_in_utc_and_large_sizes_whole(any_catalog: str, catalog: Catalog) -> None:
     before = utcnow()
     with catalog.write() as session:
-        session.add(snapshot("sha256:a"))
+        session.add(snapshot_row("sha256:a"))
     with closing(Catalog(any_catalog)) as again, again.read() as session:
         row = catalog.snapshot(session, "sha256:a")
         assert before <= row.created_at <= utcnow()

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from halving import InvalidInput, NotFound
-from resources.catalog import Catalog, SnapshotRow, SweepRow, utcnow
+from resources.catalog import Catalog, SweepRow, utcnow
 from resources.lab import Lab
 from resources.registry import NewVersion, check_gates, parse_version, promote, register, versions_of
 from resources.spec import Gates
+from tests.conftest import snapshot_row
 
 CHAMPION = {"model": "digits", "version": "1.0.0", "error": None, "metrics": {"accuracy": 0.90, "f1_macro": 0.80}}
 RIVAL_IN_NUMBERS = {**CHAMPION, "metrics": {"rmse": 2.0, "mae": 1.0}}
@@ -59,20 +60,7 @@ def sweeps(lab: Lab) -> list[str]:
     """Four sweeps to have winners of, on two snapshots."""
     with lab.catalog.write() as session:
         for digest in ("sha256:s0", "sha256:s1"):
-            session.add(
-                SnapshotRow(
-                    digest=digest,
-                    name="p",
-                    rows=1,
-                    bytes=1,
-                    schema_sha256="",
-                    target="y",
-                    splits={},
-                    source="",
-                    transform_sha256="",
-                    created_at=utcnow(),
-                )
-            )
+            session.add(snapshot_row(digest))
         for number in range(4):
             session.add(
                 SweepRow(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.catalog import Catalog, SnapshotRow, utcnow
+from resources.catalog import Catalog, SnapshotRow
 from resources.lab import Lab
 from resources.scheduler import (
     LAUNCH_SECONDS,
@@ -22,6 +22,7 @@ from resources.scheduler import (
 )
 from resources.search import Complete, Continue, Fail, Finish, Pause, Retry, Status, Wait
 from resources.spec import SweepSpec
+from tests.conftest import snapshot_row
 
 Spec = Callable[..., SweepSpec]
 
@@ -49,20 +50,7 @@ def clock() -> Clock:
 def opened(lab: Lab, spec: SweepSpec, clock: Clock, driver: str = "job") -> Scheduler:
     with lab.catalog.write() as session:
         if session.get(SnapshotRow, "sha256:s") is None:
-            session.add(
-                SnapshotRow(
-                    digest="sha256:s",
-                    name="points",
-                    rows=1,
-                    bytes=1,
-                    schema_sha256="",
-                    target="label",
-                    splits={},
-                    source="",
-                    transform_sha256="",
-                    created_at=utcnow(),
-                )
-            )
+            session.add(snapshot_row("sha256:s"))
     row = open_sweep(lab.catalog, spec, "sha256:s", driver=driver, commit="c0ffee")
     return Scheduler(lab.catalog, row.id, clock)
 

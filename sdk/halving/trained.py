@@ -1,0 +1,19 @@
+"""A trial after training, as a predictor gets it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from halving import checkpoint
+from halving.dataset import Dataset
+from halving.store import Store
+
+
+class TrainedRun:
+    """What a predictor is given: a trial's params and snapshot, and one checkpoint of it to restore."""
+
+    def __init__(self, store: Store, *, params: Mapping[str, Any], dataset: Dataset, checkpoint_digest: str) -> None:
+        self.store, self.params, self.dataset, self.checkpoint = store, dict(params), dataset, checkpoint_digest
+
+    def restore(self, **state: Any) -> dict[str, Any]:
+        """Fill ``state`` from the checkpoint, as :meth:`Run.restore` does, leaving random generators alone."""
+        return checkpoint.unpack(self.store.get_blob(self.checkpoint), state, with_rng=False)
