@@ -33,11 +33,10 @@ def promote_winner(lab: Lab, report: Report) -> ModelVersionRow:
     """Register a report's winner if every gate lets it pass, and end its sweep.
 
     Raises:
-        GateFailed: saying which gate and why; the sweep is rejected.
+        GateFailed: saying which gate and why.
     """
     sweep = report.data["sweep"]
     if failed := [gate for gate in judge(lab, report) if not gate.passed]:
-        lab.catalog.end_sweep(sweep, "rejected")
         reasons = "; ".join(f"{gate.name}: {gate.reason}" for gate in failed)
         raise GateFailed(f"sweep {sweep} was not promoted: {reasons}. The report says more: {report.path}")
     row = register(lab.catalog, new_version(lab.store, report), auto_promote=parse_spec(report.data["spec"]).auto_promote)

@@ -30,12 +30,20 @@ GATES = {
 def evaluation_report(context: dg.AssetExecutionContext, lab: Lab) -> dg.MaterializeResult:
     """Evaluate the sweep again and check its gates."""
     try:
-        report = evaluate_sweep(lab.store, lab.catalog, context.partition_key)
+        report, gates = evaluate(lab, context.partition_key)
     except HalvingError as error:
         raise failure(error) from None
-    gates = judge(lab, report)
     checks = [dg.AssetCheckResult(passed=gate.passed, check_name=gate.name, metadata={"reason": gate.reason}) for gate in gates]
     return materialized_report(report).result(checks)
+
+
+def evaluate(lab: Lab, sweep: str) -> tuple[Report, list[Gate]]:
+    """Make the sweep's report and check its gates; a sweep that just ended its search is rejected when one fails."""
+    report = evaluate_sweep(lab.store, lab.catalog, sweep)
+    gates = judge(lab, report)
+    if not all(gate.passed for gate in gates):
+        lab.catalog.end_sweep(sweep, "rejected", only_from="evaluating")
+    return report, gates
 
 
 def judge(lab: Lab, report: Report) -> list[Gate]:

@@ -36,7 +36,7 @@ def trial(context: dg.AssetExecutionContext, lab: Lab) -> Iterator[dg.Materializ
         assignment = scheduler.claim(number, worker_name())
     except HalvingError as error:
         raise failure(error) from None
-    runner = make_runner(lab, scheduler, dagster_run=context.run_id)
+    runner = make_runner(lab, scheduler, dagster_run=context.run.run_id)
     decision = runner.run(assignment, lambda changed: log_trial(context, lab, changed))
     if isinstance(decision, Retry | Fail):
         with lab.catalog.read() as session:

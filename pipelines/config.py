@@ -39,18 +39,27 @@ def spec_from_config(config: Any) -> SweepSpec:
         raise InvalidSweepSpec(str(error)) from None
 
 
-def _slots_config(config: dict[str, Any]) -> dict[str, Any]:
+def _job_config(config: dict[str, Any]) -> dict[str, Any]:
     spec = spec_from_config(config)
-    try:
-        slots = local_concurrency(spec)
-    except InvalidInput as error:
-        raise InvalidSweepSpec(str(error)) from None
-    return {"execution": {"config": {"max_concurrent": slots}}, **_launch_config(config)}
+    return {"execution": {"config": {"max_concurrent": _slots(spec)}}, **_snapshot_config(spec)}
 
 
 def _launch_config(config: dict[str, Any]) -> dict[str, Any]:
     spec = spec_from_config(config)
+    if not spec.concurrency:
+        _slots(spec)  # the sensors will ask this machine as well
+    return _snapshot_config(spec)
+
+
+def _snapshot_config(spec: SweepSpec) -> dict[str, Any]:
     return {"ops": {"take_snapshot": {"config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
+
+
+def _slots(spec: SweepSpec) -> int:
+    try:
+        return local_concurrency(spec)
+    except InvalidInput as error:
+        raise InvalidSweepSpec(str(error)) from None
 
 
 def _field(field: FieldInfo) -> dg.Field:
@@ -84,5 +93,5 @@ def _type(annotation: Any) -> Any:
     return {str: str, int: int, float: dg.Float, bool: bool}[annotation]
 
 
-sweep_config = dg.ConfigMapping(config_fn=_slots_config, config_schema=config_schema(SweepSpec))
+sweep_config = dg.ConfigMapping(config_fn=_job_config, config_schema=config_schema(SweepSpec))
 launch_config = dg.ConfigMapping(config_fn=_launch_config, config_schema=config_schema(SweepSpec))

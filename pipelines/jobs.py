@@ -10,7 +10,7 @@ from pydantic import Field
 from assets.checkpoints import materialized_checkpoint, promote_winner
 from assets.datasets import DATASETS, materialized_snapshot
 from assets.events import add_partitions, failure
-from assets.reports import judge, materialized_report
+from assets.reports import evaluate, materialized_report
 from assets.sweeps import SWEEPS, materialized_sweep
 from assets.trials import TRIALS, log_new_rungs, log_trial, make_runner
 from halving import HalvingError
@@ -21,7 +21,7 @@ from resources.datasets import known_snapshot
 from resources.datasets import take_snapshot as snapshot_of
 from resources.lab import Lab
 from resources.registry import promote
-from resources.report import evaluate_sweep, explain_failures, load_report
+from resources.report import explain_failures, load_report
 from resources.scheduler import Scheduler, open_sweep, trial_key
 from resources.spec import check_functions, parse_spec
 from resources.summary import summarize
@@ -57,7 +57,7 @@ def plan_sweep(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any]
 def work_on_trials(context: dg.OpExecutionContext, lab: Lab, place: dict[str, Any]) -> str:
     """One worker: pull trials and run them until the search is over. Gives the sweep."""
     scheduler = Scheduler(lab.catalog, place["sweep"])
-    runner = make_runner(lab, scheduler, dagster_run=context.run_id, slot=place["slot"])
+    runner = make_runner(lab, scheduler, dagster_run=context.run.run_id, slot=place["slot"])
     attempts = work(scheduler, runner, lambda changed: log_trial(context, lab, changed))
     context.log.info(f"slot {place['slot']}: the search is over; {attempts} attempts ran here")
     return scheduler.id
@@ -69,11 +69,11 @@ def evaluate_winner(context: dg.OpExecutionContext, lab: Lab, done: list[str]) -
     sweep = done[0]
     log_new_rungs(context, lab, sweep)
     try:
-        report = evaluate_sweep(lab.store, lab.catalog, sweep)
+        report, gates = evaluate(lab, sweep)
     except HalvingError as error:
         raise failure(error) from None
     context.log_event(materialized_report(report).event())
-    for gate in judge(lab, report):
+    for gate in gates:
         context.log_event(
             dg.AssetCheckEvaluation(  # type: ignore[arg-type]  # accepted at run time, the annotation lags behind
                 check_name=gate.name,

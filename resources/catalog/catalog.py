@@ -100,11 +100,12 @@ class Catalog:
             raise NotFound(f"no sweep {sweep!r} in the catalog; the newest are {known}")
         return row
 
-    def end_sweep(self, sweep: str, status: str) -> None:
-        """Close a sweep for good: ``finished``, ``rejected`` (by a gate) or ``failed`` (no trial has a result)."""
+    def end_sweep(self, sweep: str, status: str, *, only_from: str | None = None) -> None:
+        """Close a sweep: ``finished`` or ``rejected`` (by a gate); with ``only_from`` unless it has moved on already."""
         with self.write() as session:
-            row = self.sweep(session, sweep)
-            row.status, row.finished_at = status, utcnow()
+            row = self.sweep(session, sweep, lock=True)
+            if only_from is None or row.status == only_from:
+                row.status, row.finished_at = status, utcnow()
 
     def snapshot(self, session: Session, digest: str) -> SnapshotRow:
         """A snapshot's row.
