@@ -4,6 +4,7 @@ import dagster as dg
 
 from assets.events import GROUP, Materialized, asset_link, failure
 from assets.sweeps import SWEEPS
+from assets.trials import log_new_rungs
 from halving import HalvingError
 from resources.lab import Lab
 from resources.registry import Gate, check_gates
@@ -29,6 +30,7 @@ GATES = {
 )
 def evaluation_report(context: dg.AssetExecutionContext, lab: Lab) -> dg.MaterializeResult:
     """Evaluate the sweep again and check its gates."""
+    log_new_rungs(context, lab, context.partition_key)
     try:
         report, gates = evaluate(lab, context.partition_key)
     except HalvingError as error:

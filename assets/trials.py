@@ -32,11 +32,11 @@ def trial(context: dg.AssetExecutionContext, lab: Lab) -> Iterator[dg.Materializ
     """Run the attempt that a sensor handed out: up to the rung where the trial pauses, ends or fails."""
     sweep_id, number = parse_trial_key(context.partition_key)
     scheduler = Scheduler(lab.catalog, sweep_id)
+    runner = make_runner(lab, scheduler, dagster_run=context.run.run_id)
     try:
         assignment = scheduler.claim(number, worker_name())
     except HalvingError as error:
         raise failure(error) from None
-    runner = make_runner(lab, scheduler, dagster_run=context.run.run_id)
     decision = runner.run(assignment, lambda changed: log_trial(context, lab, changed))
     if isinstance(decision, Retry | Fail):
         with lab.catalog.read() as session:

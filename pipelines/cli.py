@@ -1,4 +1,4 @@
-"""The application's commands: ``halving sweep``, ``leaderboard``, ``models`` and ``promote``."""
+"""The application's commands: ``halving sweep``, ``leaderboard``, ``models``, ``promote`` and ``archive``."""
 
 import argparse
 import os
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _REFRESH_SECONDS = 1.0
+_FAILURES = ("dagster._core.definitions.events.Failure", "dagster._core.errors.", "pipelines.config.InvalidSweepSpec")
 
 
 def add_commands(commands: Any) -> None:
@@ -30,6 +31,10 @@ def add_commands(commands: Any) -> None:
     promote.add_argument("model")
     promote.add_argument("version", help="for example 1.0.1")
     promote.set_defaults(run=_promote)
+    archive = commands.add_parser("archive", help="take a version out of use")
+    archive.add_argument("model")
+    archive.add_argument("version", help="for example 1.0.0")
+    archive.set_defaults(run=_archive)
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -44,12 +49,17 @@ def _sweep(arguments: argparse.Namespace) -> int:
     environment = {**os.environ, "DAGSTER_HOME": str(home.absolute()), "DAGSTER_DISABLE_TELEMETRY": "1"}
     log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}.log"
     log.parent.mkdir(exist_ok=True)
-    job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", arguments.spec]
+    # Dagster gets the checked spec: its own YAML reader takes 1e-4 for a text.
+    checked = log.with_suffix(".json")
+    checked.write_text(spec.canonical_json())
+    job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
     console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, rungs at {list(spec.budgets)} epochs")
     console.print(f"Dagster's log: {log}", style="dim")
     known = newest_sweep(lab, spec.name)
     with log.open("w") as output:
         process = subprocess.Popen(job, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        # A terminated command, in CI say, ends its job as Ctrl-C does.
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
         try:
             _show_progress(console, lab, spec, process, known)
         except KeyboardInterrupt:
@@ -129,7 +139,7 @@ def _reason(log: Path) -> str:
     said: list[str] = []
     for index, line in enumerate(lines):
         name, colon, message = line.partition(": ")
-        if colon and name.startswith(("dagster._core.definitions.events.Failure", "pipelines.config.InvalidSweepSpec")):
+        if colon and name.startswith(_FAILURES):
             said = [message]
             for following in lines[index + 1 :]:
                 if not following.strip() or following.startswith(("Stack Trace:", "Traceback")):
@@ -230,6 +240,15 @@ def _promote(arguments: argparse.Namespace) -> int:
 
     row = promote(Lab().catalog, arguments.model, arguments.version)
     _console().print(f"model {row.model} {row.version} is champion", highlight=False)
+    return 0
+
+
+def _archive(arguments: argparse.Namespace) -> int:
+    from resources.lab import Lab
+    from resources.registry import archive
+
+    row = archive(Lab().catalog, arguments.model, arguments.version)
+    _console().print(f"model {row.model} {row.version} is archived", highlight=False)
     return 0
 
 

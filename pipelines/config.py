@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from halving import InvalidInput
-from resources.compute import local_concurrency
+from resources.compute import local_concurrency, visible_gpus
 from resources.spec import OneOf, SweepSpec, parse_spec
 
 
@@ -48,6 +48,11 @@ def _launch_config(config: dict[str, Any]) -> dict[str, Any]:
     spec = spec_from_config(config)
     if not spec.concurrency:
         _slots(spec)  # the sensors will ask this machine as well
+    if spec.resources.gpus and spec.concurrency != 1 and len(visible_gpus()) > spec.resources.gpus:
+        raise InvalidSweepSpec(
+            f"concurrency = {spec.concurrency} is not accepted with resources.gpus = {spec.resources.gpus} here: runs that sensors launch "
+            "on one machine cannot share out its GPUs; give concurrency = 1, or use the job sweep"
+        )
     return _snapshot_config(spec)
 
 

@@ -13,12 +13,13 @@ from assets.events import add_partitions, failure
 from assets.reports import evaluate, materialized_report
 from assets.sweeps import SWEEPS, materialized_sweep
 from assets.trials import TRIALS, log_new_rungs, log_trial, make_runner
-from halving import HalvingError
+from halving import Dataset, HalvingError
 from halving.provenance import git_state
 from pipelines.config import launch_config, sweep_config
 from resources.compute import local_concurrency, work
 from resources.datasets import known_snapshot
 from resources.datasets import take_snapshot as snapshot_of
+from resources.evaluation import is_regression
 from resources.lab import Lab
 from resources.registry import promote
 from resources.report import explain_failures, load_report
@@ -36,6 +37,8 @@ def take_snapshot(context: dg.OpExecutionContext, lab: Lab) -> dict[str, Any]:
     try:
         check_functions(spec)
         snapshot = snapshot_of(lab.store, lab.catalog, spec.dataset)
+        dataset = Dataset(lab.store, snapshot.name, snapshot.digest)
+        is_regression(dataset.manifest["schema"][snapshot.target], spec.gates.metric)
     except HalvingError as error:
         raise failure(error) from None
     add_partitions(context, DATASETS, [snapshot.key])
@@ -174,6 +177,11 @@ def _open(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any], *, 
     row = open_sweep(lab.catalog, spec, planned["snapshot"], driver=driver, commit=git.get("commit"))
     if row.commit != git.get("commit"):
         context.log.warning(f"sweep {row.id} was begun with commit {row.commit} and goes on with {git.get('commit')}")
+    reachable = spec.reachable_rungs
+    if reachable < len(spec.budgets):
+        context.log.warning(
+            f"max_trials = {spec.max_trials} is few for rungs at {list(spec.budgets)} epochs: about {reachable} of them will be reached"
+        )
     trials = [trial_key(row.id, number) for number in range(Scheduler(lab.catalog, row.id).rules.max_trials)]
     add_partitions(context, SWEEPS, [row.id])
     add_partitions(context, TRIALS, trials)

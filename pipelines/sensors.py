@@ -4,7 +4,9 @@ Crash between a decision and its launch is harmless: the next tick asks for the 
 run key once.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 import dagster as dg
 from sqlalchemy import select
@@ -14,10 +16,15 @@ from resources.catalog import SweepRow, utcnow
 from resources.compute import local_concurrency
 from resources.lab import Lab
 from resources.scheduler import Assignment, Scheduler
+from resources.spec import parse_spec
 
 _TICK_SECONDS = 5
 _RUN_KEY = "dagster/run_key"
+_CONCLUDES = "halving/concludes"  # on runs that evaluate a sweep, with the sweep's id
 _ENDED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+
+_Subject = TypeVar("_Subject")
+_Item = TypeVar("_Item")
 
 
 @dg.sensor(
@@ -27,7 +34,7 @@ _ENDED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
     description="Launch a run for every trial that the search starts, promotes or retries.",
 )
 def start_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResult | dg.SkipReason:
-    waiting = [assignment for sweep in _launched(lab, "searching") for assignment in hand_out(Scheduler(lab.catalog, sweep.id))]
+    waiting = [assignment for scheduler in _searching(context, lab) for assignment in _contained(context, scheduler, hand_out)]
     if not waiting:
         return dg.SkipReason("no trial waits for a run")
     return dg.SensorResult(run_requests=[_run_request(assignment) for assignment in waiting])
@@ -40,12 +47,15 @@ def start_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResu
     description="Queue a crashed trial again, from its checkpoint and at most max_retries times; start_trials launches it.",
 )
 def retry_crashed_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SkipReason:
-    lost = [
-        assignment.run_key
-        for sweep in _launched(lab, "searching")
-        for assignment in Scheduler(lab.catalog, sweep.id).requeue_lost(lambda run_key: _has_ended(context.instance, run_key))
-    ]
-    return dg.SkipReason(f"queued again or given up: {lost}" if lost else "no trial has crashed")
+    lost = []
+    for scheduler in _searching(context, lab):
+        lost += _contained(context, scheduler, Scheduler.requeue_lost)
+        for assignment in _contained(context, scheduler, Scheduler.handed_out):
+            if _ended_runs(context.instance, {_RUN_KEY: assignment.run_key}):
+                scheduler.launch_failed(assignment, f"the run of attempt {assignment.attempt} ended before it began to train")
+                lost.append(assignment)
+    keys = [assignment.run_key for assignment in lost]
+    return dg.SkipReason(f"queued again or given up: {keys}" if lost else "no trial has crashed")
 
 
 @dg.sensor(
@@ -55,13 +65,20 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.Sk
     description="Evaluate and promote the winner of a sweep whose search is over.",
 )
 def finish_sweeps(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResult | dg.SkipReason:
-    # A failed sweep is concluded too: that run fails and says why no trial has a result.
+    requests = []
+    for sweep in _launched(lab, "evaluating"):
+        failures = _ended_runs(context.instance, {_CONCLUDES: sweep.id})
+        if failures > parse_spec(sweep.spec).max_retries:
+            # Only now is it over; launched again, the same spec becomes a new sweep.
+            lab.catalog.end_sweep(sweep.id, "failed", only_from="evaluating")
+        else:
+            requests.append(_conclude_request(sweep, failures + 1))
+    # A sweep without any result is concluded once: that run fails and says why.
     recent = utcnow() - timedelta(hours=1)
-    over = [sweep.id for sweep in _launched(lab, "evaluating")]
-    over += [sweep.id for sweep in _launched(lab, "failed") if sweep.finished_at and sweep.finished_at > recent]
-    if not over:
-        return dg.SkipReason("no sweep has just ended its search")
-    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=f"{sweep}/conclude", partition_key=sweep) for sweep in over])
+    for sweep in _launched(lab, "failed"):
+        if sweep.finished_at and sweep.finished_at > recent and not _ended_runs(context.instance, {_CONCLUDES: sweep.id}):
+            requests.append(_conclude_request(sweep, 1))
+    return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("no sweep has just ended its search")
 
 
 def hand_out(scheduler: Scheduler) -> list[Assignment]:
@@ -84,6 +101,28 @@ def _run_request(assignment: Assignment) -> dg.RunRequest:
     return dg.RunRequest(run_key=assignment.run_key, partition_key=assignment.key, tags=tags)
 
 
-def _has_ended(instance: dg.DagsterInstance, run_key: str) -> bool:
-    """Whether the run that was launched for an attempt is over without success."""
-    return instance.get_runs_count(dg.RunsFilter(tags={_RUN_KEY: run_key}, statuses=_ENDED)) > 0
+def _conclude_request(sweep: SweepRow, attempt: int) -> dg.RunRequest:
+    tags = {"halving/sweep": sweep.id, _CONCLUDES: sweep.id}
+    return dg.RunRequest(run_key=f"{sweep.id}/conclude/a{attempt}", partition_key=sweep.id, tags=tags)
+
+
+def _searching(context: dg.SensorEvaluationContext, lab: Lab) -> list[Scheduler]:
+    return [
+        scheduler
+        for sweep in _launched(lab, "searching")
+        for scheduler in _contained(context, sweep.id, lambda sweep: [Scheduler(lab.catalog, sweep)])
+    ]
+
+
+def _contained(context: dg.SensorEvaluationContext, subject: _Subject, work: Callable[[_Subject], list[_Item]]) -> list[_Item]:
+    """What ``work`` gives, or nothing and a logged error: one sweep's fault must not stop the others."""
+    try:
+        return work(subject)
+    except Exception:  # any fault of one sweep, down to a spec that this version no longer accepts
+        context.log.exception(f"{subject} is left out of this tick")
+        return []
+
+
+def _ended_runs(instance: dg.DagsterInstance, tags: dict[str, str]) -> int:
+    """How many runs with these tags are over without success."""
+    return instance.get_runs_count(dg.RunsFilter(tags=tags, statuses=_ENDED))

@@ -5,6 +5,7 @@ notices its death. So a trainable may leak, crash or be killed without touching 
 but the store's.
 """
 
+import logging
 import os
 import signal
 import socket
@@ -13,18 +14,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib.util import find_spec
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from sqlalchemy.exc import DBAPIError
 
 from halving import Store, provenance
 from halving.errors import InvalidInput
-from halving.execute import Granted, Raised, ReachedRung, ReturnedEarly, Stopped, run_trial
+from halving.execute import Granted, Raised, ReachedRung, ReturnedEarly, run_trial
 from halving.trial import TrialContext
 from resources.scheduler import HEARTBEAT_SECONDS, Assignment, Scheduler, Superseded
 from resources.search import brain
@@ -32,6 +35,10 @@ from resources.spec import Resources, SweepSpec
 
 _POLL_SECONDS = 0.2
 _KILL_AFTER_SECONDS = 5.0
+_END_WITHIN_SECONDS = 60.0  # after its trial was paused or completed, a process may take this long to end
+_PATIENCE_SECONDS = 300.0  # how long a decision waits for a database that is away
+
+_log = logging.getLogger(__name__)
 
 
 def local_concurrency(spec: SweepSpec) -> int:
@@ -111,14 +118,13 @@ class TrialRunner:
         """Run one attempt until its trial pauses, ends or fails; None when another attempt took the trial over."""
         ours, theirs = self._processes.Pipe()
         arguments = (self._context(assignment), self._spec.trainable, assignment.granted, theirs, self._spec.resources.cpus)
-        process = self._processes.Process(target=run_trial, args=arguments, name=assignment.key, daemon=True)
+        # Not a daemon: those may have no children, and data loaders are children.
+        process = self._processes.Process(target=run_trial, args=arguments, name=assignment.key, daemon=False)
         watch = _Watch(self._scheduler, assignment)
         try:
             process.start()
             theirs.close()
-            decision = self._attend(watch, ours, process, on_change)
-            process.join(_KILL_AFTER_SECONDS)
-            return decision
+            return self._attend(watch, ours, process, on_change)
         except Superseded:
             return None
         except BaseException:
@@ -128,29 +134,26 @@ class TrialRunner:
                 watch.released()
             raise
         finally:
+            watch.close()
             self._stop(process)
             ours.close()
 
     def _attend(self, watch: "_Watch", connection: Connection, process: Any, on_change: Callable[[Assignment], None]) -> brain.Decision:
         while True:
-            message = watch.receive(connection)
-            if isinstance(message, ReachedRung):
-                decision = watch.reached(message)
-                going_on = isinstance(decision, brain.Continue)
-                granted = watch.next_grant(message.epoch) if going_on else message.epoch
-                connection.send(Granted(granted, isinstance(decision, brain.Complete)))
-                on_change(watch.assignment)
-                if not going_on:
-                    watch.last = decision
-                continue
-            if isinstance(message, Stopped) and watch.last is not None:
-                return watch.last
+            message = watch.receive(connection, process)
             if watch.last is not None:
-                # Paused or complete already: what goes wrong after the rung's decision does not change it.
+                # Paused or complete already: what comes after the rung's decision does not change it.
                 return watch.last
-            decision = watch.ended(message, process)
-            on_change(watch.assignment)
-            return decision
+            if not isinstance(message, ReachedRung):
+                decision = watch.ended(message, process)
+                _tell(on_change, watch.assignment)
+                return decision
+            decision = watch.reached(message)
+            going_on = isinstance(decision, brain.Continue)
+            granted = watch.next_grant(message.epoch) if going_on else message.epoch
+            with suppress(OSError):  # the process died while it waited: receive() will notice
+                connection.send(Granted(granted, isinstance(decision, brain.Complete)))
+            _tell(on_change, watch.assignment)
 
     def _context(self, assignment: Assignment) -> TrialContext:
         name, digest = self._dataset
@@ -186,44 +189,84 @@ class TrialRunner:
 
 
 class _Watch:
-    """One attempt seen from its worker: the lease, the clock, and the reports to the scheduler."""
+    """One attempt seen from its worker: the lease, the clock, and the reports to the scheduler.
+
+    A thread of its own renews the lease, so that nothing which takes long (importing a trainable, Dagster's event log)
+    makes a living attempt look lost.
+    """
 
     def __init__(self, scheduler: Scheduler, assignment: Assignment) -> None:
         self.assignment, self._scheduler = assignment, scheduler
-        self.last: brain.Decision | None = None
-        self._since = self._beat = time.monotonic()
+        self.last: brain.Decision | None = None  # the decision that ended the attempt
+        self._since = time.monotonic()
+        self._superseded: Superseded | None = None
+        self._closed = threading.Event()
+        threading.Thread(target=self._beat, name=f"halving-lease-{assignment.key}", daemon=True).start()
 
-    def receive(self, connection: Connection) -> Any:
-        """The next message, or None when the process died; renews the lease meanwhile."""
-        while not connection.poll(max(0.0, self._beat + HEARTBEAT_SECONDS - time.monotonic())):
-            if self.last is None:
-                self._scheduler.heartbeat(self.assignment)
-            self._beat = time.monotonic()
-        try:
-            return connection.recv()
-        except (EOFError, ConnectionResetError):
-            return None
+    def close(self) -> None:
+        """End the heartbeats."""
+        self._closed.set()
+
+    def receive(self, connection: Connection, process: Any) -> Any:
+        """The next message, or None when the process is gone, or does not end although its trial has.
+
+        Raises:
+            Superseded: another attempt has the trial.
+        """
+        patience = time.monotonic() + _END_WITHIN_SECONDS
+        while True:
+            # The process itself is watched too: its children may hold the pipe open after its death.
+            wait([connection, process.sentinel], timeout=1.0)
+            alive = process.is_alive()  # asked before the pipe is: a last message may arrive in between
+            if self._superseded is not None and self.last is None:
+                raise self._superseded
+            try:
+                if connection.poll():
+                    return connection.recv()
+            except (EOFError, ConnectionResetError):
+                return None
+            if not alive or (self.last is not None and time.monotonic() > patience):
+                return None
 
     def reached(self, message: ReachedRung) -> brain.Decision:
-        return self._scheduler.reached(self.assignment, message.value, message.checkpoint, self._lap(), message.epoch)
+        seconds = self._lap()
+        decision = _patiently(self._scheduler.reached, self.assignment, message.value, message.checkpoint, seconds, message.epoch)
+        if not isinstance(decision, brain.Continue):
+            self.last = decision
+        return decision
 
     def next_grant(self, epoch: int) -> int:
         return next(budget for budget in self._scheduler.rules.budgets if budget > epoch)
 
     def ended(self, message: Any, process: Any) -> brain.Decision:
-        seconds = self._lap()
+        self.last = self._ending(message, process)
+        return self.last
+
+    def _ending(self, message: Any, process: Any) -> brain.Decision:
+        given, seconds = self.assignment, self._lap()
         if isinstance(message, ReturnedEarly):
-            return self._scheduler.returned(self.assignment, message.value, message.checkpoint, seconds, message.epoch)
+            return _patiently(self._scheduler.returned, given, message.value, message.checkpoint, seconds, message.epoch)
         if isinstance(message, Raised) and message.final:
-            return self._scheduler.failed(self.assignment, message.error, seconds, message.checkpoint)
+            return _patiently(self._scheduler.failed, given, message.error, seconds, message.checkpoint)
         if isinstance(message, Raised):
-            return self._scheduler.crashed(self.assignment, message.error, seconds)
+            return _patiently(self._scheduler.crashed, given, message.error, seconds)
         process.join()
-        return self._scheduler.crashed(self.assignment, _death(process.exitcode), seconds)
+        return _patiently(self._scheduler.crashed, given, _death(process.exitcode), seconds)
 
     def released(self) -> None:
-        if self.last is None:
-            self._scheduler.released(self.assignment, self._lap())
+        if self.last is None and self._superseded is None:
+            with suppress(Superseded):
+                self._scheduler.released(self.assignment, self._lap())
+
+    def _beat(self) -> None:
+        while not self._closed.wait(HEARTBEAT_SECONDS):
+            try:
+                self._scheduler.heartbeat(self.assignment)
+            except Superseded as superseded:
+                self._superseded = superseded
+                return
+            except DBAPIError as error:  # the database is away for a moment: training goes on, the next beat may arrive
+                _log.warning("no heartbeat for %s: %s", self.assignment.key, error)
 
     def _lap(self) -> float:
         now = time.monotonic()
@@ -245,6 +288,30 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
+def _tell(on_change: Callable[[Assignment], None], assignment: Assignment) -> None:
+    """Tell of a decision; what goes wrong there is logged, for the decision stands and the training goes on."""
+    try:
+        on_change(assignment)
+    except Exception:  # noqa: BLE001  # whatever Dagster's event log may raise
+        _log.exception("could not tell Dagster about %s; it is told again when the sweep is evaluated", assignment.key)
+
+
+_Decided = TypeVar("_Decided")
+
+
+def _patiently(decide: Callable[..., _Decided], *arguments: Any) -> _Decided:
+    """Decide, and try again while the database is away: the trial waits at its rung rather than be lost."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return decide(*arguments)
+        except DBAPIError as error:
+            if time.monotonic() > until:
+                raise
+            _log.warning("the catalog does not answer, trying again: %s", error)
+            time.sleep(1.0)
+
+
 def _death(code: int | None) -> str:
     if code is not None and code < 0:
         name = signal.Signals(-code).name
@@ -255,6 +322,8 @@ def _death(code: int | None) -> str:
 
 def _environment(resources: Resources, slot: int) -> dict[str, str]:
     environment = {name: str(resources.cpus) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    # torch.cuda.is_available() at a trainable's top level must not start CUDA in the process that trials fork from.
+    environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     gpus = visible_gpus()
     mine = gpus[slot * resources.gpus : (slot + 1) * resources.gpus]
     return {**environment, "CUDA_VISIBLE_DEVICES": ",".join(mine)} if gpus else environment

@@ -69,7 +69,7 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource) -> Snap
         folder = snapshot_folder(source.name, digest)
         if not store.exists(f"{folder}/manifest.json"):
             _publish(store, staged, folder)
-    if store.folder is not None:
+    if store.folder is not None:  # in an object store a snapshot is where a remote would put it
         track(store.folder / "datasets", store.folder / folder)
     new = _register(catalog, manifest, source.source, transform)
     return Snapshot(**{name: manifest[name] for name in _DESCRIBED}, source=source.source, transform_sha256=transform, new=new)
@@ -139,7 +139,7 @@ def _copy_folder(folder: Path, target: Path, source: str) -> "pa.Table":
     if not folder.is_dir():
         raise InvalidInput(f"dataset.source = {source!r} is not accepted: it returned {str(folder)!r}, which is not a folder")
     shutil.copytree(folder, target)
-    files = _files(target)
+    files = [{**entry, "path": entry["path"].removeprefix("files/")} for entry in _files(target.parent)]
     if not files:
         raise InvalidInput(f"dataset.source = {source!r} is not accepted: the folder {str(folder)!r} holds no files")
     labels = [entry["path"].partition("/")[0] if "/" in entry["path"] else "" for entry in files]
@@ -181,7 +181,7 @@ def _manifest(folder: Path, table: "pa.Table", source: DatasetSource, digest: st
 def _files(folder: Path) -> list[dict[str, Any]]:
     found = []
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != "manifest.json":
+        if path.is_file() and path != folder / "manifest.json":
             with path.open("rb") as file:
                 digest = sha256()
                 while chunk := file.read(1 << 20):

@@ -8,39 +8,61 @@ import os
 import time
 from pathlib import Path
 
+from halving.errors import StoreError
+
+_REMOTE = "halving"
 _LOCK_TRIES = 20
 
 
 def track(project: Path, folder: Path) -> None:
-    """``dvc add`` and ``dvc push`` of one snapshot's folder; nothing to do when DVC has it already."""
-    if folder.with_name(folder.name + ".dvc").exists():
-        return
+    """``dvc add`` and ``dvc push`` of one snapshot's folder; what is there already is not sent again.
+
+    Raises:
+        StoreError: DVC refused, or its remote cannot be reached; the same call goes on where it stopped.
+    """
     os.environ.setdefault("DVC_NO_ANALYTICS", "1")
+    from dvc.exceptions import DvcException
     from dvc.lock import LockError
-    from dvc.repo import Repo
 
     for attempt in range(_LOCK_TRIES):
         try:
-            if not (project / ".dvc").is_dir():
-                _create_project(project)
-            with Repo(str(project)) as repo:
-                added = repo.add(str(folder))
-                repo.push(targets=[stage.addressing for stage in added])
+            _add_and_push(project, folder)
             return
-        except LockError:
+        except LockError as error:
             # Another sweep is snapshotting at this moment.
             if attempt == _LOCK_TRIES - 1:
-                raise
+                raise StoreError(f"DVC's project {project} stays locked: {error}") from error
             time.sleep(0.5)
+        except (DvcException, OSError) as error:
+            raise StoreError(f"DVC could not track {folder}: {error}; check its remote ({remote_of(project)})") from error
 
 
-def _create_project(project: Path) -> None:
+def remote_of(project: Path) -> str:
+    """Where the project's snapshots are pushed."""
+    return os.environ.get("HALVING_DVC_REMOTE") or str(project.parent / "dvc-remote")
+
+
+def _add_and_push(project: Path, folder: Path) -> None:
     from dvc.repo import Repo
 
-    remote = os.environ.get("HALVING_DVC_REMOTE") or str(project.parent / "dvc-remote")
-    with Repo.init(str(project), no_scm=True) as repo, repo.config.edit() as config:
-        config["core"]["analytics"] = False
-        config["core"]["remote"] = "halving"
-        config["remote"]["halving"] = {"url": remote}
+    if not (project / ".dvc").is_dir():
+        Repo.init(str(project), no_scm=True).close()
+    with Repo(str(project)) as repo:
+        _configure(repo, remote_of(project))
+    with Repo(str(project)) as repo:
+        tracked = Path(f"{folder}.dvc")
+        if not tracked.exists():
+            repo.add(str(folder))
+        repo.push(targets=[str(tracked)])
+
+
+def _configure(repo: object, remote: str) -> None:
+    config = repo.config  # type: ignore[attr-defined]
+    if config["remote"].get(_REMOTE, {}).get("url") == remote:
+        return
+    with config.edit() as edited:
+        edited["core"]["analytics"] = False
+        edited["core"]["remote"] = _REMOTE
+        edited["remote"][_REMOTE] = {"url": remote}
         # Hard links: the cache costs no second copy, and the snapshot's files become read-only.
-        config["cache"]["type"] = ["hardlink", "copy"]
+        edited["cache"]["type"] = ["hardlink", "copy"]

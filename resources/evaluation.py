@@ -9,6 +9,7 @@ from halving import Dataset, Store, TrainedRun
 from halving.errors import HalvingError, InvalidInput
 from halving.functions import import_function
 
+CLASS_METRICS, NUMBER_METRICS = ["accuracy", "f1_macro"], ["r2", "mae", "rmse"]
 HIGHER_IS_BETTER = {"accuracy": True, "f1_macro": True, "r2": True, "mae": False, "rmse": False}
 TEST_SPLIT = "test"
 
@@ -30,8 +31,30 @@ class Scores:
         return asdict(self)
 
 
+def is_regression(target_type: str, gate_metric: str | None) -> bool:
+    """Whether the target is a number to come close to, rather than a class: floats are, integers when the gate says so.
+
+    Raises:
+        InvalidInput: the gate's metric does not fit the target.
+    """
+    real = target_type in ("double", "float", "halffloat") or target_type.startswith("decimal")
+    if gate_metric is None:
+        return real
+    accepted = NUMBER_METRICS if real else [*CLASS_METRICS, *(NUMBER_METRICS if "int" in target_type else [])]
+    if gate_metric not in accepted:
+        raise InvalidInput(f"gates.metric = {gate_metric!r} is not accepted for a target of type {target_type}: give one of {accepted}")
+    return gate_metric in NUMBER_METRICS
+
+
 def evaluate_checkpoint(
-    store: Store, *, predictor: str, params: dict[str, Any], dataset: Dataset, checkpoint: str, split: str = TEST_SPLIT
+    store: Store,
+    *,
+    predictor: str,
+    params: dict[str, Any],
+    dataset: Dataset,
+    checkpoint: str,
+    gate_metric: str | None = None,
+    split: str = TEST_SPLIT,
 ) -> Scores:
     """Run ``predict(run, table)`` on a split without its target column, and score what it returns.
 
@@ -40,6 +63,7 @@ def evaluate_checkpoint(
     """
     table = dataset.read(split)
     truth = table.column(dataset.target).to_pylist()
+    regression = is_regression(dataset.manifest["schema"][dataset.target], gate_metric)
     predict = import_function("predictor", predictor)
     try:
         predicted = predict(
@@ -50,14 +74,28 @@ def evaluate_checkpoint(
         raise PredictionFailed(f"predictor {predictor} raised {type(error).__name__}: {error}") from error
     if len(answers) != len(truth):
         raise PredictionFailed(f"predictor {predictor} returned {len(answers)} predictions for {len(truth)} rows; return one a row")
-    return score(truth, answers)
+    try:
+        return score(truth, answers, regression=regression)
+    except (ValueError, TypeError) as error:
+        got, wanted = (sorted({type(value).__name__ for value in values}) for values in (answers, truth))
+        raise PredictionFailed(
+            f"predictor {predictor} returned {got} where the column {dataset.target!r} holds {wanted}: {error}; return values of its kind"
+        ) from error
 
 
-def score(truth: Sequence[Any], predicted: Sequence[Any]) -> Scores:
-    """Accuracy, macro F1, confusion matrix and per-class table for classes; R², MAE and RMSE for real numbers."""
+def score(truth: Sequence[Any], predicted: Sequence[Any], *, regression: bool) -> Scores:
+    """R², MAE and RMSE for real numbers; accuracy, macro F1, confusion matrix and per-class table for classes.
+
+    Raises:
+        ValueError, TypeError: the two do not go together, or the truth has gaps.
+    """
     if not truth:
         raise InvalidInput("there are no rows to score")
-    return _score_numbers(truth, predicted) if isinstance(truth[0], float) else _score_classes(truth, predicted)
+    if any(value is None for value in truth):
+        raise ValueError("the target column has rows without a value")
+    if not regression and type(truth[0]) is not type(predicted[0]):
+        raise TypeError("classes are compared by their values, so the types must be the same")
+    return _score_numbers(truth, predicted) if regression else _score_classes(truth, predicted)
 
 
 def _score_classes(truth: Sequence[Any], predicted: Sequence[Any]) -> Scores:

@@ -69,7 +69,8 @@ def _against_champion(gates: Gates, report: dict[str, Any]) -> Gate:
         return Gate(name, True, "there is no champion yet")
     title = f"champion {champion['model']} {champion['version']}"
     if champion["error"]:
-        return Gate(name, False, f"the {title} could not be evaluated on this test split: {champion['error']}")
+        way_out = f"mend it, or take it out of use: halving archive {champion['model']} {champion['version']}"
+        return Gate(name, False, f"the {title} could not be evaluated on this test split: {champion['error']}; {way_out}")
     metric = gates.metric or default_metric(report["metrics"])
     if metric not in report["metrics"] or metric not in champion["metrics"]:
         return Gate(name, False, f"gates.metric = {metric!r} is not among the test metrics {sorted(report['metrics'])}")
@@ -119,11 +120,20 @@ def promote(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
         NotFound: naming the versions there are.
     """
     with catalog.write(exclusive=True) as session:
-        row = session.get(ModelVersionRow, (model, version))
-        if row is None:
-            known = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session)]
-            raise NotFound(f"no version {version!r} of model {model!r}; there are {known or 'no versions yet: run a sweep first'}")
+        row = _version(session, model, version)
         _make_champion(session, row)
+        return row
+
+
+def archive(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
+    """Take a version out of use. Without a champion, the next winner that passes its gates becomes it.
+
+    Raises:
+        NotFound: naming the versions there are.
+    """
+    with catalog.write(exclusive=True) as session:
+        row = _version(session, model, version)
+        row.stage = "archived"
         return row
 
 
@@ -151,6 +161,14 @@ def parse_version(version: str) -> tuple[int, int, int]:
     except ValueError:
         raise InvalidInput(f"version {version!r} is not accepted: give MAJOR.MINOR.PATCH, for example 1.0.0") from None
     return major, minor, patch
+
+
+def _version(session: Session, model: str, version: str) -> ModelVersionRow:
+    row = session.get(ModelVersionRow, (model, version))
+    if row is None:
+        known = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session)]
+        raise NotFound(f"no version {version!r} of model {model!r}; there are {known or 'no versions yet: run a sweep first'}")
+    return row
 
 
 def _make_champion(session: Session, row: ModelVersionRow) -> None:

@@ -13,7 +13,7 @@ from resources.evaluation import TEST_SPLIT, evaluate_checkpoint
 from resources.metrics import curves
 from resources.registry import NewVersion, champion_of
 from resources.report_page import render_page, render_preview
-from resources.spec import parse_spec
+from resources.spec import SweepSpec, parse_spec
 from resources.summary import summarize
 
 _CURVES = 10  # trials whose learning curves the page shows
@@ -53,7 +53,10 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> Report:
     spec, snapshot = parse_spec(row.spec), known_snapshot(catalog, row.snapshot)
     dataset = Dataset(store, snapshot.name, snapshot.digest)
     winner = summary.best
-    scores = evaluate_checkpoint(store, predictor=spec.predictor, params=winner.params, dataset=dataset, checkpoint=winner.checkpoint)
+    gate = spec.gates.metric
+    scores = evaluate_checkpoint(
+        store, predictor=spec.predictor, params=winner.params, dataset=dataset, checkpoint=winner.checkpoint, gate_metric=gate
+    )
     data = {
         "sweep": sweep,
         "name": spec.name,
@@ -64,7 +67,7 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> Report:
         "split": TEST_SPLIT,
         "winner": winner.__dict__,
         **scores.as_dict(),
-        "champion": _champion(store, catalog, spec.name, sweep, dataset),
+        "champion": _champion(store, catalog, spec, sweep, dataset),
         "summary": summary.as_dict(),
         "saved": summary.saved,
     }
@@ -109,6 +112,8 @@ def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
     git = record["provenance"].get("git") or {}
     if not (git.get("commit") or git.get("patch") or record["parent"].get("trainable_sha256")):
         missing.append("code: neither a git commit nor the trainable's digest was recorded")
+    if git and git.get("dirty") is None:
+        missing.append("code: git could not say what differs from the commit")
     if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
         missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
     for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):
@@ -158,10 +163,10 @@ def explain_failures(failed: list[dict[str, Any]]) -> str:
     return f"{len(failed)} trial{'s' if len(failed) != 1 else ''} failed: " + "; ".join(shown)
 
 
-def _champion(store: Store, catalog: Catalog, model: str, sweep: str, dataset: Dataset) -> dict[str, Any] | None:
+def _champion(store: Store, catalog: Catalog, spec: SweepSpec, sweep: str, dataset: Dataset) -> dict[str, Any] | None:
     """The current champion, evaluated on this sweep's test split."""
     with catalog.read() as session:
-        champion = champion_of(session, model)
+        champion = champion_of(session, spec.name)
         if champion is None or champion.sweep == sweep:
             return None
         row = catalog.sweep(session, champion.sweep)
@@ -176,7 +181,12 @@ def _champion(store: Store, catalog: Catalog, model: str, sweep: str, dataset: D
     }
     try:
         scores = evaluate_checkpoint(
-            store, predictor=parse_spec(row.spec).predictor, params=params, dataset=dataset, checkpoint=champion.checkpoint
+            store,
+            predictor=parse_spec(row.spec).predictor,
+            params=params,
+            dataset=dataset,
+            checkpoint=champion.checkpoint,
+            gate_metric=spec.gates.metric,
         )
     except HalvingError as error:
         return {**known, "error": str(error)}

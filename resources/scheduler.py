@@ -23,7 +23,6 @@ from resources.spec import Asha, SweepSpec, parse_spec
 
 LEASE_SECONDS = 15.0
 HEARTBEAT_SECONDS = 3.0
-LAUNCH_SECONDS = 600.0  # how long a trial that was handed out may wait for its Dagster run to claim it
 
 
 class Superseded(HalvingError, RuntimeError):
@@ -133,7 +132,8 @@ class Scheduler:
             row.status = Status.RUNNING
             row.attempt += 1
             row.worker = worker
-            row.lease_until = self._clock() + (LEASE_SECONDS if worker else LAUNCH_SECONDS)
+            # Without a worker there is no lease: a run may wait in Dagster's queue for as long as it has to.
+            row.lease_until = self._clock() + LEASE_SECONDS if worker else None
             return self._assignment(row, state.trials[row.number])
 
     def claim(self, trial: int, worker: str) -> Assignment:
@@ -187,10 +187,20 @@ class Scheduler:
         """A worker that is being shut down gives its trial back; it goes on from its checkpoint elsewhere."""
         return self._report(assignment, brain.Released(assignment.trial), seconds, error="released: its worker was shut down")
 
-    def requeue_lost(self, is_dead: Callable[[str], bool] = lambda run_key: False) -> list[Assignment]:
-        """Queue again, or give up, trials whose lease ran out or of whose attempt ``is_dead(run_key)`` knows the end."""
+    def launch_failed(self, assignment: Assignment, error: str) -> bool:
+        """Queue again, or give up, a trial whose run ended before it claimed it; False when that is not how it stands."""
         with self._deciding() as (session, rows):
-            return self._requeue_lost(session, rows, is_dead)
+            row = rows[assignment.trial]
+            if row.attempt != assignment.attempt or row.status != Status.RUNNING or row.worker is not None:
+                return False
+            row.error = error
+            self._apply(session, rows, brain.Crashed(row.number), seconds=0.0, checkpoint=None, epochs=None)
+            return True
+
+    def requeue_lost(self) -> list[Assignment]:
+        """Queue again, or give up, trials whose lease ran out."""
+        with self._deciding() as (session, rows):
+            return self._requeue_lost(session, rows)
 
     def state(self) -> SearchState:
         """The sweep as the brain sees it now."""
@@ -252,22 +262,15 @@ class Scheduler:
             row.worker = row.lease_until = None
         return decision
 
-    def _requeue_lost(
-        self, session: Session, rows: list[TrialRow], is_dead: Callable[[str], bool] = lambda run_key: False
-    ) -> list[Assignment]:
+    def _requeue_lost(self, session: Session, rows: list[TrialRow]) -> list[Assignment]:
         now = self._clock()
-        lost = []
-        for row in rows:
-            if row.status != Status.RUNNING:
-                continue
-            assignment = self._assignment(row, self._state(session, rows).trials[row.number])
-            expired = row.lease_until is not None and row.lease_until < now
-            if expired or is_dead(assignment.run_key):
-                row.error = f"attempt {row.attempt} was lost: worker {row.worker or '(none yet)'} stopped sending heartbeats"
-                self._apply(session, rows, brain.Crashed(row.number), seconds=0.0, checkpoint=None, epochs=None)
-                session.flush()
-                lost.append(assignment)
-        return lost
+        lost = [row for row in rows if row.status == Status.RUNNING and row.lease_until is not None and row.lease_until < now]
+        assignments = []
+        for row in lost:
+            assignments.append(self._assignment(row, self._state(session, rows).trials[row.number]))
+            row.error = f"attempt {row.attempt} was lost: worker {row.worker} stopped sending heartbeats"
+            self._apply(session, rows, brain.Crashed(row.number), seconds=0.0, checkpoint=None, epochs=None)
+        return assignments
 
     def _state(self, session: Session, rows: list[TrialRow]) -> SearchState:
         session.flush()

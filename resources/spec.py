@@ -97,6 +97,20 @@ class Parameter(OneOf):
     int_: IntRange | None = Field(default=None, alias="int", description="A whole number in a range.")
     categorical: list[Value] | None = Field(default=None, min_length=1, description="One of these values.")
 
+    def grid(self, points: int) -> list[Any]:
+        """The values on a grid: all of a categorical, ``points`` evenly spaced ones of a range (fewer of a small int range)."""
+        given = self.chosen
+        if not isinstance(given, FloatRange | IntRange):
+            return list(given)
+        shares = [index / (points - 1) for index in range(points)]
+        if given.log:
+            values = [given.low * (given.high / given.low) ** share for share in shares]
+        else:
+            values = [given.low + (given.high - given.low) * share for share in shares]
+        if isinstance(given, IntRange):
+            return sorted({round(value) for value in values})
+        return [min(max(value, given.low), given.high) for value in values]
+
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         if self.categorical is not None and len({(type(value), value) for value in self.categorical}) < len(self.categorical):
@@ -214,7 +228,7 @@ class SweepSpec(_Strict):
     objective: Objective = Field(description="What to optimise.")
     space: dict[str, Parameter] = Field(min_length=1, description="Hyperparameter name to its range.")
     strategy: Strategy = Field(default=Strategy(asha=Asha()), description="How trials are chosen and stopped.")
-    max_trials: int = Field(default=27, ge=1, le=90_000, description="Trials to start at most; a grid may have fewer.")
+    max_trials: int = Field(default=27, ge=1, le=90_000, description="Trials to start at most; a grid may have fewer, not more.")
     concurrency: int = Field(
         default=0, ge=0, description="Trials that run at a time; 0 means as many as this machine's cores or GPUs allow."
     )
@@ -237,6 +251,30 @@ class SweepSpec(_Strict):
     def budgets(self) -> tuple[int, ...]:
         budgets: tuple[int, ...] = self.strategy.chosen.budgets
         return budgets
+
+    @property
+    def reachable_rungs(self) -> int:
+        """How many rungs ``max_trials`` fills: each takes ``reduction_factor`` results below it for one promotion."""
+        factor = getattr(self.strategy.chosen, "reduction_factor", 1)
+        return sum(factor**rung <= self.max_trials for rung in range(len(self.budgets)))
+
+    @property
+    def grid_axes(self) -> dict[str, list[Any]]:
+        """Parameter name to its values on the grid."""
+        return {name: parameter.grid(self.strategy.chosen.points) for name, parameter in self.space.items()}
+
+    @property
+    def grid_size(self) -> int:
+        return math.prod(len(axis) for axis in self.grid_axes.values())
+
+    @model_validator(mode="after")
+    def _grid_fits(self) -> Self:
+        if isinstance(self.strategy.chosen, GridSearch) and self.grid_size > self.max_trials:
+            raise ValueError(
+                f"strategy.grid has {self.grid_size} combinations, more than max_trials = {self.max_trials}: "
+                "raise max_trials, or give fewer points or parameters"
+            )
+        return self
 
     @property
     def maximize(self) -> bool:

@@ -42,7 +42,11 @@ class Rung:
 
 @dataclass(frozen=True)
 class Summary:
-    """A sweep's standing. ``epochs_full`` is what training every trial to the last rung would have cost."""
+    """A sweep's standing.
+
+    ``epochs_full`` is what training every trial that has a result to the last rung would have cost: what failed
+    without one counts neither as trained nor as saved.
+    """
 
     sweep: str
     status: str
@@ -116,7 +120,7 @@ def summarize(catalog: Catalog, sweep: str) -> Summary:
             if trial.status == "failed"
         ],
         epochs_trained=sum(standing.epochs for standing in standings),
-        epochs_full=len(trials) * scheduler.rules.budgets[-1],
+        epochs_full=len(standings) * scheduler.rules.budgets[-1],
         seconds=seconds,
         gpu_seconds=seconds * scheduler.spec.resources.gpus,
     )

@@ -1,6 +1,7 @@
 """Small trainables without torch, for tests: each behaves in one way that a real one might."""
 
 import math
+import multiprocessing
 import os
 import signal
 import time
@@ -131,3 +132,19 @@ def train_giving_up(run: Run) -> None:
         run.save(epochs_seen=[epoch])
         if epoch == 2:
             return
+
+
+def train_with_children(run: Run) -> None:
+    """Uses processes of its own, as a data loader does."""
+    for epoch in run.epochs():
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(0,))
+        child.start()
+        child.join()
+        run.report(score=float(child.exitcode == 0))
+        run.save(epoch=epoch)
+
+
+def train_killed_beside_a_child(run: Run) -> None:
+    """Dies while a child of its own, which has inherited everything, lives on for a while."""
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(90,)).start()
+    os.kill(os.getpid(), signal.SIGKILL)

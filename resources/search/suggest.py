@@ -4,7 +4,6 @@ A suggestion depends on the spec's seed, the trial's number and the history alon
 same order give the same search again.
 """
 
-import itertools
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -29,14 +28,13 @@ class Tried:
 
 def max_trials(spec: SweepSpec) -> int:
     """Trials that the sweep can start: a grid may have fewer points than ``max_trials``."""
-    strategy = spec.strategy.chosen
-    return min(spec.max_trials, len(_grid(spec))) if isinstance(strategy, GridSearch) else spec.max_trials
+    return spec.grid_size if isinstance(spec.strategy.chosen, GridSearch) else spec.max_trials
 
 
 def suggest(spec: SweepSpec, history: list[Tried]) -> Params:
     """The params of the trial numbered ``len(history)``, seeing finished, paused and in-flight trials."""
     if isinstance(spec.strategy.chosen, GridSearch):
-        return _grid(spec)[len(history)]
+        return _grid_point(spec, len(history))
     optuna = load_optuna()
     study = optuna.create_study(
         direction=spec.objective.direction,
@@ -101,21 +99,10 @@ def _frozen(spec: SweepSpec, tried: Tried, distributions: dict[str, Any]) -> "op
     )
 
 
-def _grid(spec: SweepSpec) -> list[Params]:
-    points = spec.strategy.chosen.points
-    axes = [_axis(parameter, points) for parameter in spec.space.values()]
-    return [dict(zip(spec.space, values, strict=True)) for values in itertools.product(*axes)]
-
-
-def _axis(parameter: Parameter, points: int) -> list[Any]:
-    given = parameter.chosen
-    if not isinstance(given, FloatRange | IntRange):
-        return list(given)
-    shares = [index / (points - 1) for index in range(points)]
-    if given.log:
-        values = [given.low * (given.high / given.low) ** share for share in shares]
-    else:
-        values = [given.low + (given.high - given.low) * share for share in shares]
-    if isinstance(given, IntRange):
-        return sorted({round(value) for value in values})
-    return [min(max(value, given.low), given.high) for value in values]
+def _grid_point(spec: SweepSpec, number: int) -> Params:
+    """The point with this number: the last parameter changes fastest."""
+    params = {}
+    for name, axis in reversed(spec.grid_axes.items()):
+        number, place = divmod(number, len(axis))
+        params[name] = axis[place]
+    return {name: params[name] for name in spec.space}

@@ -49,20 +49,21 @@ def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
         return None
     checkout = Path(top.decode().strip())
     commit = _git(checkout, "rev-parse", "--verify", "HEAD")
-    patch, left_out = _dirty_patch(checkout, commit is not None)
+    patch, left_out = _dirty_patch(checkout, store, commit is not None)
     remote = _git(checkout, "remote", "get-url", "origin")
     branch = _git(checkout, "symbolic-ref", "--short", "-q", "HEAD")
     return {
         "commit": commit.decode().strip() if commit else None,
         "branch": branch.decode().strip() if branch else None,
         "remote": _without_password(remote.decode().strip()) if remote else None,
-        "dirty": bool(patch),
+        "dirty": None if patch is None else bool(patch),  # None: git could not say
         "patch": store.put_blob(patch) if patch else None,
         "untracked_left_out": left_out,
     }
 
 
-def _dirty_patch(checkout: Path, has_commit: bool) -> tuple[bytes, list[str]]:
+def _dirty_patch(checkout: Path, store: Store, has_commit: bool) -> tuple[bytes | None, list[str]]:
+    """The patch against the commit (None when git failed), and what it leaves out; the store itself is never part of it."""
     listed = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z") or b""
     untracked = [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
     # A name with a slash at its end is a repository inside this one: git would note its commit at most, or refuse it.
@@ -80,11 +81,15 @@ def _dirty_patch(checkout: Path, has_commit: bool) -> tuple[bytes, list[str]]:
             # With its time: git looks into files that are not older than the index, whatever their size and time say.
             shutil.copy2(git_folder / "index", f"{scratch}/index")
         exclusions = [f":(exclude,literal){name}" for name in left_out]
-        _git(checkout, "add", "--all", "--ignore-errors", "--", ".", *exclusions, environment=environment)
+        if store.folder is not None and store.folder.resolve().is_relative_to(checkout):
+            inside = store.folder.resolve().relative_to(checkout).as_posix()
+            left_out = [name for name in left_out if not name.startswith(f"{inside}/")]
+            exclusions = [f":(exclude,literal){inside}", *(f":(exclude,literal){name}" for name in left_out)]
+        added = _git(checkout, "add", "--all", "--ignore-errors", "--", ".", *exclusions, environment=environment)
         base = "HEAD" if has_commit else _EMPTY_TREE
         # diff-index, not diff: no setting of the user's (diff.noprefix, diff.context, textconv) may change the patch.
         patch = _git(checkout, "diff-index", "--cached", "--patch", "--binary", "--no-ext-diff", base, environment=environment)
-    return patch or b"", left_out
+    return patch if added is not None else None, left_out
 
 
 def _is_large(path: Path) -> bool:

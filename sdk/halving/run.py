@@ -86,7 +86,7 @@ class Run:
         Raises:
             InvalidInput: a name is not a string or a value not a number (the message names it), or the step is no int64.
         """
-        if not -(2**63) <= step < 2**63:
+        if not hasattr(step, "__index__") or not -(2**63) <= step < 2**63:
             raise InvalidInput(f"step {step!r:.80} is not accepted: give an integer of at most 63 bits")
         checked = {key: _scalar(key, value) for key, value in values.items()}
         self._writer.append(Record(int(step), time.time_ns() // 1_000_000, checked))
@@ -100,7 +100,7 @@ class Run:
         """
         epoch = self._current_epoch
         self.log(metrics, step=epoch)
-        self._reported = {name: float(value) for name, value in metrics.items()}
+        self._reported |= {name: float(value) for name, value in metrics.items()}  # an epoch may report in several calls
         objective = self._controller.objective if self._controller else None
         if objective in self._reported and not math.isfinite(self._reported[objective]):
             self._unpublished = None

@@ -160,7 +160,7 @@ class MetricWriter:
         return bytes(sink.getvalue())
 
     def _after_fork(self) -> None:
-        """A forked child (a DataLoader worker) has no drain thread: what it logs is dropped, counted and said once."""
+        """A forked child (a DataLoader worker) has no drain thread: what it logs is dropped."""
         self._thread = None
         self._pending = []
 

@@ -104,7 +104,32 @@ def test_a_sweep_is_concluded_when_its_search_is_over_and_not_before(lab: Lab, l
     with lab.catalog.write() as session:
         lab.catalog.sweep(session, launched.id).status = "evaluating"
     (request,) = tick(finish_sweeps, lab, instance)
-    assert (request.run_key, request.partition_key) == (f"{launched.id}/conclude", launched.id)
+    assert (request.run_key, request.partition_key) == (f"{launched.id}/conclude/a1", launched.id)
+
+
+def test_a_conclusion_that_failed_is_tried_again_and_then_the_sweep_is_over(
+    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance
+) -> None:
+    prepare(instance, launched)
+    with lab.catalog.write() as session:
+        lab.catalog.sweep(session, launched.id).status = "evaluating"
+    for attempt in (1, 2):
+        (request,) = tick(finish_sweeps, lab, instance)
+        assert request.run_key == f"{launched.id}/conclude/a{attempt}"
+        instance.add_run(dg.DagsterRun(job_name="conclude_sweep", tags=dict(request.tags), status=dg.DagsterRunStatus.FAILURE))
+    assert tick(finish_sweeps, lab, instance) == []
+    with lab.catalog.read() as session:
+        assert lab.catalog.sweep(session, launched.id).status == "failed"
+
+
+def test_a_sweep_that_cannot_be_read_does_not_stop_the_others(lab: Lab, launched: Scheduler, instance: dg.DagsterInstance) -> None:
+    prepare(instance, launched)
+    with lab.catalog.write() as session:
+        good = lab.catalog.sweep(session, launched.id)
+        fields = {name: getattr(good, name) for name in ("name", "spec_digest", "snapshot", "driver", "created_at")}
+        session.add(SweepRow(id="broken-0000", spec={"from": "another version"}, ordinal=9, status="searching", **fields))
+    assert len(tick(start_trials, lab, instance)) == 2
+    assert tick(retry_crashed_trials, lab, instance) == []
 
 
 def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(tmp_path: Path, small: Small) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
 from halving.records import RunRecords
 from resources import compute
+from resources import scheduler as scheduler_module
 from resources.catalog import RungResultRow, TrialRow
 from resources.compute import TrialRunner, local_concurrency, work, worker_name
 from resources.datasets import take_snapshot
@@ -186,6 +188,56 @@ def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(lab: Lab, 
     trained = Path(lab.store.root, "epochs").read_text()
     time.sleep(0.6)
     assert Path(lab.store.root, "epochs").read_text() == trained
+
+
+def test_a_trainable_may_have_processes_of_its_own(lab: Lab, small_spec: Spec) -> None:
+    ran = Ran(lab, small_spec(trainable="tests.trainables:train_with_children", max_trials=1)).work()
+    assert [(row.status, row.error) for row in ran.rows()] == [("paused", None)]
+
+
+def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(lab: Lab, small_spec: Spec) -> None:
+    ran = Ran(lab, small_spec(trainable="tests.trainables:train_killed_beside_a_child", max_trials=1, max_retries=0))
+    began = time.monotonic()
+    ran.work()
+    assert "killed by SIGKILL" in str(ran.rows()[0].error)
+    assert time.monotonic() - began < 80, "the child sleeps for longer"
+
+
+def test_a_trainable_that_takes_long_to_import_keeps_its_lease(lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(scheduler_module, "LEASE_SECONDS", 2.0)
+    ran = Ran(lab, small_spec(trainable="tests.slow_to_import:train", max_trials=1)).work()
+    assert [(row.status, row.attempt, row.failures) for row in ran.rows()] == [("paused", 1, 0)]
+
+
+def test_a_catalog_that_is_away_for_a_moment_costs_no_attempt(lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "HEARTBEAT_SECONDS", 0.05)
+    ran = Ran(lab, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}))
+    away = iter(range(6))
+
+    def sometimes(method: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            if next(away, None) is not None:
+                raise OperationalError("SELECT 1", {}, Exception("server closed the connection"))
+            return method(*arguments)
+
+        return call
+
+    monkeypatch.setattr(ran.scheduler, "heartbeat", sometimes(ran.scheduler.heartbeat))
+    monkeypatch.setattr(ran.scheduler, "reached", sometimes(ran.scheduler.reached))
+    ran.work()
+    assert next(away, None) is None
+    assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1)]
+
+
+def test_a_listener_that_fails_changes_nothing_for_the_trial(lab: Lab, small_spec: Spec) -> None:
+    ran = Ran(lab, small_spec(max_trials=3))
+
+    def fail(changed: Assignment) -> None:
+        raise RuntimeError("Dagster's event log is away")
+
+    work(ran.scheduler, ran.runner, fail)
+    assert [row.failures for row in ran.rows()] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halving import Dataset, InvalidInput, Store
+from halving import Dataset, InvalidInput, Store, StoreError
 from halving.functions import import_function
 from resources import datasets
 from resources.datasets import split_rows, take_snapshot
@@ -120,6 +120,34 @@ def test_a_folder_of_files_is_a_snapshot_with_a_row_for_each_file(lab: Lab, tmp_
     rows = dataset.read().to_pylist()
     assert [row["label"] for row in rows] == ["cat"] * 5 + ["dog"] * 5
     assert dataset.file(rows[7]["path"]) == b"dog 2"
+
+
+def test_a_file_of_the_source_that_is_called_like_our_manifest_is_content(lab: Lab, tmp_path: Path, provide: Callable[[Any], None]) -> None:
+    digests = []
+    for content in ("one", "two"):
+        folder = tmp_path / content
+        (folder / "inner").mkdir(parents=True)
+        for number in range(8):
+            (folder / f"{number}.txt").write_text("same")
+        (folder / "manifest.json").write_text(content)
+        (folder / "inner" / "manifest.json").write_text("same")
+        provide(str(folder))
+        snapshot = take_snapshot(lab.store, lab.catalog, source())
+        assert snapshot.rows == 10
+        assert Dataset(lab.store, "points", snapshot.digest).file("manifest.json") == content.encode()
+        digests.append(snapshot.digest)
+    assert digests[0] != digests[1]
+
+
+def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where the remote should be")
+    monkeypatch.setenv("HALVING_DVC_REMOTE", str(blocked))
+    with pytest.raises(StoreError, match=f"DVC could not track .*check its remote .{blocked}"):
+        take_snapshot(lab.store, lab.catalog, source())
+    blocked.unlink()
+    take_snapshot(lab.store, lab.catalog, source())
+    assert [path for path in blocked.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from halving import InvalidInput, NotFound
 from resources.catalog import Catalog, SweepRow, utcnow
 from resources.lab import Lab
-from resources.registry import NewVersion, check_gates, parse_version, promote, register, versions_of
+from resources.registry import NewVersion, archive, check_gates, parse_version, promote, register, versions_of
 from resources.spec import Gates
 from tests.conftest import snapshot_row
 
@@ -120,6 +120,13 @@ def test_promotion_by_hand_works_in_both_directions_and_twice(lab: Lab, sweeps: 
     assert stages(lab) == {"1.0.0": "archived", "1.0.1": "champion"}
     promote(lab.catalog, "digits", "1.0.0")
     assert stages(lab) == {"1.0.0": "champion", "1.0.1": "archived"}
+
+
+def test_without_its_champion_a_model_takes_the_next_winner(lab: Lab, sweeps: list[str]) -> None:
+    register(lab.catalog, winner(sweeps[0]), auto_promote=False)
+    archive(lab.catalog, "digits", "1.0.0")
+    register(lab.catalog, winner(sweeps[1]), auto_promote=False)
+    assert stages(lab) == {"1.0.0": "archived", "1.0.1": "champion"}
 
 
 def test_a_sweep_has_one_version_however_often_it_is_registered(lab: Lab, sweeps: list[str]) -> None:

@@ -11,7 +11,6 @@ import pytest
 from resources.catalog import Catalog, SnapshotRow
 from resources.lab import Lab
 from resources.scheduler import (
-    LAUNCH_SECONDS,
     LEASE_SECONDS,
     Assignment,
     Scheduler,
@@ -179,16 +178,28 @@ def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(
         scheduler.claim(7, "run-2")
 
 
-def test_a_launch_that_never_comes_or_whose_run_has_ended_is_handed_out_again(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_retries=2), clock, driver="sensors")
+def test_a_trial_may_wait_for_its_run_as_long_as_it_has_to(lab: Lab, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(lab, small_spec(), clock, driver="sensors")
     given = work(scheduler, None)
-    assert scheduler.requeue_lost(lambda run_key: run_key == "another") == []
-    assert scheduler.requeue_lost(lambda run_key: run_key == given.run_key) == [given]
+    clock.now += 1e6
+    assert scheduler.requeue_lost() == []
+    assert scheduler.claim(given.trial, "run") == given
+
+
+def test_a_trial_whose_run_ended_before_it_began_is_handed_out_again_and_given_up_in_the_end(
+    lab: Lab, small_spec: Spec, clock: Clock
+) -> None:
+    scheduler = opened(lab, small_spec(max_retries=1), clock, driver="sensors")
+    given = work(scheduler, None)
+    assert scheduler.launch_failed(given, "no image")
+    assert not scheduler.launch_failed(given, "no image")
     second = work(scheduler, None)
-    assert second.attempt == 2
-    clock.now += LAUNCH_SECONDS + 1
-    assert scheduler.requeue_lost() == [second]
-    assert work(scheduler, None).attempt == 3
+    assert (second.trial, second.attempt) == (given.trial, 2)
+    assert scheduler.launch_failed(second, "no image")
+    assert scheduler.state().trials[0].status is Status.FAILED
+    third = work(scheduler, None)
+    scheduler.claim(third.trial, "run")
+    assert not scheduler.launch_failed(third, "it runs")
 
 
 def test_workers_that_come_at_once_never_get_the_same_attempt(lab: Lab, small_spec: Spec, clock: Clock) -> None:

@@ -29,6 +29,7 @@ WRONG = [
     ({"strategy": {"asha": {"reduction_factor": 1}}}, ["strategy.asha.reduction_factor", "1", "greater than or equal to 2"]),
     ({"strategy": {"asha": {"sampler": "best"}}}, ["strategy.asha.sampler", "'best'", "'random' or 'tpe'"]),
     ({"strategy": {"hyperopt": {}}}, ["strategy.hyperopt", "no such field", "['asha', 'grid', 'random']"]),
+    ({"strategy": {"grid": {"points": 4}}, "max_trials": 3}, ["strategy.grid has 4 combinations", "max_trials = 3"]),
     ({"max_trials": 0}, ["max_trials", "0", "greater than or equal to 1"]),
     ({"max_trials": "many"}, ["max_trials", "'many'", "integer"]),
     ({"concurency": 2}, ["concurency", "no such field", "'concurrency'"]),
@@ -108,3 +109,15 @@ def test_the_sweeps_that_ship_are_valid_and_their_functions_exist() -> None:
     assert files
     for file in files:
         check_functions(parse_spec(yaml.safe_load(file.read_text())))
+
+
+@pytest.mark.parametrize(("trials", "rungs"), [(27, 4), (26, 3), (9, 3), (3, 2), (1, 1)])
+def test_few_trials_fill_few_rungs(small_spec: Callable[..., SweepSpec], trials: int, rungs: int) -> None:
+    spec = small_spec(max_trials=trials, strategy={"asha": {"max_budget": 27}})
+    assert spec.reachable_rungs == rungs
+
+
+def test_a_grid_of_many_parameters_is_counted_without_being_built(small_spec: Callable[..., SweepSpec]) -> None:
+    space = {f"p{number}": {"float": {"low": 0.0, "high": 1.0}} for number in range(40)}
+    with pytest.raises(InvalidInput, match="12157665459056928801 combinations"):
+        small_spec(space=space, strategy={"grid": {"points": 3}})

@@ -85,7 +85,3 @@ def test_a_grid_is_every_combination_once_and_ends_the_sweep_there(small_spec: C
     assert {point["n"] for point in points} == {2, 11, 64}
     assert sorted({point["lr"] for point in points})[0] == 1e-5
     assert all(1e-5 <= point["lr"] <= 1e-1 for point in points)
-
-
-def test_a_grid_larger_than_max_trials_stops_at_max_trials(small_spec: Callable[..., SweepSpec]) -> None:
-    assert max_trials(small_spec(space=SPACE, strategy={"grid": {"points": 3}}, max_trials=10)) == 10
