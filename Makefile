@@ -19,6 +19,7 @@ install: $(INSTALLED) ## Create .venv and install everything, pinned
 $(INSTALLED): pyproject.toml sdk/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; say which one: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV): a few minutes the first time"
 	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -e ./sdk -e '.[dev]'
 	@touch $@
 

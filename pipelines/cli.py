@@ -1,6 +1,7 @@
 """The application's commands: ``halving sweep``, ``leaderboard``, ``models``, ``promote`` and ``archive``."""
 
 import argparse
+import ctypes
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from halving import StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +48,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
     spec = load_spec(arguments.spec)
     lab, console = Lab(), _console()
     home = Path(os.environ.get("DAGSTER_HOME") or f"{lab.store.root}/dagster")
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the store {lab.store.root} cannot be written: {error}; set HALVING_ROOT to another folder") from None
     environment = {**os.environ, "DAGSTER_HOME": str(home.absolute()), "DAGSTER_DISABLE_TELEMETRY": "1"}
     log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}.log"
     log.parent.mkdir(exist_ok=True)
@@ -55,11 +61,14 @@ def _sweep(arguments: argparse.Namespace) -> int:
     job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
     console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, rungs at {list(spec.budgets)} epochs")
     console.print(f"Dagster's log: {log}", style="dim")
-    known = newest_sweep(lab, spec.name)
+    known = _ended_sweep(lab, spec)
     with log.open("w") as output:
-        process = subprocess.Popen(job, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
-        # A terminated command, in CI say, ends its job as Ctrl-C does.
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        process = subprocess.Popen(
+            job, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=_end_with_parent
+        )
+        # A command that is terminated, or whose terminal is closed, ends its job as Ctrl-C does.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
         try:
             _show_progress(console, lab, spec, process, known)
         except KeyboardInterrupt:
@@ -67,7 +76,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
             process.wait()
             console.print(f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]")
             return 130
-    return _conclude(console, lab, spec, process.returncode, log, known)
+    return _conclude(console, lab, spec, arguments.spec, process.returncode, log, known)
 
 
 def _show_progress(console: "Console", lab: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None) -> None:
@@ -100,12 +109,10 @@ class _NoLive:
 def _progress(lab: Any, spec: Any, known: str | None) -> str:
     from resources.summary import summarize
 
-    sweep = newest_sweep(lab, spec.name)
-    if sweep is None:
+    sweep = newest_sweep(lab, spec)
+    if sweep is None or sweep == known:
         return "taking the dataset's snapshot"
     summary = summarize(lab.catalog, sweep)
-    if sweep == known and summary.status not in ("searching", "evaluating"):
-        return "taking the dataset's snapshot"
     counts = summary.counts
     done = counts.get("completed", 0)
     shown = f"{counts.get('running', 0)} running, {counts.get('paused', 0)} paused, {done} done"
@@ -120,14 +127,20 @@ def _progress(lab: Any, spec: Any, known: str | None) -> str:
     return f"{sweep}  {phase}: {shown}{best}"
 
 
-def _conclude(console: "Console", lab: Any, spec: Any, status: int, log: Path, known: str | None) -> int:
-    sweep = newest_sweep(lab, spec.name)
-    if sweep is None or (status and sweep == known):
+def _conclude(console: "Console", lab: Any, spec: Any, path: str, status: int, log: Path, known: str | None) -> int:
+    from resources.summary import summarize
+
+    sweep = newest_sweep(lab, spec)
+    if sweep is None or sweep == known:
         console.print(_reason(log), style="red", highlight=False)
         return 1
     _print_leaderboard(console, lab, sweep)
     if status:
         console.print(_reason(log), style="red", highlight=False)
+        if summarize(lab.catalog, sweep).status == "evaluating":
+            console.print(
+                f"The search is done and kept. Mend this and run it again: [bold]halving sweep {path}[/] goes on with the evaluation."
+            )
         return 1
     console.print("Next: [bold]make dev[/] opens Dagster's UI with this sweep's assets; [bold]halving models[/] lists the registry.")
     return 0
@@ -166,15 +179,21 @@ def _leaderboard(arguments: argparse.Namespace) -> int:
 def _print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) -> None:
     from rich.table import Table
 
-    from resources.report import report_path
+    from resources.report import explain_failures, report_path
     from resources.report_page import duration, number
     from resources.summary import summarize
 
     summary = summarize(lab.catalog, sweep)
-    table = Table(title=f"{sweep}: {summary.status}", title_justify="left", title_style="bold")
+    console.print(f"[bold]{sweep}: {summary.status}[/]", highlight=False)
+    for line in [explain_failures(summary.failed)] if summary.failed else []:
+        console.print(line, style="red", highlight=False)
+    if not summary.standings:
+        console.print("no trial has a result yet" if summary.status == "searching" else "no trial has a result")
+        return
+    table = Table(title="best first, the highest rung before all", title_justify="left", title_style="dim")
     for name, justify in (("#", "right"), ("trial", "left"), (summary.objective, "right"), ("epochs", "right"), ("status", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    names = list(summary.standings[0].params) if summary.standings else []
+    names = list(summary.standings[0].params)
     for name in names:
         table.add_column(name, justify="right")
     for place, standing in enumerate(summary.standings[:rows], start=1):
@@ -184,8 +203,6 @@ def _print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10)
     console.print(table)
     if len(summary.standings) > rows:
         console.print(f"and {len(summary.standings) - rows} more trials", style="dim")
-    for trial in summary.failed:
-        console.print(f"failed: {trial['key']}: {(trial['error'].strip().splitlines() or ['?'])[-1]}", style="red", highlight=False)
     console.print(
         f"Early stopping: {summary.epochs_trained} of {summary.epochs_full} epochs trained, "
         f"{summary.saved:.0%} saved; {duration(summary.seconds)} of training in all."
@@ -252,17 +269,33 @@ def _archive(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def newest_sweep(lab: Any, name: str | None = None) -> str | None:
-    """The id of the sweep that was opened last, of all or of one name."""
+def newest_sweep(lab: Any, spec: Any = None) -> str | None:
+    """The id of the sweep that was opened last, of all or of one spec."""
     from sqlalchemy import select
 
     from resources.catalog import SweepRow
 
     query = select(SweepRow.id).order_by(SweepRow.created_at.desc())
-    query = query.where(SweepRow.name == name) if name else query
+    query = query.where(SweepRow.spec_digest == spec.digest, SweepRow.driver == "job") if spec else query
     with lab.catalog.read() as session:
         found: str | None = session.scalar(query.limit(1))
     return found
+
+
+def _ended_sweep(lab: Any, spec: Any) -> str | None:
+    """The spec's newest sweep if it is over, so that this launch begins another."""
+    sweep = newest_sweep(lab, spec)
+    if sweep is None:
+        return None
+    with lab.catalog.read() as session:
+        return None if lab.catalog.sweep(session, sweep).status in ("searching", "evaluating") else sweep
+
+
+def _end_with_parent() -> None:
+    """In the job's process: end, as by Ctrl-C, when the command that started it is killed (Linux)."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGINT)
 
 
 def _console() -> "Console":

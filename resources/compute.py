@@ -28,6 +28,7 @@ from sqlalchemy.exc import DBAPIError
 from halving import Store, provenance
 from halving.errors import InvalidInput
 from halving.execute import Granted, Raised, ReachedRung, ReturnedEarly, run_trial
+from halving.functions import add_working_folder
 from halving.trial import TrialContext
 from resources.scheduler import HEARTBEAT_SECONDS, Assignment, Scheduler, Superseded
 from resources.search import brain
@@ -106,6 +107,7 @@ class TrialRunner:
     def __init__(
         self, scheduler: Scheduler, store: Store, *, dataset_name: str, dataset_digest: str, labels: dict[str, Any], slot: int = 0
     ) -> None:
+        add_working_folder()
         self._scheduler, self._store, self._spec = scheduler, store, scheduler.spec
         self._dataset = (dataset_name, dataset_digest)
         self._labels = {**labels, "trainable": self._spec.trainable, "trainable_sha256": _source_digest(self._spec.trainable)}

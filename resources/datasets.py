@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from halving import Store
 from halving.dataset import snapshot_folder
 from halving.errors import InvalidInput
-from halving.functions import import_function
+from halving.functions import import_function, where
 from halving.records import to_json
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.dvc import track
@@ -59,7 +59,12 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource) -> Snap
     """
     load = import_function("dataset.source", source.source)
     transform = sha256(inspect.getsource(load).encode()).hexdigest()
-    loaded = load()
+    try:
+        loaded = load()
+    except Exception as error:
+        raise InvalidInput(
+            f"dataset.source = {source.source!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
+        ) from error
     with tempfile.TemporaryDirectory(prefix="halving-snapshot-") as scratch:
         staged = Path(scratch)
         table = _stage(staged, loaded, source)
@@ -102,7 +107,8 @@ def _stage(folder: Path, loaded: Any, source: DatasetSource) -> "pa.Table":
         table = _copy_folder(Path(loaded), folder / "files", source.source)
     else:
         raise InvalidInput(
-            f"dataset.source = {source.source!r} is not accepted: it returned {type(loaded).__name__}; return a pyarrow.Table or a path"
+            f"dataset.source = {source.source!r} is not accepted: it returned {type(loaded).__name__}; "
+            "return a pyarrow.Table (pyarrow.Table.from_pandas for a DataFrame) or a folder's path"
         )
     if source.target not in table.column_names:
         raise InvalidInput(f"dataset.target = {source.target!r} is not accepted: the columns are {table.column_names}")

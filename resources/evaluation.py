@@ -7,7 +7,7 @@ from typing import Any
 
 from halving import Dataset, Store, TrainedRun
 from halving.errors import HalvingError, InvalidInput
-from halving.functions import import_function
+from halving.functions import import_function, where
 
 CLASS_METRICS, NUMBER_METRICS = ["accuracy", "f1_macro"], ["r2", "mae", "rmse"]
 HIGHER_IS_BETTER = {"accuracy": True, "f1_macro": True, "r2": True, "mae": False, "rmse": False}
@@ -71,7 +71,7 @@ def evaluate_checkpoint(
         )
         answers = [item.item() if hasattr(item, "item") else item for item in predicted]
     except Exception as error:
-        raise PredictionFailed(f"predictor {predictor} raised {type(error).__name__}: {error}") from error
+        raise PredictionFailed(f"predictor {predictor} raised {type(error).__name__} at {where(error)}: {error}") from error
     if len(answers) != len(truth):
         raise PredictionFailed(f"predictor {predictor} returned {len(answers)} predictions for {len(truth)} rows; return one a row")
     try:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,7 +158,9 @@ def explain_failures(failed: list[dict[str, Any]]) -> str:
     """Which trials failed and the last line of why, the same reason once."""
     reasons: dict[str, list[str]] = {}
     for trial in failed:
-        last = (trial["error"].strip().splitlines() or ["no reason was recorded"])[-1]
+        lines = trial["error"].strip().splitlines() or ["no reason was recorded"]
+        places = re.findall(r'File "(?:.*/)?([^"/]+)", line (\d+)', trial["error"])
+        last = f"{lines[-1]} ({':'.join(places[-1])})" if places else lines[-1]
         reasons.setdefault(last, []).append(trial["key"])
     shown = [f"{', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}: {reason}" for reason, keys in reasons.items()]
     return f"{len(failed)} trial{'s' if len(failed) != 1 else ''} failed: " + "; ".join(shown)

@@ -1,5 +1,6 @@
 """The sweep spec: what a user writes in ``sweeps/*.yaml`` or in Dagster's launchpad, checked before anything runs."""
 
+import difflib
 import json
 import math
 from hashlib import sha256
@@ -323,7 +324,12 @@ def _problem(detail: Any) -> str:
     if detail["type"] == "missing":
         return f"{path} is missing"
     if detail["type"] == "extra_forbidden":
-        return f"{path} = {value!r:.80} is not accepted: there is no such field; accepted are {_fields_beside(detail['loc'])}"
+        accepted = _fields_beside(detail["loc"])
+        meant = difflib.get_close_matches(str(detail["loc"][-1]), accepted, n=1)
+        hint = f", did you mean {meant[0]!r}?" if meant else ""
+        return f"{path} = {value!r:.80} is not accepted: there is no such field{hint}; accepted are {accepted}"
+    if detail["type"] == "model_type":
+        return f"{path} = {value!r:.80} is not accepted: give fields and values; the fields are {_fields_beside((*detail['loc'], ''))}"
     shown = "" if isinstance(value, dict) and detail["type"] == "value_error" else f" = {value!r:.80}"
     return f"{path}{shown} is not accepted: {message}"
 

@@ -18,6 +18,10 @@ def data() -> pa.Table:
     return pa.table({"x": xs, "label": ["high" if x > 0.5 else "low" for x in xs]})
 
 
+def data_raising() -> pa.Table:
+    raise KeyError("the file has no such column")
+
+
 def numbers() -> pa.Table:
     """60 rows with a real number to predict."""
     xs = [row / 60 for row in range(60)]

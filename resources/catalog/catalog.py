@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, selec
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
-from halving.errors import InvalidInput, NotFound
+from halving.errors import InvalidInput, NotFound, StoreError
 from resources.catalog.tables import Base, SnapshotRow, SweepRow, TrialRow
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
@@ -41,7 +41,10 @@ class Catalog:
         self.url = url
         self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
         if self._file:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(f"catalog url {url!r} is not accepted: {error}; give the path of a folder that can be written") from None
         self.engine = create_engine(url, pool_pre_ping=self._file is None, connect_args={"timeout": _SQLITE_WAIT} if self._file else {})
         if self._file:
             _use_sqlite_safely(self.engine)

@@ -1,7 +1,10 @@
 """Functions named as ``module:function``: trainables, predictors and data sources."""
 
 import importlib
+import sys
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from halving.errors import InvalidInput
@@ -13,6 +16,7 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
     Raises:
         InvalidInput: naming the field, what is missing and what the module has instead.
     """
+    add_working_folder()
     module_name, _, name = path.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -29,3 +33,18 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
         raise InvalidInput(f"{field} = {path!r} is not accepted: {module_name} has no function {name!r}; it has {defined}")
     found: Callable[..., Any] = function
     return found
+
+
+def add_working_folder() -> None:
+    """Let functions be imported from the folder in which a sweep was started, behind everything that is installed.
+
+    A script that is started has that folder on its path, the processes that Dagster spawns for a job's steps have not.
+    """
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+
+
+def where(error: BaseException) -> str:
+    """The place where an error was raised, ``file.py:17``."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "unknown place"

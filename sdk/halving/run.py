@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from halving import checkpoint, provenance, seeding
 from halving.dataset import Dataset
-from halving.errors import CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing
+from halving.errors import CheckpointMissing, Diverged, InvalidInput, NotFound, ObjectiveMissing
 from halving.names import check_name
 from halving.records import RunRecords, SavedCheckpoint, now
 from halving.store import Store
@@ -275,7 +275,7 @@ def init(
 
     Args:
         project: a name that groups runs.
-        config: the hyperparameters; they never change afterwards.
+        config: the hyperparameters; they never change afterwards. A run that is continued by ``id`` brings its own.
         root: the store (default: ``HALVING_ROOT``, then ``./.halving``).
         id: continue this run: its latest checkpoint is what ``restore`` gives.
         seed: seed random, numpy and torch with it, and record it.
@@ -287,8 +287,11 @@ def init(
         StoreError: the store cannot be written.
     """
     run_id = id or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    parent = {"tags": dict(tags)} if tags else {}
-    return Run(Store(root), project=project, run_id=run_id, params=config or {}, seed=seed, parent=parent)
+    store, parent = Store(root), {"tags": dict(tags)} if tags else {}
+    if config is None and id is not None:
+        with contextlib.suppress(NotFound):
+            config = RunRecords(store, check_name("project", project), check_name("run id", id)).read()["params"]
+    return Run(store, project=project, run_id=run_id, params=config or {}, seed=seed, parent=parent)
 
 
 def open_trial(context: TrialContext, controller: Controller) -> Run:

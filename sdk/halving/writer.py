@@ -46,10 +46,14 @@ class MetricWriter:
         _LIVE.add(self)
 
     def _start(self) -> None:
+        # Imported now: a script that ends at once leaves the thread no interpreter to import it in.
+        import pyarrow.parquet  # noqa: F401
+
         self._pending: list[Record] = []
         self._closed = False
         self._written = 0
         self._failures = 0
+        self._reason = ""
         self._segment: tuple[bytes, int] | None = None
         self._wake, self._tried = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = threading.Thread(target=self._drain, name=f"halving-metrics-{self._run}", daemon=True)
@@ -96,7 +100,9 @@ class MetricWriter:
             self._tried.set()
             if self._failures == 1:
                 with contextlib.suppress(Warning):  # `python -W error` raises it, and this thread has to live on
-                    warnings.warn(f"halving: cannot write metrics to {self._store.root}; keeping them and trying again", stacklevel=1)
+                    warnings.warn(
+                        f"halving: cannot write metrics to {self._store.root} ({self._reason}); keeping them and trying again", stacklevel=1
+                    )
 
     def _write_pending(self) -> bool:
         """Write one segment with everything pending; False when the store refused and the points are kept."""
@@ -109,7 +115,8 @@ class MetricWriter:
                 self._segment = (self._encode(self._pending[:count]), count)
             data, count = self._segment
             self._store.create(f"{self._folder}/{self._attempt:04d}-{self._sequence:06d}.parquet", data)
-        except Exception:  # noqa: BLE001  # the drain thread outlives any fault of the store; the points stay pending
+        except Exception as error:  # noqa: BLE001  # the drain thread outlives any fault of the store; the points stay pending
+            self._reason = f"{type(error).__name__}: {error}"
             return False
         self._written += count  # before the deletion: flush() must never take pending points for written ones
         # log() only appends, so the first `count` records are still the ones that were written.

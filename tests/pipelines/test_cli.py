@@ -94,14 +94,62 @@ def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small:
     [
         ({"trainable": "tests.trainables:trian"}, "failed: trainable = 'tests.trainables:trian' is not accepted"),
         ({"resources": {"cpus": 4096}}, "resources.cpus = 4096 is not accepted here"),
-        ({"trainable": "tests.trainables:train_raising_always", "max_trials": 1, "max_retries": 0}, "no trial of this sweep can work"),
+        (
+            {"trainable": "tests.trainables:train_raising_always", "max_trials": 2, "max_retries": 0},
+            "2 trials failed: {0}.0000, {0}.0001: RuntimeError: no trial of this sweep can work (trainables.py:",
+        ),
+        (
+            {"dataset": {"name": "p", "source": "tests.trainables:data_raising", "target": "y"}},
+            "dataset.source = 'tests.trainables:data_raising' is not accepted: it raised KeyError at trainables.py:",
+        ),
+        ({"predictor": "tests.trainables:predict_too_few"}, "The search is done and kept. Mend this"),
     ],
 )
 def test_a_job_that_fails_says_why_and_where_its_log_is(shell: Shell, small: Small, change: dict[str, Any], said: str) -> None:
     status, out, err = shell.run("sweep", shell.spec(small(**change)))
     assert status == 1
-    assert said in (out + err).replace("\n", " ")
+    assert said.format(_sweep(shell)) in (out + err).replace("\n", " ")
     assert "Traceback" not in out + err
+
+
+def _sweep(shell: Shell) -> str:
+    with shell.lab.catalog.read() as session:
+        return str(session.query(SweepRow.id).scalar())
+
+
+def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(shell: Shell, small: Small) -> None:
+    path = Path(shell.spec(small(max_trials=1)))
+    path.write_text(path.read_text().replace("low: 0.0", "low: 1e-4"))
+    assert "1e-4" in path.read_text()
+    status, out, err = shell.run("sweep", str(path))
+    assert status == 0, out + err
+
+
+def test_a_command_that_is_killed_takes_its_job_with_it(shell: Shell, small: Small) -> None:
+    spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 200}}))
+    process = shell.start("sweep", spec)
+    epochs = Path(shell.lab.store.root, "epochs")
+    while not epochs.exists() or len(epochs.read_text().splitlines()) < 4:
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.communicate()
+    until, before = time.monotonic() + 60, ""
+    while (now := epochs.read_text()) != before:
+        assert time.monotonic() < until, "the job trains on"
+        before = now
+        time.sleep(2)
+
+
+def test_a_store_that_cannot_be_written_is_named(shell: Shell, small: Small) -> None:
+    blocked = shell.folder / "blocked"
+    blocked.write_text("a file where the store should be")
+    shell.environment["HALVING_ROOT"] = str(blocked)
+    for command in (["sweep", shell.spec(small())], ["models"]):
+        status, out, err = shell.run(*command)
+        assert status == 1
+        assert str(blocked) in err
+        assert "Traceback" not in out + err
 
 
 def test_ctrl_c_stops_the_sweep_and_the_same_command_resumes_it(shell: Shell, small: Small) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRo
 from resources.metrics import curves
 from resources.report import report_path
 from resources.summary import Summary, summarize
-from tests.conftest import SMALL, Dagster
+from tests.conftest import CHECKOUT, SMALL, Dagster
 
 Small = Callable[..., dict[str, Any]]
 
@@ -310,6 +311,23 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_chec
     assert [(trial.status, trial.attempt, trial.failures) for trial in trials] == [("completed", 2, 1), ("completed", 1, 0)]
     saved = RunRecords(executed.lab.store, "small", f"{killed.sweep}.0000").checkpoints()
     assert [entry.epoch for entry in saved] == list(range(1, 21))
+
+
+def test_dagsters_own_script_finds_a_trainable_in_the_folder_where_it_is_started(tmp_path: Path, small: Small) -> None:
+    (tmp_path / "my_project.py").write_text("from tests.trainables import data, predict, train\n")
+    dataset = {**SMALL["dataset"], "source": "my_project:data"}
+    executed = Executed(tmp_path, small(max_trials=1, trainable="my_project:train", predictor="my_project:predict", dataset=dataset))
+    script = str(Path(sys.executable).parent / "dagster")
+    environment = {name: value for name, value in executed.dagster.environment.items() if name != "DAGSTER_HOME"}
+    done = subprocess.run(
+        [script, "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(executed.config)],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def _wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:

@@ -30,9 +30,10 @@ WRONG = [
     ({"strategy": {"asha": {"sampler": "best"}}}, ["strategy.asha.sampler", "'best'", "'random' or 'tpe'"]),
     ({"strategy": {"hyperopt": {}}}, ["strategy.hyperopt", "no such field", "['asha', 'grid', 'random']"]),
     ({"strategy": {"grid": {"points": 4}}, "max_trials": 3}, ["strategy.grid has 4 combinations", "max_trials = 3"]),
+    ({"space": {"a": [1, 2]}}, ["space.a = [1, 2]", "['categorical', 'float', 'int']"]),
     ({"max_trials": 0}, ["max_trials", "0", "greater than or equal to 1"]),
     ({"max_trials": "many"}, ["max_trials", "'many'", "integer"]),
-    ({"concurency": 2}, ["concurency", "no such field", "'concurrency'"]),
+    ({"concurency": 2}, ["concurency", "no such field, did you mean 'concurrency'?"]),
     ({"gates": {"metric": "auc"}}, ["gates.metric", "'auc'", "'accuracy'"]),
 ]
 

@@ -137,7 +137,8 @@ def test_the_user_is_told_once_when_the_store_goes_away(tmp_path: Path) -> None:
         writer.append(Record(0, 0, {"a": 0.0}))
         assert not writer.flush(0.5)
         assert writer.close(0.0) == 1
-    assert [str(warning.message).split(";")[0] for warning in caught] == [f"halving: cannot write metrics to {tmp_path}/store"]
+    assert [str(warning.message).split(" (")[0] for warning in caught] == [f"halving: cannot write metrics to {tmp_path}/store"]
+    assert "StoreError: cannot write" in str(caught[0].message)
 
 
 def test_what_exceeds_the_bound_is_dropped_and_counted_and_the_rest_is_kept(tmp_path: Path) -> None:
