@@ -84,7 +84,8 @@ def _dirty_patch(checkout: Path, store: Store, has_commit: bool) -> tuple[bytes 
         if store.folder is not None and store.folder.resolve().is_relative_to(checkout):
             inside = store.folder.resolve().relative_to(checkout).as_posix()
             left_out = [name for name in left_out if not name.startswith(f"{inside}/")]
-            exclusions = [f":(exclude,literal){inside}", *(f":(exclude,literal){name}" for name in left_out)]
+            if _git(checkout, "check-ignore", "--quiet", inside) is None:  # git add refuses to exclude what is ignored anyway
+                exclusions.append(f":(exclude,literal){inside}")
         added = _git(checkout, "add", "--all", "--ignore-errors", "--", ".", *exclusions, environment=environment)
         base = "HEAD" if has_commit else _EMPTY_TREE
         # diff-index, not diff: no setting of the user's (diff.noprefix, diff.context, textconv) may change the patch.

@@ -261,3 +261,28 @@ def test_capture_describes_code_environment_and_machine(store: Store, checkout: 
 def test_a_lockfile_outside_of_the_checkout_is_not_its_own(store: Store, checkout: Path) -> None:
     write(checkout.parent, "uv.lock", b"of somebody else\n")
     assert capture(store, checkout)["lockfile"] is None
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_store_inside_the_checkout_is_no_part_of_its_patch(checkout: Path, ignored: bool) -> None:
+    if ignored:
+        write(checkout, ".gitignore", b"*.log\n.halving/\n")
+        git(checkout, "commit", "--quiet", "--all", "--message=ignore the store")
+    store = Store(checkout / ".halving")
+    store.put_blob(b"x" * 11_000_000)
+    assert git_state(store, checkout) == {**(git_state(store, checkout) or {}), "dirty": False, "patch": None, "untracked_left_out": []}
+    write(checkout, "new.py", b"x = 1\n")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert state["dirty"] is True
+    patch = store.get_blob(state["patch"]).decode()
+    assert "new.py" in patch
+    assert ".halving/" not in patch.replace(".gitignore", "")
+
+
+def test_a_patch_that_git_could_not_make_is_not_taken_for_a_clean_tree(checkout: Path) -> None:
+    write(checkout, "train.py", b"changed\n")
+    (checkout / ".git" / "index").write_bytes(b"damaged")
+    state = git_state(Store(checkout.parent / "store"), checkout)
+    assert state is not None
+    assert (state["dirty"], state["patch"]) == (None, None)
