@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from halving import Store
-from halving.writer import COLUMNS
+from halving.segments import COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa

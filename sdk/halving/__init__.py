@@ -12,7 +12,9 @@ from halving.errors import (
     ObjectiveMissing,
     StoreError,
 )
-from halving.run import Run, init
+from halving.media import Histogram, Image, Table, Text
+from halving.opening import init
+from halving.run import Run
 from halving.store import Store
 from halving.trained import TrainedRun
 
@@ -25,12 +27,16 @@ __all__ = [
     "Dataset",
     "Diverged",
     "HalvingError",
+    "Histogram",
+    "Image",
     "InvalidInput",
     "NotFound",
     "ObjectiveMissing",
     "Run",
     "Store",
     "StoreError",
+    "Table",
+    "Text",
     "TrainedRun",
     "init",
 ]

@@ -12,7 +12,8 @@ from multiprocessing.connection import Connection, wait
 
 from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreError
 from halving.functions import import_function
-from halving.run import Run, open_trial
+from halving.opening import open_trial
+from halving.run import Run
 from halving.trial import TrialContext
 
 # What would happen again if the trial were tried again: the platform gives such a trial up at once.

@@ -75,7 +75,7 @@ class RunRecords:
         return record
 
     def end(self, attempt: int, ended: Mapping[str, Any]) -> None:
-        self.store.create(f"{self.folder}/end-{attempt:04d}.json", to_json({**ended, "time": now()}))
+        self.store.create(f"{self.folder}/end-{attempt:04d}.json", to_json({"time": now(), **ended}))
 
     def add_checkpoint(self, saved: SavedCheckpoint) -> None:
         """Append to the history; a later save of the same epoch follows the earlier one."""

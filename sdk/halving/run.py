@@ -1,27 +1,32 @@
 """A training run: its record, its metric stream, its checkpoints, and the loop over granted epochs."""
 
-import atexit
-import contextlib
 import math
 import os
-import secrets
-import sys
-import time
+import struct
 import warnings
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic_ns
 from types import TracebackType
 from typing import Any, Self
+from zlib import crc32
 
-from halving import checkpoint, provenance, seeding
+from halving import checkpoint, provenance, seeding, termination
 from halving.dataset import Dataset
-from halving.errors import CheckpointMissing, Diverged, InvalidInput, NotFound, ObjectiveMissing
+from halving.errors import CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreError
+from halving.journal import checksum
 from halving.names import check_name
 from halving.records import RunRecords, SavedCheckpoint, now
+from halving.recovery import recover_run
 from halving.store import Store
-from halving.trial import Controller, TrialContext
-from halving.writer import MetricWriter, Record
+from halving.system import SystemMetrics, Throughput
+from halving.trial import Controller
+from halving.values import PLAIN, Sorted, sort_values
+from halving.writer import MetricWriter
+
+MAX_KEYS = 10_000
+_MOST_WARNINGS = 100  # names warned about in one run
+_NO_INT64 = "give an integer of at most 63 bits"
 
 
 class Run:
@@ -47,6 +52,8 @@ class Run:
         dataset: Dataset | None = None,
         controller: Controller | None = None,
         captured: dict[str, Any] | None = None,
+        strict: bool = False,
+        system_metrics: float | None = 30.0,
     ) -> None:
         self.store, self.project, self.id = store, check_name("project", project), check_name("run id", run_id)
         self.params, self.seed, self._dataset = dict(params), seed, dataset
@@ -61,6 +68,7 @@ class Run:
             "started": now(),
         }
         self.attempt = self.records.start(self.params, parent or {}, attempt, began)
+        recover_run(store, project, run_id)  # what an attempt that was killed on this machine left in its journal
         self._writer = MetricWriter(store, project, run_id, self.attempt)
         self._resume_from = self.records.latest_checkpoint()
         self.epoch = 0
@@ -68,39 +76,72 @@ class Run:
         self._unpublished: str | None = None  # digest saved in the epoch that is being trained
         self._checkpoint: SavedCheckpoint | None = None
         self._reported: dict[str, float] = {}
-        self._last: dict[str, Any] = {}
+        self._strict, self._rejected = strict, 0
+        self._keys: set[str] = set()
+        self._warned: set[str] = set()
         self._finished = False
         self._process = os.getpid()
-        atexit.register(self._finish_at_exit)
+        self._system: SystemMetrics | None = None
+        if system_metrics is None:
+            self._throughput = Throughput(self.log)
+        else:
+            self._throughput = Throughput()
+            self._system = SystemMetrics(self.log, system_metrics, throughput=self._throughput, name=run_id)
+        termination.opened(self)
 
     def __repr__(self) -> str:
         return f"Run({self.project}/{self.id}, attempt {self.attempt})"
 
     def log(self, values: Mapping[str, Any], *, step: int) -> None:
-        """Record scalars at a step: a list append here, Parquet a few seconds later on a background thread.
+        """Record values at a step: a copy into mapped memory here, Parquet a few seconds later on a background thread.
+
+        What is logged survives the death of the process; only a machine that dies may lose the last seconds.
 
         Args:
-            values: name to number; a 0-d tensor on a GPU is accepted and is not waited for.
+            values: name to number. Accepted are int, float and bool, numpy scalars, 0-d tensors (one on a GPU is not waited
+                for), ``halving.Image``, ``Table``, ``Histogram`` and ``Text``, and dicts of them, whose names are joined by ``/``.
+                Numbers are kept as float64, NaN and infinities too.
             step: the x axis, any integer that suits you (batch, epoch, sample).
 
         Raises:
-            InvalidInput: a name is not a string or a value not a number (the message names it), or the step is no int64.
+            InvalidInput: a name, value or step is not accepted, in a run with ``strict=True``. Otherwise it is left out, counted,
+                and warned about once for each name.
         """
-        if not hasattr(step, "__index__") or not -(2**63) <= step < 2**63:
-            raise InvalidInput(f"step {step!r:.80} is not accepted: give an integer of at most 63 bits")
-        checked = {key: _scalar(key, value) for key, value in values.items()}
-        self._writer.append(Record(int(step), time.time_ns() // 1_000_000, checked))
-        self._last.update(checked)
+        try:
+            # The hot path: the names of the last call again, with plain numbers. A sum of floats is a float and costs less
+            # than to look at each type; of anything else (a tensor, a string) it is something else, or raises.
+            lane = self._writer.lane
+            width, pick, pack, head, write = lane.fast  # type: ignore[misc]
+            picked = pick(values)
+            if len(values) == width and type(sum(picked, 0.0)) is float:
+                body = pack(head, step, monotonic_ns() + lane.clock_offset, *picked)
+                write(body + checksum(crc32(body)))
+                return
+        except Exception:  # noqa: BLE001  # other names, other types, a full piece: looked at below
+            pass
+        self._log_slowly(values, step)
+
+    def throughput(self, samples: int) -> None:
+        """Count samples (images, tokens, rows) as trained: ``system/throughput`` is their number per second."""
+        try:
+            self._throughput.add(samples)
+        except InvalidInput as error:
+            self._reject({"throughput()": str(error)})
 
     def report(self, **metrics: float) -> None:
         """Report this epoch's results, the objective among them; they are logged at ``step=epoch`` too.
 
         Raises:
+            InvalidInput: a value is not a number, whether or not the run is strict: decisions are made of these.
             Diverged: the objective is NaN or infinite, which ends a trial with its last good checkpoint kept.
         """
         epoch = self._current_epoch
-        self.log(metrics, step=epoch)
-        self._reported |= {name: float(value) for name, value in metrics.items()}  # an epoch may report in several calls
+        found = sort_values(metrics)
+        if found.wrong or found.media:
+            raise InvalidInput(next(iter(found.wrong.values()), f"report({', '.join(found.media)}) is not accepted: give numbers"))
+        numbers = found.numbers | {name: float(value) for name, value in found.device.items()}
+        self.log(numbers, step=epoch)
+        self._reported |= numbers  # an epoch may report in several calls
         objective = self._controller.objective if self._controller else None
         if objective in self._reported and not math.isfinite(self._reported[objective]):
             self._unpublished = None
@@ -191,15 +232,29 @@ class Run:
         return digest
 
     def finish(self, status: str = "finished") -> None:
-        """Write what is pending and close the attempt's record; doing it again, or in a forked child, does nothing."""
+        """Write what is pending and close the attempt's record; doing it again, or in a forked child, does nothing.
+
+        A store that is away does not make this raise: the journal and the attempt's end stay on this machine, for the next
+        open of the run or ``halving recover``.
+        """
         if self._finished or os.getpid() != self._process:
             return
         self._finished = True
-        atexit.unregister(self._finish_at_exit)
-        dropped = self._writer.close()
-        self.records.end(self.attempt, {"status": status, "epoch": self.epoch, "dropped_points": dropped, "summary": _summary(self._last)})
-        if dropped:
-            warnings.warn(f"halving: {dropped} metric points of {self.id} could not be written and were dropped", stacklevel=2)
+        termination.closed(self)
+        if self._system is not None:
+            self._system.stop()
+        self._throughput.stop()
+        complete = self._writer.close()
+        ended = {"status": status, "epoch": self.epoch, "points": self._writer.points, "summary": self._writer.last, "time": now()}
+        ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._rejected}
+        if complete:
+            try:
+                self.records.end(self.attempt, ended)
+            except StoreError:
+                complete = False
+        kept = self._writer.release(None if complete else ended)
+        for told in _losses(self, ended, complete, kept):
+            warnings.warn(f"halving: {told}", stacklevel=2)
 
     def __enter__(self) -> Self:
         return self
@@ -257,78 +312,72 @@ class Run:
             )
         return controller.reached(self.epoch, self._reported[controller.objective], self._checkpoint.digest)
 
-    def _finish_at_exit(self) -> None:
-        # The interpreter sets last_value when an uncaught exception ended the script.
-        self.finish("failed" if getattr(sys, "last_value", None) is not None else "finished")
+    def _log_slowly(self, values: Mapping[str, Any], step: int) -> None:
+        """Everything but the hot path: other names, other types, another piece of the journal."""
+        if self._finished:
+            self._reject({"log() after finish()": f"run {self.id} is finished: log() comes before finish()"}, strict=False)
+            return
+        at = self._writer.lane.now()
+        try:
+            step = int(step.__index__())
+        except (AttributeError, TypeError):
+            step = 2**63
+        if not -(2**63) <= step < 2**63:
+            self._reject({"step": f"step {step!r:.80} is not accepted: {_NO_INT64}"}, len(values))
+            return
+        if type(values) is dict and PLAIN.issuperset(map(type, values.values())) and self._keys.issuperset(values):
+            numbers, rest = values, None
+        else:
+            rest = sort_values(values)
+            numbers = self._admit(rest)
+        if numbers:
+            try:
+                self._writer.append(numbers, step, at)
+            except (OverflowError, struct.error):  # an integer that no float64 holds
+                self._writer.append(self._admit(sort_values(values)), step, at)
+        if rest is not None:
+            self._log_rest(rest, step, at)
+
+    def _admit(self, found: Sorted) -> dict[str, float]:
+        """The numbers under names that are known or still fit; what is wrong is raised or counted."""
+        new = [key for part in (found.numbers, found.device, found.media) for key in part if key not in self._keys]
+        for key in new[max(0, MAX_KEYS - len(self._keys)) :]:
+            found.numbers.pop(key, None), found.device.pop(key, None), found.media.pop(key, None)
+            advice = "put what varies (an id, a batch) into the step, not the name"
+            found.wrong[key] = f"metric {key!r} is one name too many: a run has at most {MAX_KEYS:,}; {advice}"
+        if found.wrong:
+            self._reject(found.wrong)
+        self._keys.update(new)
+        self._keys.difference_update(found.wrong)
+        return found.numbers
+
+    def _log_rest(self, found: Sorted, step: int, at: int) -> None:
+        if found.device:
+            self._writer.append_device(found.device, step, at)
+        for key, media in found.media.items():
+            described = {**media.describe(), "kind": media.kind, "media_type": media.media_type, "caption": media.caption}
+            self._writer.append_artifact(key, media.encode(), media.suffix, described, step, at)
+
+    def _reject(self, wrong: Mapping[str, str], count: int | None = None, *, strict: bool | None = None) -> None:
+        if self._strict if strict is None else strict:
+            raise InvalidInput(next(iter(wrong.values())))
+        self._rejected += len(wrong) if count is None else count
+        for key, message in wrong.items():
+            if key not in self._warned and len(self._warned) < _MOST_WARNINGS:
+                self._warned.add(key)
+                warnings.warn(f"halving: {message}. It is left out and counted; this name is not warned about again", stacklevel=5)
 
 
-def init(
-    project: str,
-    config: Mapping[str, Any] | None = None,
-    root: str | Path | None = None,
-    *,
-    id: str | None = None,
-    seed: int | None = None,
-    tags: Mapping[str, str] | None = None,
-) -> Run:
-    """Start a run, or the next attempt of the run ``id``. Its record is complete and durable when this returns.
-
-    Args:
-        project: a name that groups runs.
-        config: the hyperparameters; they never change afterwards. A run that is continued by ``id`` brings its own.
-        root: the store (default: ``HALVING_ROOT``, then ``./.halving``).
-        id: continue this run: its latest checkpoint is what ``restore`` gives.
-        seed: seed random, numpy and torch with it, and record it.
-        tags: free labels, recorded.
-
-    Raises:
-        InvalidInput: a name or a param is not accepted.
-        AlreadyExists: the run ``id`` exists with other params.
-        StoreError: the store cannot be written.
-    """
-    run_id = id or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    store, parent = Store(root), {"tags": dict(tags)} if tags else {}
-    if config is None and id is not None:
-        with contextlib.suppress(NotFound):
-            config = RunRecords(store, check_name("project", project), check_name("run id", id)).read()["params"]
-    return Run(store, project=project, run_id=run_id, params=config or {}, seed=seed, parent=parent)
-
-
-def open_trial(context: TrialContext, controller: Controller) -> Run:
-    """The run of a trial's attempt, as the platform opens it in the trial's process."""
-    store = Store(context.root)
-    return Run(
-        store,
-        project=context.project,
-        run_id=context.run,
-        params=context.params,
-        seed=context.seed,
-        parent=context.parent,
-        attempt=context.attempt,
-        dataset=Dataset(store, context.dataset_name, context.dataset_digest),
-        controller=controller,
-        captured=context.provenance,
-    )
-
-
-def _scalar(key: str, value: Any) -> Any:
-    """A number as it is, a device tensor detached (the drain thread fetches it), anything else refused by name."""
-    if not isinstance(key, str):
-        raise InvalidInput(f"metric name {key!r:.80} is not accepted: give a string")
-    if isinstance(value, (int, float)):
-        return value
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        if getattr(getattr(value, "device", None), "type", "cpu") != "cpu":
-            return value.detach().clone()
-        number = value.item()
-        if isinstance(number, (int, float)):
-            return number
-    raise InvalidInput(f"metric {key!r} = {value!r:.80} is not accepted: give a number, a numpy scalar or a 0-d tensor")
-
-
-def _summary(last: dict[str, Any]) -> dict[str, float]:
-    summary = {}
-    for key, value in last.items():
-        with contextlib.suppress(OverflowError, RuntimeError):  # too large for a float; on a device that is gone
-            summary[key] = float(value)
-    return summary
+def _losses(run: Run, ended: Mapping[str, Any], complete: bool, kept: Path | None) -> list[str]:
+    """What a user has to know when the run is over."""
+    told = []
+    if not complete and kept is not None:
+        advice = "`halving recover`, or the next attempt of this run on this machine, writes it"
+        told.append(f"the store {run.store.root} did not take everything of {run.id}; the rest is in {kept}: {advice}")
+    elif not complete:
+        told.append(f"the store {run.store.root} did not take the end of {run.id}, and no disk took its journal")
+    if ended["dropped_points"]:
+        told.append(f"{ended['dropped_points']} points of {run.id} found no room and were dropped")
+    if ended["rejected_values"]:
+        told.append(f"{ended['rejected_values']} values of {run.id} were not accepted and were left out")
+    return told

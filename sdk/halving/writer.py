@@ -1,7 +1,7 @@
-"""The way of metric points from ``log()`` to Parquet: a list append on the hot path, one daemon thread behind it.
+"""The way of metric points from ``log()`` to the store: a record in the journal, and one daemon thread behind it.
 
-Nothing here raises into training: a store that is away is retried with backoff, and what exceeds the bound is
-dropped, counted and reported when the run finishes.
+Nothing here raises into training. A store that is away is retried with backoff while the journal keeps the points; what
+exceeds the journal's bound is dropped, counted and reported when the run finishes.
 """
 
 import contextlib
@@ -10,20 +10,18 @@ import threading
 import time
 import warnings
 import weakref
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+from halving import journal_home
+from halving.drain import Drain, Source
+from halving.journal import MAIN, PIECE_BYTES, Block, JournalFull, Lane, Piece, Reading, map_piece, piece_files
+from halving.records import to_json
 from halving.store import Store
 
-COLUMNS = ("run", "attempt", "key", "step", "wall_time", "value")
-_BACKOFF = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between attempts while the store is away
-
-
-class Record(NamedTuple):
-    """One ``log()`` call as it was made; values are converted on the drain thread."""
-
-    step: int
-    wall_time: int
-    values: dict[str, Any]
+MAX_JOURNAL_BYTES = 1 << 30
+_BACKOFF = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between attempts while the store is away
 
 
 class MetricWriter:
@@ -33,151 +31,237 @@ class MetricWriter:
         store: where the segments go.
         project, run, attempt: whose points these are.
         delay: seconds that a point waits at most before it is written.
-        max_pending: ``log()`` calls kept while the store is away; more are dropped and counted.
+        max_bytes: room of the journal while the store is away; more is dropped and counted.
     """
 
-    def __init__(self, store: Store, project: str, run: str, attempt: int, *, delay: float = 5.0, max_pending: int = 1_000_000):
-        self._store, self._attempt, self._run = store, attempt, run
-        self._folder = f"metrics/project={project}/run={run}/live"
-        self._delay, self._max_pending = delay, max_pending
-        self._sequence = 0
-        self.dropped = 0
-        self._start()
-        _LIVE.add(self)
-
-    def _start(self) -> None:
-        # Imported now: a script that ends at once leaves the thread no interpreter to import it in.
+    def __init__(
+        self,
+        store: Store,
+        project: str,
+        run: str,
+        attempt: int,
+        *,
+        delay: float = 5.0,
+        max_bytes: int = MAX_JOURNAL_BYTES,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> None:
+        # Imported now: a script that ends at once leaves the thread no interpreter to import them in.
+        import numpy  # noqa: F401
         import pyarrow.parquet  # noqa: F401
 
-        self._pending: list[Record] = []
-        self._closed = False
-        self._written = 0
-        self._failures = 0
-        self._reason = ""
-        self._segment: tuple[bytes, int] | None = None
-        self._wake, self._tried = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = threading.Thread(target=self._drain, name=f"halving-metrics-{self._run}", daemon=True)
+        self._store, self._run, self._delay = store, run, delay
+        self._limits = {"max_bytes": max_bytes, "piece_bytes": piece_bytes}
+        self.dropped = 0
+        self._refused = False
+        try:
+            self.folder = journal_home.create_folder(store, project, run, attempt)
+        except OSError as error:
+            self.folder = journal_home.attempt_folder(store, project, run, attempt)
+            self._on_refused(error)
+        self.lane = self._new_lane(MAIN)
+        self._drain = Drain(store, project, run, attempt, self.folder)
+        self._readings: dict[tuple[str, int], Reading] = {}
+        self._device: list[tuple[tuple[str, ...], Any, int, int]] = []  # values that a device still computes
+        self._asked = self._answered = self._failures = self._spooled = 0
+        self._closed = self._complete = False
+        self._wake, self._done = threading.Event(), threading.Condition()
+        self._thread: threading.Thread | None = threading.Thread(target=self._work, name=f"halving-metrics-{run}", daemon=True)
         self._thread.start()
+        _LIVE.add(self)
 
-    def append(self, record: Record) -> None:
-        """Queue one ``log()`` call; never blocks on the store."""
-        if len(self._pending) >= self._max_pending or self._thread is None or self._closed:
-            self.dropped += len(record.values)
-            return
-        self._pending.append(record)
+    @property
+    def last(self) -> dict[str, float]:
+        """Key to the value logged last, of what is in the store."""
+        return self._drain.last
+
+    @property
+    def points(self) -> int:
+        """Points that are in the store."""
+        return self._drain.points
+
+    def append(self, numbers: Mapping[str, float], step: int, at: int) -> None:
+        """Journal one record, or drop and count it where there is no room."""
+        try:
+            self.lane.append(tuple(numbers), tuple(numbers.values()), step, at)
+        except JournalFull as error:
+            self._drop(len(numbers), error)
+
+    def append_device(self, tensors: Mapping[str, Any], step: int, at: int) -> None:
+        """Remember 0-d tensors that a device may still be computing: the drain thread fetches them.
+
+        One kernel copies them, so that training may change them; nothing here waits for the device.
+        """
+        from halving.devices import capture
+
+        for keys, pending in capture(tensors):
+            self._device.append((keys, pending, step, at))
+
+    def append_artifact(self, key: str, content: bytes, suffix: str, described: Mapping[str, Any], step: int, at: int) -> None:
+        """Spool an artifact's content beside the journal and note its reference; or drop and count it where there is no room."""
+        self._spooled += 1
+        name = f"media-{os.getpid()}-{self._spooled:06d}{suffix}"
+        try:
+            with (self.folder / name).open("wb") as file:
+                file.write(content)
+            self.lane.note({**described, "key": key, "step": step, "time": at, "file": name})
+        except (OSError, JournalFull) as error:
+            self._drop(1, error)
 
     def flush(self, deadline: float = 5.0) -> bool:
         """Write everything logged so far and say whether all of it is in the store, after ``deadline`` s at most."""
-        until = time.monotonic() + deadline
-        target = len(self._pending) + self._written
+        if self._thread is None:
+            return False
         # The drain thread writes, so that a store that hangs holds up the caller no longer than the deadline.
-        while self._pending and self._written < target and (left := until - time.monotonic()) > 0:
-            self._tried.clear()
+        with self._done:
+            self._asked += 1
+            ticket = self._asked
             self._wake.set()
-            self._tried.wait(left)
-            if self._failures:
-                time.sleep(max(0.0, min(0.1, until - time.monotonic())))
-        return not self._pending or self._written >= target
+            self._done.wait_for(lambda: self._answered >= ticket, deadline)
+        return self._answered >= ticket
 
-    def close(self, deadline: float = 10.0) -> int:
-        """Flush, stop the thread and return how many points were dropped in this attempt."""
+    def close(self, deadline: float = 10.0) -> bool:
+        """Flush and stop the thread; says whether the store has everything. :meth:`release` comes after it."""
         if self._closed or self._thread is None:
-            return self.dropped
-        self.flush(deadline)
+            return self._complete
+        self.lane.seal()
+        self._complete = self.flush(deadline)
         self._closed = True
         self._wake.set()
         self._thread.join(timeout=1.0)
-        self.dropped += sum(len(record.values) for record in self._pending)
-        self._pending.clear()
+        self.lane.drop_spare()
+        self.dropped += self._drain.lost_media + (0 if self._complete else self._in_memory_only())
         _LIVE.discard(self)
-        return self.dropped
+        return self._complete
 
-    def _drain(self) -> None:
+    def release(self, end: Mapping[str, Any] | None = None) -> Path | None:
+        """Take the journal away. With ``end`` keep it, and how the attempt ended, for the recovery: gives the folder, if it could."""
+        kept = False
+        if end is not None:
+            with contextlib.suppress(OSError):
+                (self.folder / "end.json").write_bytes(to_json(end))
+                kept = True
+        journal_home.release(self.folder, remove=not kept)
+        return self.folder if kept else None
+
+    def _new_lane(self, name: str) -> Lane:
+        return Lane(self.folder, name, **self._limits, on_full=lambda: self._wake.set(), on_refused=self._on_refused)
+
+    def _work(self) -> None:
         while not self._closed:
             self._wake.wait(self._delay if self._failures == 0 else _BACKOFF[min(self._failures, len(_BACKOFF)) - 1])
             self._wake.clear()
-            self._failures = 0 if self._write_pending() else self._failures + 1
-            self._tried.set()
-            if self._failures == 1:
-                with contextlib.suppress(Warning):  # `python -W error` raises it, and this thread has to live on
-                    warnings.warn(
-                        f"halving: cannot write metrics to {self._store.root} ({self._reason}); keeping them and trying again", stacklevel=1
+            ticket = self._asked
+            try:
+                self._pass()
+                self._failures = 0
+            except Exception as error:  # noqa: BLE001  # the drain thread outlives any fault; the journal keeps the points
+                self._failures += 1
+                if self._failures == 1:
+                    self._warn(
+                        f"cannot write metrics to {self._store.root} ({type(error).__name__}: {error}); keeping them and trying again"
                     )
+            else:
+                with self._done:
+                    self._answered = ticket
+                    self._done.notify_all()
+            # A flush or a full piece may wake this thread at once; while the store is away it still gets some rest.
+            if self._failures and not self._closed:
+                time.sleep(0.05)
 
-    def _write_pending(self) -> bool:
-        """Write one segment with everything pending; False when the store refused and the points are kept."""
-        count = len(self._pending)
-        if not count:
-            return True
+    def _pass(self) -> None:
+        """Write everything that is in the journal."""
+        self._fetch_from_devices()
+        sources, ended = self._sources()
+        while self._drain.take(sources):
+            self._drain.publish()
+        for lane, number in ended:
+            self._forget(lane, number)
+        self.lane.prepare()
+        self.lane.follow_clock()
+
+    def _sources(self) -> tuple[list[Source], list[tuple[str, int]]]:
+        """The pieces to read, and those of them that nobody writes any more."""
+        sources, ended = [], []
+        for number, piece in sorted(self.lane.pieces.items()):
+            if piece.sealed:  # asked before its end is read
+                ended.append((MAIN, number))
+            sources.append(Source(MAIN, number, self._reading(MAIN, number, piece)))
+        for lane, files in self._children().items():
+            ended += [(lane, number) for number, _ in files[:-1]]
+            sources += [Source(lane, number, self._reading(lane, number, path)) for number, path in files]
+        return sources, ended
+
+    def _children(self) -> dict[str, list[tuple[int, Path]]]:
+        """What forked children log: pieces of lanes that are not ours."""
         try:
-            # Tried again with the very same bytes: a write whose answer was lost has made the file already.
-            if self._segment is None:
-                self._segment = (self._encode(self._pending[:count]), count)
-            data, count = self._segment
-            self._store.create(f"{self._folder}/{self._attempt:04d}-{self._sequence:06d}.parquet", data)
-        except Exception as error:  # noqa: BLE001  # the drain thread outlives any fault of the store; the points stay pending
-            self._reason = f"{type(error).__name__}: {error}"
-            return False
-        self._written += count  # before the deletion: flush() must never take pending points for written ones
-        # log() only appends, so the first `count` records are still the ones that were written.
-        del self._pending[:count]
-        self._segment = None
-        self._sequence += 1
-        return True
+            return {lane: files for lane, files in piece_files(self.folder).items() if lane != MAIN}
+        except OSError:
+            return {}
 
-    def _encode(self, records: list[Record]) -> bytes:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    def _reading(self, lane: str, number: int, piece: Piece | Path) -> Reading:
+        known = self._readings.get((lane, number))
+        if known is None:
+            memory, verify = (map_piece(piece), True) if isinstance(piece, Path) else (piece.memory, False)
+            known = self._readings[lane, number] = Reading(memory, verify=verify)
+        return known
 
-        keys, steps, times, values = [], [], [], []
-        for record in records:
-            for key, value in record.values.items():
-                try:
-                    key.encode()  # a lone surrogate would keep the whole segment from being written
-                    values.append(float(value))
-                except (TypeError, ValueError, OverflowError, RuntimeError):
-                    self.dropped += 1
-                    continue
-                keys.append(key)
-                steps.append(record.step)
-                times.append(record.wall_time)
-        table = pa.table(
-            {
-                "run": pa.array([self._run] * len(keys), pa.string()).dictionary_encode(),
-                "attempt": pa.array([self._attempt] * len(keys), pa.int32()),
-                "key": pa.array(keys, pa.string()).dictionary_encode(),
-                "step": pa.array(steps, pa.int64()),
-                "wall_time": pa.array(times, pa.timestamp("ms", tz="UTC")),
-                "value": pa.array(values, pa.float64()),
-            }
-        )
-        sink = pa.BufferOutputStream()
-        pq.write_table(
-            table,
-            sink,
-            compression="zstd",
-            use_dictionary=["run", "key"],
-            column_encoding={
-                "attempt": "DELTA_BINARY_PACKED",
-                "step": "DELTA_BINARY_PACKED",
-                "wall_time": "DELTA_BINARY_PACKED",
-                "value": "BYTE_STREAM_SPLIT",
-            },
-        )
-        return bytes(sink.getvalue())
+    def _forget(self, lane: str, number: int) -> None:
+        self._readings.pop((lane, number), None)
+        piece = self.lane.pieces.pop(number, None) if lane == MAIN else None
+        path = piece.path if piece else self.folder / f"{lane}-{number:06d}.journal"
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _fetch_from_devices(self) -> None:
+        while self._device:
+            keys, pending, step, at = self._device[0]
+            try:
+                self.append(dict(zip(keys, pending.fetch(), strict=True)), step, at)
+            except RuntimeError as error:  # the device is gone, or its computation failed
+                self._drop(len(keys), error)
+            self._device.pop(0)
+
+    def _in_memory_only(self) -> int:
+        """Points that no disk took, and that end with this process."""
+        count, (last, offset) = 0, self._drain.drained.get(MAIN, [-1, 0])
+        for number, piece in self.lane.pieces.items():
+            if piece.path is None and number >= last:
+                reading = Reading(piece.memory, verify=False)
+                blocks = [block for block in reading.blocks() if isinstance(block, Block)]
+                count += sum(block.records * (block.length // 8 - 4) for block in blocks if number > last or block.start >= offset)
+        return count
+
+    def _drop(self, count: int, error: Exception) -> None:
+        if not self.dropped:
+            self._warn(f"dropping points of run {self._run}: {error}")
+        self.dropped += count
+
+    def _on_refused(self, error: OSError) -> None:
+        if not self._refused:
+            self._refused = True
+            self._warn(f"cannot write the journal of run {self._run} ({error}); points wait in memory, and a killed process loses them")
+
+    def _warn(self, message: str) -> None:
+        with contextlib.suppress(Warning):  # `python -W error` raises it, and neither training nor the drain thread may end by it
+            warnings.warn(f"halving: {message}", stacklevel=2)
 
     def _after_fork(self) -> None:
-        """A forked child (a DataLoader worker) has no drain thread: what it logs is dropped."""
+        """A forked child (a DataLoader worker) logs into a lane of its own, which the parent drains."""
         self._thread = None
-        self._pending = []
+        self._device = []
+        self._done = threading.Condition()
+        self._wake = threading.Event()
+        self.lane = self._new_lane(str(os.getpid()))
 
 
 _LIVE: "weakref.WeakSet[MetricWriter]" = weakref.WeakSet()
 
 
-def _disable_in_child() -> None:
+def _in_child() -> None:
+    journal_home.disown_in_child()
     for writer in list(_LIVE):
         writer._after_fork()
 
 
-os.register_at_fork(after_in_child=_disable_in_child)
+os.register_at_fork(after_in_child=_in_child)

@@ -16,7 +16,8 @@ Script = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HALVING_ROOT", raising=False)
+    for name in ("HALVING_ROOT", "HALVING_JOURNAL"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

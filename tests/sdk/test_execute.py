@@ -241,7 +241,8 @@ def test_an_attempt_that_somebody_else_has_may_be_tried_again(store: Store) -> N
 
 
 def test_the_platform_hears_of_a_store_that_is_away(store: Store) -> None:
-    (raised,) = execute(store, "lose_the_store", 2)
+    with pytest.warns(UserWarning, match="did not take the end of s.0001"):
+        (raised,) = execute(store, "lose_the_store", 2)
     assert isinstance(raised, Raised)
     assert not raised.final
     assert "StoreError: cannot write the blob" in raised.error

@@ -1,0 +1,77 @@
+"""A callback for Hugging Face's Trainer: ``Trainer(…, callbacks=[HalvingCallback("digits")])``."""
+
+from typing import Any
+
+from transformers import TrainerCallback
+
+from halving import Run
+from halving.integrations.late_run import LateRun, plain
+
+# Of TrainingArguments: where things are and who is told, not what is trained. They may differ when a run is continued.
+_NO_PARAMS = {"output_dir", "run_name", "project", "resume_from_checkpoint", "local_rank", "disable_tqdm", "report_to", "logging_dir"}
+_NO_PARAM_FAMILIES = ("hub_", "push_to_hub", "trackio_", "log_level")
+
+
+class HalvingCallback(TrainerCallback):
+    """Logs what the Trainer logs, from the process of world rank zero only, at the global step.
+
+    Names follow the Trainer's convention: ``train/loss``, ``eval/loss``, ``test/loss``; ``epoch`` stays. The params are the
+    TrainingArguments, the model's configuration under ``model``, and ``config``, which comes before both. A run is opened when
+    training begins and finished when it ends; the next training opens another. What is logged behind the end
+    (``trainer.evaluate()``) goes to the run's next attempt. Continue a run by ``id``, with the params that it had, or by
+    ``run=halving.init(…, id=…)`` whatever they are now.
+
+    Args:
+        project: a name that groups runs.
+        run: log to this run instead; it is yours, so its params stay as they are and you finish it.
+        init: the other arguments of :func:`halving.init`: ``config``, ``root``, ``id``, ``seed``, ``tags`` and so on.
+
+    Raises:
+        InvalidInput: neither or both of ``project`` and ``run`` are given.
+    """
+
+    def __init__(self, project: str | None = None, *, run: Run | None = None, **init: Any) -> None:
+        self._late = LateRun(project, run, init)
+
+    @property
+    def run(self) -> Run | None:
+        """The run, while it is open."""
+        return self._late.opened
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            self._late.renew()
+            self._late.open(_params(args, model))
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, model: Any = None, **kwargs: Any) -> None:
+        if state.is_world_process_zero and logs:
+            self._log(args, state, model, logs)
+
+    def on_predict(self, args: Any, state: Any, control: Any, metrics: dict[str, Any], model: Any = None, **kwargs: Any) -> None:
+        if state.is_world_process_zero and metrics:
+            self._log(args, state, model, metrics)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            self._late.finish("finished")
+
+    def _log(self, args: Any, state: Any, model: Any, logs: dict[str, Any]) -> None:
+        run = self._late.opened or self._late.open(_params(args, model))
+        run.log({_name(key): value for key, value in logs.items()}, step=int(state.global_step))
+
+
+def _name(key: str) -> str:
+    if key == "epoch":
+        return key
+    family, separator, rest = key.partition("_")
+    return f"{family}/{rest}" if separator and family in ("eval", "test") else f"train/{key}"
+
+
+def _params(args: Any, model: Any) -> dict[str, Any]:
+    params = {name: value for name, value in args.to_dict().items() if name not in _NO_PARAMS and not name.startswith(_NO_PARAM_FAMILIES)}
+    config = getattr(model, "config", None)
+    if config is not None:
+        described = config if isinstance(config, dict) else config.to_dict()
+        params["model"] = {name: value for name, value in described.items() if name != "transformers_version"}
+    plain_params: dict[str, Any] = plain(params)
+    return plain_params

@@ -1,0 +1,140 @@
+"""Where journals are on this machine, and whose they are.
+
+``HALVING_JOURNAL``, else ``journal/`` in the store when that is a folder on a disk of this machine, else
+``~/.local/state/halving/journal``: a network disk that hangs would hang whoever writes to mapped memory on it.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import tempfile
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from halving.errors import NotFound
+from halving.store import Store
+
+_NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gluster", "beegfs", "gpfs", "9p", "afs", "ocfs", "wekafs", "virtiofs")
+_ORIGIN = "origin.json"
+_held: dict[Path, int] = {}  # attempts that this process writes, with the descriptor that holds their lock
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose points a journal folder holds."""
+
+    root: str
+    project: str
+    run: str
+    attempt: int
+    host: str
+    pid: int
+
+
+def journal_home(store: Store) -> Path:
+    """The folder of all journals of a store on this machine; it need not exist."""
+    named = os.environ.get("HALVING_JOURNAL")
+    if not named and store.folder is not None and not _on_network(store.folder):
+        return store.folder / "journal"
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    home = Path(named or f"{state}/halving/journal").expanduser().absolute()
+    return home / sha256(store.root.encode()).hexdigest()[:16]  # journals of several stores may lie here
+
+
+def attempt_folder(store: Store, project: str, run: str, attempt: int) -> Path:
+    return journal_home(store) / f"project={project}" / f"run={run}" / f"{attempt:04d}"
+
+
+def attempt_folders(store: Store, project: str | None = None, run: str | None = None) -> list[Path]:
+    """The journals that are here: of a store, a project or a run."""
+    pattern = f"project={project or '*'}/run={run or '*'}/*/{_ORIGIN}"
+    return sorted(path.parent for path in journal_home(store).glob(pattern))
+
+
+def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
+    """Make an attempt's folder and hold its lock until :func:`release`.
+
+    Raises:
+        OSError: this machine's disk refuses it.
+    """
+    folder = attempt_folder(store, project, run, attempt)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        if os.environ.get("HALVING_JOURNAL"):
+            raise
+        folder = Path(tempfile.gettempdir()) / f"halving-{os.getuid()}" / folder.relative_to(folder.parents[2])
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not claim(folder):
+        raise BlockingIOError(f"{folder} is being written by another process")
+    origin = Origin(store.root, project, run, attempt, socket.gethostname(), os.getpid())
+    temporary = folder / f".{_ORIGIN}"
+    temporary.write_text(json.dumps(asdict(origin)))
+    temporary.replace(folder / _ORIGIN)
+    return folder
+
+
+def origin_of(folder: Path) -> Origin:
+    """Whose points a folder holds.
+
+    Raises:
+        NotFound: it is gone.
+    """
+    try:
+        return Origin(**json.loads((folder / _ORIGIN).read_bytes()))
+    except FileNotFoundError:
+        raise NotFound(f"no journal in {folder}") from None
+
+
+def claim(folder: Path) -> bool:
+    """Take the right to drain a folder; False while a living process has it. The system gives it back when we die.
+
+    A POSIX record lock: a forked child does not hold it on, as it would a BSD one.
+    """
+    if folder in _held:
+        return False
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return False
+    _held[folder] = descriptor
+    return True
+
+
+def release(folder: Path, *, remove: bool) -> None:
+    """Give the right back, and take the folder away when everything in it is in the store."""
+    if remove:
+        shutil.rmtree(folder, ignore_errors=True)
+        for parent in folder.parents[:2]:  # the run's and the project's, when they are empty
+            try:
+                parent.rmdir()
+            except OSError:
+                break
+    descriptor = _held.pop(folder, None)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def disown_in_child() -> None:
+    """A forked child has none of its parent's locks, and must not give them up for it."""
+    _held.clear()
+
+
+def _on_network(folder: Path) -> bool:
+    """Whether the folder, which need not exist yet, is on a file system that another machine serves (Linux; else False)."""
+    try:
+        lines = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return False
+    mounts = [(fields[1].replace("\\040", " "), fields[2]) for line in lines if len(fields := line.split()) > 2]
+    path = os.path.realpath(folder)
+    inside = [(len(point), kind) for point, kind in mounts if path == point or path.startswith(point.rstrip("/") + "/")]
+    return bool(inside) and max(inside)[1].startswith(_NETWORK)

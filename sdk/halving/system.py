@@ -1,0 +1,315 @@
+"""What the machine does while a run trains: sampled by one daemon thread, logged in the family ``system/``.
+
+By psutil (extra ``system``):
+
+================================  ===========================================================================
+``system/cpu/percent``            percent of all cores, 0-100
+``system/memory/process``         bytes resident, this process only
+``system/memory/used``            bytes, the machine
+``system/memory/percent``         percent of the machine's, 0-100
+``system/disk/used``              bytes, the file system of the working directory
+``system/disk/read``, ``write``   bytes/s, all disks
+``system/network/sent``,          bytes/s, all interfaces but the loopback
+``system/network/received``
+================================  ===========================================================================
+
+By NVML (``nvidia-ml-py``, extra ``gpu``), for each GPU that the process may use, numbered as the process sees them:
+
+================================  ===========================================================================
+``system/gpu.0/utilization``      percent of the time in which a kernel ran, 0-100
+``system/gpu.0/memory_used``      bytes
+``system/gpu.0/memory_percent``   percent, 0-100
+``system/gpu.0/temperature``      °C
+``system/gpu.0/power``            W
+================================  ===========================================================================
+
+And ``system/throughput``, samples/s, once :meth:`Throughput.add` was called. The step is the time in Unix seconds.
+"""
+
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from halving.errors import InvalidInput
+
+_FIRST = 1.0  # seconds before the first sample: a run that is shorter imports nothing
+_PATIENCE = 2.0  # seconds that stop() waits for a sensor that hangs
+_MOST_PENDING = 4096  # calls of add() that are kept apart
+
+Log = Callable[..., object]
+"""Takes a dict of names and numbers, and ``step=``."""
+
+
+class Throughput:
+    """Samples per second: :meth:`add` counts, and whoever samples asks for the :meth:`rate` since the last time.
+
+    Without system metrics nobody samples; then give ``log``, and ``add`` logs ``system/throughput`` itself, once per ``interval``
+    at most. The clock starts with the first call, so what came before the first batch (reading data, compiling) does not count.
+
+    Args:
+        log: what ``add`` logs with, or None when :class:`SystemMetrics` does.
+        interval: seconds between two points, with ``log``.
+    """
+
+    def __init__(self, log: Log | None = None, interval: float = 30.0) -> None:
+        self._log, self._interval = log, _seconds(interval)
+        self._added: deque[float] = deque()  # its append and popleft are atomic: no lock that a fork could leave locked
+        self._since: float | None = None
+
+    def add(self, samples: float) -> None:
+        """Count samples that were processed: a list append.
+
+        Raises:
+            InvalidInput: not a finite number, or below 0.
+        """
+        try:
+            accepted = 0 <= samples < math.inf
+        except (TypeError, ValueError, RuntimeError):
+            accepted = False
+        if not accepted:
+            raise InvalidInput(f"samples {samples!r:.80} is not accepted: give a finite number of at least 0")
+        if self._since is None:
+            self._since = time.monotonic()
+            return
+        if len(self._added) >= _MOST_PENDING:  # nobody asks for the rate (a forked child, a sensor that hangs)
+            self._added.append(self._take())
+        self._added.append(float(samples))
+        if self._log is not None and time.monotonic() - self._since >= self._interval:
+            self._log_rate(self._log)
+
+    def rate(self) -> float | None:
+        """Samples/s since the last call (at first: since the first ``add``); None before that and within the same millisecond."""
+        since, now = self._since, time.monotonic()
+        if since is None or now - since < 1e-3:
+            return None
+        self._since = now
+        return self._take() / (now - since)
+
+    def stop(self) -> None:
+        """Log the rate of what was counted since the last point; only with ``log``."""
+        if self._log is not None and self._added:
+            self._log_rate(self._log)
+
+    def _take(self) -> float:
+        total = 0.0
+        while self._added:
+            try:
+                total += self._added.popleft()
+            except IndexError:  # another thread took it
+                break
+        return total
+
+    def _log_rate(self, log: Log) -> None:
+        rate = self.rate()
+        if rate is not None:
+            log({"system/throughput": rate}, step=int(time.time()))
+
+
+class SystemMetrics:
+    """Samples until :meth:`stop`. Nothing that it does raises into training: a sensor that fails is left out and tried again.
+
+    The first sample is due 1 s after the start (or after ``interval``, if that is shorter), so that short runs import
+    nothing; rates and the CPU's percentage need two samples. A forked child has no such thread.
+
+    Args:
+        log: called on the sampling thread.
+        interval: seconds between samples.
+        throughput: whose rate is logged along.
+        name: tells the thread ``halving-system-NAME`` apart from others.
+
+    Raises:
+        InvalidInput: the interval is not a number of seconds above 0.
+    """
+
+    def __init__(self, log: Log, interval: float = 30.0, *, throughput: Throughput | None = None, name: str = "metrics") -> None:
+        self._log, self._interval, self._throughput = log, _seconds(interval), throughput
+        self._ended, self._process = threading.Event(), os.getpid()
+        self._abandoned = False
+        self._sensors: list[Callable[[], dict[str, float]]] = [_Machine().read, _Gpus().read]
+        self._thread = threading.Thread(target=self._sample_until_stopped, name=f"halving-system-{name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, with a last sample if the first was due; waits 2 s at most, for a sensor that hangs."""
+        if os.getpid() != self._process or self._thread is threading.current_thread():
+            return
+        self._ended.set()
+        self._thread.join(_PATIENCE)
+        self._abandoned = True
+
+    def _sample_until_stopped(self) -> None:
+        first = min(_FIRST, self._interval)
+        wait, sampled = first, None
+        while not self._ended.wait(wait):
+            self._sample()
+            wait, sampled = self._interval, time.monotonic()
+        if sampled is not None and time.monotonic() - sampled >= first:  # a rate over less than that is noise
+            self._sample()
+
+    def _sample(self) -> None:
+        try:
+            values: dict[str, float] = {}
+            for read in self._sensors:
+                values |= read()
+            rate = self._throughput.rate() if self._throughput is not None else None
+            if rate is not None:
+                values["system/throughput"] = rate
+            if values and not self._abandoned:
+                self._log(values, step=int(time.time()))
+        except Exception:  # noqa: BLE001  # training goes on without this sample
+            return
+
+
+class _Machine:
+    """CPU, memory, disk and network, by psutil."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, tuple[float, float]] = {}  # what a rate was last taken from: when, and the counter
+        self._primed = False
+
+    def read(self) -> dict[str, float]:
+        try:
+            import psutil
+        except ImportError:
+            return {}
+        values: dict[str, float] = {}
+        for sensor in (self._cpu, self._memory, self._process, self._disk_space, self._disk, self._network):
+            _try(values, sensor, psutil)
+        return values
+
+    def _cpu(self, psutil: Any) -> dict[str, float]:
+        percent = float(psutil.cpu_percent(None))
+        self._primed, measured = True, self._primed  # the first call has nothing to compare with and says 0
+        return {"system/cpu/percent": percent} if measured else {}
+
+    def _memory(self, psutil: Any) -> dict[str, float]:
+        memory = psutil.virtual_memory()
+        return {"system/memory/used": float(memory.used), "system/memory/percent": float(memory.percent)}
+
+    def _process(self, psutil: Any) -> dict[str, float]:
+        return {"system/memory/process": float(psutil.Process().memory_info().rss)}
+
+    def _disk_space(self, psutil: Any) -> dict[str, float]:
+        return {"system/disk/used": float(psutil.disk_usage(".").used)}
+
+    def _disk(self, psutil: Any) -> dict[str, float]:
+        counters = psutil.disk_io_counters()
+        if counters is None:  # no disk that counts, as in some containers
+            return {}
+        return self._rates({"system/disk/read": counters.read_bytes, "system/disk/write": counters.write_bytes})
+
+    def _network(self, psutil: Any) -> dict[str, float]:
+        outward = [counters for name, counters in psutil.net_io_counters(pernic=True).items() if not name.lower().startswith("lo")]
+        sent, received = sum(counters.bytes_sent for counters in outward), sum(counters.bytes_recv for counters in outward)
+        return self._rates({"system/network/sent": sent, "system/network/received": received})
+
+    def _rates(self, counters: dict[str, float]) -> dict[str, float]:
+        """Per second since the last sample; a counter that fell (an interface that went away) gives none."""
+        now, rates = time.monotonic(), {}
+        for name, counter in counters.items():
+            before = self._counters.get(name)
+            self._counters[name] = (now, counter)
+            if before is not None and now > before[0] and counter >= before[1]:
+                rates[name] = (counter - before[1]) / (now - before[0])
+        return rates
+
+
+class _Gpus:
+    """The GPUs that this process may use, by NVML."""
+
+    def __init__(self) -> None:
+        self._handles: list[Any] | None = None  # None: not looked for yet, or lost
+
+    def read(self) -> dict[str, float]:
+        try:
+            import pynvml
+        except ImportError:
+            return {}
+        if self._handles is None:
+            try:
+                pynvml.nvmlInit()
+                self._handles = _visible(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+            except Exception:  # noqa: BLE001  # no driver, or one that is being replaced: looked for again with the next sample
+                return {}
+        values: dict[str, float] = {}
+        for number, handle in enumerate(self._handles):
+            for sensor in (_utilization, _gpu_memory, _temperature, _power):
+                _try(values, sensor, pynvml, handle, f"system/gpu.{number}")
+        if self._handles and not values:
+            self._handles = None  # the driver was reloaded: the handles are void
+        return values
+
+
+def _visible(nvml: Any, listed: str | None) -> list[Any]:
+    """The handles of the GPUs named by ``CUDA_VISIBLE_DEVICES``, in its order.
+
+    As CUDA reads it: numbers or beginnings of UUIDs (``GPU-…``, ``MIG-…``); what follows an entry that names no GPU is not
+    visible; one that is named twice makes none visible. NVML numbers GPUs by their place on the bus, CUDA the fastest first:
+    on a machine with different GPUs the numbers agree under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
+    """
+    count = nvml.nvmlDeviceGetCount()
+    if listed is None:
+        return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    chosen: list[Any] = []
+    taken: set[str] = set()
+    uuids: dict[str, int] = {}
+    for entry in (part.strip() for part in listed.split(",")):
+        if entry.startswith("MIG-"):  # NVML takes only the whole of such a name
+            name = entry
+        elif entry.startswith("GPU-"):
+            uuids = uuids or {_uuid(nvml, index): index for index in range(count)}
+            found = [uuid for uuid in uuids if uuid.startswith(entry)]
+            name = str(uuids[found[0]]) if len(found) == 1 else ""
+        else:
+            name = entry if entry.isdecimal() and int(entry) < count else ""
+        if not name:
+            break
+        if name in taken:
+            return []
+        taken.add(name)
+        chosen.append(nvml.nvmlDeviceGetHandleByUUID(name) if name.startswith("MIG-") else nvml.nvmlDeviceGetHandleByIndex(int(name)))
+    return chosen
+
+
+def _uuid(nvml: Any, index: int) -> str:
+    uuid = nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))
+    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)  # bytes from older versions
+
+
+def _utilization(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
+    return {f"{prefix}/utilization": float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)}
+
+
+def _gpu_memory(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return {f"{prefix}/memory_used": float(memory.used), f"{prefix}/memory_percent": 100 * memory.used / memory.total}
+
+
+def _temperature(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
+    try:
+        degrees = nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU)
+    except (AttributeError, nvml.NVMLError):  # older bindings or drivers know only the older call
+        degrees = nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+    return {f"{prefix}/temperature": float(degrees)}
+
+
+def _power(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
+    return {f"{prefix}/power": nvml.nvmlDeviceGetPowerUsage(handle) / 1000}  # mW
+
+
+def _try(values: dict[str, float], sensor: Callable[..., dict[str, float]], *arguments: Any) -> None:
+    try:
+        values |= sensor(*arguments)
+    except Exception:  # noqa: BLE001  # this sensor is left out of this sample and tried again with the next
+        return
+
+
+def _seconds(interval: float) -> float:
+    accepted = isinstance(interval, (int, float)) and not isinstance(interval, bool) and 0 < interval < math.inf
+    if not accepted:
+        raise InvalidInput(f"system_metrics {interval!r:.80} is not accepted: give the seconds between two samples, above 0, or None")
+    return min(float(interval), threading.TIMEOUT_MAX)

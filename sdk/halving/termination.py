@@ -1,0 +1,51 @@
+"""Open runs are finished when the process ends: at the interpreter's exit, after an exception, and under SIGTERM."""
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+from typing import Any, Protocol
+
+
+class _Open(Protocol):
+    def finish(self, status: str) -> None: ...
+
+
+_open: dict[int, tuple[_Open, int]] = {}
+
+
+def opened(run: _Open) -> None:
+    """Finish this run with the process, if nobody has until then."""
+    # Functions run last first: behind what the store's libraries have registered, an object store could not be written any more.
+    atexit.unregister(_exited)
+    atexit.register(_exited)
+    _open[id(run)] = (run, os.getpid())
+    # Without a handler SIGTERM ends a process at once, and what only its disk has is gone with a reclaimed machine.
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
+
+
+def closed(run: _Open) -> None:
+    """The run is finished."""
+    _open.pop(id(run), None)
+
+
+def _exited() -> None:
+    # The interpreter sets last_value when an uncaught exception ended the script.
+    _finish("failed" if getattr(sys, "last_value", None) is not None else "finished")
+
+
+def _terminated(number: int, _: Any) -> None:
+    with contextlib.suppress(Exception):  # the process is to end, whatever a warning filter makes of our warnings
+        _finish("terminated")
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+def _finish(status: str) -> None:
+    """A forked child has its parent's runs in here, which are not its own to finish."""
+    for run, process in list(_open.values()):
+        if process == os.getpid():
+            run.finish(status)

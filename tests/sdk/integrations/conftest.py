@@ -1,0 +1,65 @@
+"""What the integrations leave in a store, read from its files."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from halving import Store
+from halving.records import RunRecords
+
+
+@pytest.fixture(autouse=True)
+def _quick_provenance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the half second that looking at all installed packages takes."""
+    monkeypatch.setattr("halving.provenance.capture", lambda store: {"git": None})
+
+
+class Left:
+    """What project ``p`` of a store holds."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def runs(self) -> list[str]:
+        return sorted(self.store.names("runs/project=p"))
+
+    def params(self, run: str) -> dict[str, Any]:
+        params: dict[str, Any] = RunRecords(self.store, "p", run).read()["params"]
+        return params
+
+    def points(self, run: str, *, attempt: int | None = None) -> dict[str, dict[int, float]]:
+        """Name to step to value."""
+        found: dict[str, dict[int, float]] = {}
+        for row in self._rows(run):
+            if attempt in (None, row["attempt"]):
+                found.setdefault(row["key"], {})[row["step"]] = row["value"]
+        return found
+
+    def ends(self, run: str) -> list[str]:
+        """How each attempt ended."""
+        folder = f"runs/project=p/{run}"
+        return [
+            json.loads(self.store.read(f"{folder}/{name}"))["status"]
+            for name in sorted(self.store.names(folder))
+            if name.startswith("end-")
+        ]
+
+    def artifacts(self, run: str) -> dict[str, bytes]:
+        folder, found = f"runs/project=p/{run}/artifacts", {}
+        for name in self.store.names(folder):
+            entry = json.loads(self.store.read(f"{folder}/{name}"))
+            found[entry["name"]] = self.store.get_blob(entry["digest"])
+        return found
+
+    def _rows(self, run: str) -> Iterator[dict[str, Any]]:
+        folder = f"metrics/project=p/run={run}/live"
+        for name in sorted(self.store.names(folder)):
+            yield from pq.ParquetFile(self.store.path(f"{folder}/{name}")).read().to_pylist()
+
+
+@pytest.fixture
+def left(store: Store) -> Left:
+    return Left(store)
