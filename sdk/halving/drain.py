@@ -140,7 +140,7 @@ def position_in_store(store: Store, attempt: int, files: RunFiles) -> tuple[int,
         return (absorbed.segments, dict(absorbed.drained)) if absorbed else (0, {})
     sequence = (parse_segment_name(own[-1].rpartition("/")[2]) or (0, 0))[1]
     try:
-        metadata = pq.read_schema(store.path(own[-1]), filesystem=store.filesystem).metadata
+        metadata = pq.read_metadata(store.path(own[-1]), filesystem=store.filesystem).metadata
     except FileNotFoundError:
         raise NotFound(f"{own[-1]} was compacted meanwhile") from None
     return sequence + 1, drained_of(metadata)

@@ -9,6 +9,7 @@ and all are multiples of 8 bytes. Schema 0 is a definition (JSON: which keys a s
 note (JSON: a reference to an artifact). A record whose length or checksum is wrong was torn: the piece ends there.
 """
 
+import fcntl
 import json
 import mmap
 import os
@@ -16,6 +17,7 @@ import re
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -57,7 +59,11 @@ class Piece:
 
     def __init__(self, path: Path | None, size: int) -> None:
         self.path, self.size, self.sealed = path, size, False
-        self.memory = _create(path, size) if path is not None else mmap.mmap(-1, size)
+        if path is None:
+            self.memory = mmap.mmap(-1, size)
+        else:
+            descriptor, self.memory = _create(path, size)
+            weakref.finalize(self, os.close, descriptor).atexit = False  # the open file is the lock
         self.memory.write(_MAGIC)
 
     def seal(self) -> None:
@@ -70,7 +76,7 @@ class Lane:
     """The pieces that one process writes.
 
     Args:
-        folder: the attempt's journal folder; it exists.
+        folder: the attempt's journal folder.
         name: ``main`` or a process id.
         max_bytes: room for what is not drained; beyond it :class:`JournalFull` says so.
         on_full: called when a piece is full.
@@ -343,20 +349,33 @@ def piece_files(folder: Path) -> dict[str, list[tuple[int, Path]]]:
     return {lane: sorted(pieces) for lane, pieces in lanes.items()}
 
 
-def _create(path: Path, size: int) -> mmap.mmap:
+def is_written(path: Path) -> bool:
+    """Whether the process that writes a piece still lives: it holds a lock on it, which the system takes back when it dies."""
+    try:
+        with path.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _create(path: Path, size: int) -> tuple[int, mmap.mmap]:
     """A new file of zeros, mapped, whose blocks are the disk's already: writing to a hole on a full disk would kill the process."""
+    path.parent.mkdir(parents=True, exist_ok=True)  # of a child that logs on when its parent has finished the run
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size)
         else:
             os.write(descriptor, bytes(size))
-        return mmap.mmap(descriptor, size)
+        return descriptor, mmap.mmap(descriptor, size)
     except BaseException:
+        os.close(descriptor)
         path.unlink(missing_ok=True)
         raise
-    finally:
-        os.close(descriptor)
 
 
 def _json_record(schema: int, payload: dict[str, Any]) -> bytes:

@@ -5,33 +5,25 @@
 """
 
 import fcntl
-import json
 import os
 import shutil
-import socket
 import tempfile
-from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
-from halving.errors import NotFound
 from halving.store import Store
 
 _NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gluster", "beegfs", "gpfs", "9p", "afs", "ocfs", "wekafs", "virtiofs")
-_ORIGIN = "origin.json"
 _held: dict[Path, int] = {}  # attempts that this process writes, with the descriptor that holds their lock
 
 
-@dataclass(frozen=True)
-class Origin:
+class Whose(NamedTuple):
     """Whose points a journal folder holds."""
 
-    root: str
     project: str
     run: str
     attempt: int
-    host: str
-    pid: int
 
 
 def journal_home(store: Store) -> Path:
@@ -50,8 +42,13 @@ def attempt_folder(store: Store, project: str, run: str, attempt: int) -> Path:
 
 def attempt_folders(store: Store, project: str | None = None, run: str | None = None) -> list[Path]:
     """The journals that are here: of a store, a project or a run."""
-    pattern = f"project={project or '*'}/run={run or '*'}/*/{_ORIGIN}"
-    return sorted(path.parent for path in journal_home(store).glob(pattern))
+    return sorted(journal_home(store).glob(f"project={project or '*'}/run={run or '*'}/[0-9]*"))
+
+
+def whose(folder: Path) -> Whose:
+    """What an attempt's folder says by its name."""
+    project, run = (part.partition("=")[2] for part in folder.parts[-3:-1])
+    return Whose(project, run, int(folder.name))
 
 
 def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
@@ -70,23 +67,7 @@ def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not claim(folder):
         raise BlockingIOError(f"{folder} is being written by another process")
-    origin = Origin(store.root, project, run, attempt, socket.gethostname(), os.getpid())
-    temporary = folder / f".{_ORIGIN}"
-    temporary.write_text(json.dumps(asdict(origin)))
-    temporary.replace(folder / _ORIGIN)
     return folder
-
-
-def origin_of(folder: Path) -> Origin:
-    """Whose points a folder holds.
-
-    Raises:
-        NotFound: it is gone.
-    """
-    try:
-        return Origin(**json.loads((folder / _ORIGIN).read_bytes()))
-    except FileNotFoundError:
-        raise NotFound(f"no journal in {folder}") from None
 
 
 def claim(folder: Path) -> bool:

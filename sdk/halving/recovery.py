@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from halving import journal_home
 from halving.drain import Drain, Source, Taken, points_of, position_in_store
 from halving.errors import AlreadyExists, NotFound
-from halving.journal import MAIN, Block, Reading, map_piece, piece_files
+from halving.journal import Block, Reading, is_written, map_piece, piece_files
 from halving.layout import RunFiles
 from halving.records import RunRecords, now
 from halving.store import Store
@@ -82,12 +81,7 @@ def tail(store: Store, project: str, run: str, files: RunFiles) -> "pa.Table | N
 
 
 def _recover(store: Store, folder: Path) -> Recovered:
-    try:
-        origin = journal_home.origin_of(folder)
-    except NotFound:  # its process has finished meanwhile
-        project, run = (part.partition("=")[2] for part in folder.parts[-3:-1])
-        return Recovered(project, run, int(folder.name), 0, "recovered")
-    whose = origin.project, origin.run, origin.attempt
+    whose = journal_home.whose(folder)
     if not journal_home.claim(folder):
         return Recovered(*whose, 0, "live")
     drain = Drain(store, *whose, folder)
@@ -97,8 +91,8 @@ def _recover(store: Store, folder: Path) -> Recovered:
         sources = _sources(folder, drain.drained)
         while drain.take(sources):
             drain.publish()
-        _end(store, folder, origin, drain)
-        finished = not any(_alive(lane) for lane in piece_files(folder))
+        _end(store, folder, whose, drain)
+        finished = not any(is_written(path) for files in piece_files(folder).values() for _, path in files)
     except Exception as error:  # noqa: BLE001  # whatever the store or a damaged journal raises: kept, named, tried again
         return Recovered(*whose, drain.points, f"kept: {type(error).__name__}: {error}")
     finally:
@@ -127,7 +121,7 @@ def _sources(folder: Path, drained: dict[str, list[int]]) -> list[Source]:
     return sources
 
 
-def _end(store: Store, folder: Path, origin: journal_home.Origin, drain: Drain) -> None:
+def _end(store: Store, folder: Path, whose: journal_home.Whose, drain: Drain) -> None:
     """Record how the attempt ended, as its process could not."""
     try:
         ended: dict[str, Any] = json.loads((folder / "end.json").read_bytes())
@@ -136,17 +130,4 @@ def _end(store: Store, folder: Path, origin: journal_home.Origin, drain: Drain) 
     except (FileNotFoundError, ValueError):
         ended = {"status": "crashed", "time": now(), "dropped_points": drain.lost_media}
     with contextlib.suppress(AlreadyExists):  # it did end, and was killed while it cleaned up
-        RunRecords(store, origin.project, origin.run).end(origin.attempt, ended)
-
-
-def _alive(lane: str) -> bool:
-    """Whether the forked child that writes a lane may still live."""
-    if lane == MAIN:
-        return False
-    try:
-        os.kill(int(lane), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+        RunRecords(store, whose.project, whose.run).end(whose.attempt, ended)

@@ -16,7 +16,7 @@ from typing import Any
 
 from halving import journal_home
 from halving.drain import Drain, Source
-from halving.journal import MAIN, PIECE_BYTES, Block, JournalFull, Lane, Piece, Reading, map_piece, piece_files
+from halving.journal import MAIN, PIECE_BYTES, Block, JournalFull, Lane, Piece, Reading, is_written, map_piece, piece_files
 from halving.records import to_json
 from halving.store import Store
 
@@ -134,13 +134,17 @@ class MetricWriter:
         return self._complete
 
     def release(self, end: Mapping[str, Any] | None = None) -> Path | None:
-        """Take the journal away. With ``end`` keep it, and how the attempt ended, for the recovery: gives the folder, if it could."""
+        """Take the journal away. With ``end`` keep it, and how the attempt ended, for the recovery: gives the folder, if it could.
+
+        It stays, too, while a forked child logs on: what that child logs is recovered later.
+        """
         kept = False
         if end is not None:
             with contextlib.suppress(OSError):
                 (self.folder / "end.json").write_bytes(to_json(end))
                 kept = True
-        journal_home.release(self.folder, remove=not kept)
+        children_write = any(is_written(path) for files in self._children().values() for _, path in files)
+        journal_home.release(self.folder, remove=not kept and not children_write)
         return self.folder if kept else None
 
     def _new_lane(self, name: str) -> Lane:
