@@ -2,7 +2,6 @@
 
 import math
 import os
-import struct
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from zlib import crc32
 from halving import checkpoint, provenance, seeding, termination
 from halving.dataset import Dataset
 from halving.errors import CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreError
+from halving.intake import Intake
 from halving.journal import checksum
 from halving.names import check_name
 from halving.records import RunRecords, SavedCheckpoint, now
@@ -21,12 +21,8 @@ from halving.recovery import recover_run
 from halving.store import Store
 from halving.system import SystemMetrics, Throughput
 from halving.trial import Controller
-from halving.values import PLAIN, Sorted, sort_values
+from halving.values import sort_values
 from halving.writer import MetricWriter
-
-MAX_KEYS = 10_000
-_MOST_WARNINGS = 100  # names warned about in one run
-_NO_INT64 = "give an integer of at most 63 bits"
 
 
 class Run:
@@ -76,9 +72,7 @@ class Run:
         self._unpublished: str | None = None  # digest saved in the epoch that is being trained
         self._checkpoint: SavedCheckpoint | None = None
         self._reported: dict[str, float] = {}
-        self._strict, self._rejected = strict, 0
-        self._keys: set[str] = set()
-        self._warned: set[str] = set()
+        self._intake = Intake(self._writer, run_id, strict=strict)
         self._finished = False
         self._process = os.getpid()
         self._system: SystemMetrics | None = None
@@ -119,14 +113,14 @@ class Run:
                 return
         except Exception:  # noqa: BLE001  # other names, other types, a full piece: looked at below
             pass
-        self._log_slowly(values, step)
+        self._intake.take(values, step)
 
     def throughput(self, samples: int) -> None:
         """Count samples (images, tokens, rows) as trained: ``system/throughput`` is their number per second."""
         try:
             self._throughput.add(samples)
         except InvalidInput as error:
-            self._reject({"throughput()": str(error)})
+            self._intake.reject({"throughput()": str(error)})
 
     def report(self, **metrics: float) -> None:
         """Report this epoch's results, the objective among them; they are logged at ``step=epoch`` too.
@@ -239,14 +233,14 @@ class Run:
         """
         if self._finished or os.getpid() != self._process:
             return
-        self._finished = True
+        self._finished = self._intake.closed = True
         termination.closed(self)
         if self._system is not None:
             self._system.stop()
         self._throughput.stop()
         complete = self._writer.close()
         ended = {"status": status, "epoch": self.epoch, "points": self._writer.points, "summary": self._writer.last, "time": now()}
-        ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._rejected}
+        ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._intake.rejected}
         if complete:
             try:
                 self.records.end(self.attempt, ended)
@@ -311,61 +305,6 @@ class Run:
                 f"epoch {self.epoch} ends a rung and has no checkpoint; call run.save(model=…, optimizer=…) in every epoch"
             )
         return controller.reached(self.epoch, self._reported[controller.objective], self._checkpoint.digest)
-
-    def _log_slowly(self, values: Mapping[str, Any], step: int) -> None:
-        """Everything but the hot path: other names, other types, another piece of the journal."""
-        if self._finished:
-            self._reject({"log() after finish()": f"run {self.id} is finished: log() comes before finish()"}, strict=False)
-            return
-        at = self._writer.lane.now()
-        try:
-            step = int(step.__index__())
-        except (AttributeError, TypeError):
-            step = 2**63
-        if not -(2**63) <= step < 2**63:
-            self._reject({"step": f"step {step!r:.80} is not accepted: {_NO_INT64}"}, len(values))
-            return
-        if type(values) is dict and PLAIN.issuperset(map(type, values.values())) and self._keys.issuperset(values):
-            numbers, rest = values, None
-        else:
-            rest = sort_values(values)
-            numbers = self._admit(rest)
-        if numbers:
-            try:
-                self._writer.append(numbers, step, at)
-            except (OverflowError, struct.error):  # an integer that no float64 holds
-                self._writer.append(self._admit(sort_values(values)), step, at)
-        if rest is not None:
-            self._log_rest(rest, step, at)
-
-    def _admit(self, found: Sorted) -> dict[str, float]:
-        """The numbers under names that are known or still fit; what is wrong is raised or counted."""
-        new = [key for part in (found.numbers, found.device, found.media) for key in part if key not in self._keys]
-        for key in new[max(0, MAX_KEYS - len(self._keys)) :]:
-            found.numbers.pop(key, None), found.device.pop(key, None), found.media.pop(key, None)
-            advice = "put what varies (an id, a batch) into the step, not the name"
-            found.wrong[key] = f"metric {key!r} is one name too many: a run has at most {MAX_KEYS:,}; {advice}"
-        if found.wrong:
-            self._reject(found.wrong)
-        self._keys.update(new)
-        self._keys.difference_update(found.wrong)
-        return found.numbers
-
-    def _log_rest(self, found: Sorted, step: int, at: int) -> None:
-        if found.device:
-            self._writer.append_device(found.device, step, at)
-        for key, media in found.media.items():
-            described = {**media.describe(), "kind": media.kind, "media_type": media.media_type, "caption": media.caption}
-            self._writer.append_artifact(key, media.encode(), media.suffix, described, step, at)
-
-    def _reject(self, wrong: Mapping[str, str], count: int | None = None, *, strict: bool | None = None) -> None:
-        if self._strict if strict is None else strict:
-            raise InvalidInput(next(iter(wrong.values())))
-        self._rejected += len(wrong) if count is None else count
-        for key, message in wrong.items():
-            if key not in self._warned and len(self._warned) < _MOST_WARNINGS:
-                self._warned.add(key)
-                warnings.warn(f"halving: {message}. It is left out and counted; this name is not warned about again", stacklevel=5)
 
 
 def _losses(run: Run, ended: Mapping[str, Any], complete: bool, kept: Path | None) -> list[str]:

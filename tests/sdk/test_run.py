@@ -238,7 +238,7 @@ def test_logging_after_the_end_is_told_and_never_raises(store: Store) -> None:
     run = start(store, strict=True)
     run.log({"a": 1.0}, step=1)
     run.finish()
-    with pytest.warns(UserWarning, match="run r is finished"):
+    with pytest.warns(UserWarning, match="the run is finished"):
         run.log({"a": 2.0}, step=2)
     assert points(run) == [("a", 1, 1.0)]
 
