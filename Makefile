@@ -9,7 +9,7 @@ export DAGSTER_DISABLE_TELEMETRY ?= 1
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check dev format migration screenshots clean
+.PHONY: help install demo test check bench dev format migration screenshots clean
 
 help: ## List these targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ check: install ## Lint, format, types and import direction
 format: install ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench: install ## Measure: log(), the store, recovery, curves, and the peers (each installed in .bench); writes docs/benchmarks.md
+	$(BIN)/python -m benchmarks
 
 migration: install ## Write a catalog migration for changed tables: make migration m="what changed"
 	$(BIN)/python -m resources.catalog.migrate "$(m)"

@@ -8,14 +8,15 @@ from assets.reports import evaluation_report
 from assets.sweeps import sweep as sweep_asset
 from assets.trials import trial
 from pipelines.jobs import conclude_sweep, launch_sweep, promote_version, run_trial, sweep
+from pipelines.maintenance import apply_retention, compact_metrics, hourly_compaction
 from pipelines.schedules import scheduled_retraining
 from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials
 from resources.lab import Lab
 
 defs = dg.Definitions(
     assets=[dataset_snapshot, sweep_asset, trial, evaluation_report, promoted_checkpoint],
-    jobs=[sweep, launch_sweep, run_trial, conclude_sweep, promote_version],
+    jobs=[sweep, launch_sweep, run_trial, conclude_sweep, promote_version, compact_metrics, apply_retention],
     sensors=[start_trials, retry_crashed_trials, finish_sweeps],
-    schedules=[scheduled_retraining],
+    schedules=[scheduled_retraining, hourly_compaction],
     resources={"lab": Lab()},
 )

@@ -4,11 +4,13 @@ Local files appear atomically (temporary name, fsync, link or rename); on an obj
 Blobs are named by their SHA-256, so that identical content is stored once.
 """
 
+import contextlib
 import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,20 +71,71 @@ class Store:
             AlreadyExists: the file exists with other content.
             StoreError: the store refused the write (disk full, no permission, lost).
         """
+        self._create(name, data)
+
+    def create_file(self, name: str, source: Path) -> None:
+        """Publish the content of a local file as ``name``, as :meth:`create` does with bytes, without holding it in memory.
+
+        Raises:
+            AlreadyExists: the file exists with other content.
+            StoreError: the store refused the write.
+        """
+        self._create(name, source)
+
+    def delete(self, name: str) -> None:
+        """Take a file away; one that is gone already is fine.
+
+        Raises:
+            StoreError: the store refused.
+        """
+        try:
+            self.filesystem.delete_file(self.path(name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError(f"cannot delete {self.root}/{name}: {error}") from error
+
+    def clear_abandoned(self, prefix: str, age: float = 86_400.0) -> None:
+        """Delete the unfinished files of writers that were killed in the folder ``prefix`` more than ``age`` seconds ago."""
+        if self.folder is None:
+            return  # an object store shows nothing of a write that was not completed
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self.folder / prefix):
+                if entry.name.startswith(".") and entry.is_file() and entry.stat().st_mtime < time.time() - age:
+                    Path(entry.path).unlink(missing_ok=True)
+
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        """The bytes of each of the files that exist."""
+        from pyarrow import fs
+
+        wanted = list(names)
+        found = self.filesystem.get_file_info([self.path(name) for name in wanted])
+        return {name: int(info.size) for name, info in zip(wanted, found, strict=True) if info.type == fs.FileType.File}
+
+    def _create(self, name: str, content: bytes | Path) -> None:
         try:
             if self.folder is not None:
-                _link_new(self.folder / name, data)
+                _link_new(self.folder / name, content)
             elif self.exists(name):
                 raise FileExistsError(name)
             else:
-                self._put(name, data)
+                self._put(name, content)
         except FileExistsError as error:
             if not self.exists(name):  # a folder of the name is a file
                 raise StoreError(f"cannot write {self.root}/{name}: {error}") from error
-            if self.read(name) != data:
+            if not self._holds(name, content):
                 raise AlreadyExists(f"{self.root}/{name} exists with other content; published files are immutable") from None
         except OSError as error:
             raise StoreError(f"cannot write {self.root}/{name}: {error}") from error
+
+    def _holds(self, name: str, content: bytes | Path) -> bool:
+        if isinstance(content, bytes):
+            return self.read(name) == content
+        digest = hashlib.sha256()
+        with self.filesystem.open_input_stream(self.path(name)) as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+        return f"sha256:{digest.hexdigest()}" == _digest(content)
 
     def replace(self, name: str, data: bytes) -> None:
         """Put a convenience copy of something immutable under a stable name (a report's page), atomically."""
@@ -212,11 +265,11 @@ def _write_temporary(target: Path, content: bytes | Path) -> Path:
     return temporary
 
 
-def _link_new(target: Path, data: bytes) -> None:
+def _link_new(target: Path, content: bytes | Path) -> None:
     """Publish atomically and fail with FileExistsError if the name is taken: a hard link never overwrites."""
     if target.exists():
         raise FileExistsError(str(target))
-    temporary = _write_temporary(target, data)
+    temporary = _write_temporary(target, content)
     try:
         os.link(temporary, target)
     finally:

@@ -1,0 +1,77 @@
+"""``python -m benchmarks``: measure, keep the results, write the page."""
+
+import argparse
+import importlib
+import sys
+import time
+from pathlib import Path
+
+from benchmarks import machine, report
+from benchmarks.results import Part, load
+
+# In the order of the page. The heaviest come last, so that what they leave in the page cache disturbs nobody.
+PARTS = ("log", "training", "durable", "size", "startup", "recovery", "peers", "queries")
+PAGE = machine.CHECKOUT / "docs" / "benchmarks.md"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the parts that were asked for; 1 when one of them broke."""
+    given = _parse(arguments)
+    results, broken = given.folder / ("quick" if given.quick else "results"), []
+    chosen = [name for name in PARTS if name in ((given.parts + given.only) or PARTS)]
+    parts = []
+    for name in chosen:
+        print(f"{name}: measuring", file=sys.stderr, flush=True)
+        try:
+            parts.append(_measure(name, given.folder, given.quick))
+        except machine.ChildFailed as error:
+            print(f"{name}: broke: {error}", file=sys.stderr, flush=True)
+            broken.append(Part(name, name, "This part broke.", missing=[str(error)]))
+            continue
+        parts[-1].save(results)
+    everything = len(chosen) == len(PARTS)
+    out = given.out or (PAGE if everything and not given.quick else None)
+    if out is None:
+        print(report.page(parts + broken))
+    else:
+        known = {part.name: part for part in [*_kept(results), *broken, *parts]}
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(report.page([known[name] for name in PARTS if name in known]))
+        print(f"written: {out}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Halving and write docs/benchmarks.md.")
+    parser.add_argument("parts", nargs="*", default=[], metavar="PART", help=f"only these: {', '.join(PARTS)}")
+    parser.add_argument("--only", action="append", default=[], choices=PARTS, help="the same, as an option")
+    parser.add_argument("--quick", action="store_true", help="a smoke run of small sizes: the figures mean nothing, the page is printed")
+    parser.add_argument("--folder", type=Path, default=machine.CHECKOUT / ".bench", help="where data, environments and results are kept")
+    parser.add_argument(
+        "--out", type=Path, help="the page to write, with what was kept of the other parts (default after a whole run: docs/benchmarks.md)"
+    )
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.parts if name not in PARTS]:
+        parser.error(f"part {unknown[0]!r} is not accepted: give some of {', '.join(PARTS)}")
+    given.folder = given.folder.absolute()
+    return given
+
+
+def _measure(name: str, folder: Path, quick: bool) -> Part:
+    folder.mkdir(parents=True, exist_ok=True)
+    known, began = machine.facts(folder), time.monotonic()
+    with machine.work_folder(folder, name) as work:
+        module = importlib.import_module(f"benchmarks.{_MODULES.get(name, name)}")
+        part: Part = module.measure(machine.Setting(work, folder, quick))
+    part.facts = known | {"seconds": round(time.monotonic() - began)}
+    return part
+
+
+def _kept(results: Path) -> list[Part]:
+    return [load(path) for path in (results / f"{name}.json" for name in PARTS) if path.exists()]
+
+
+_MODULES = {"peers": "peers.compare"}
+
+if __name__ == "__main__":
+    sys.exit(main())

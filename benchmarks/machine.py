@@ -1,0 +1,145 @@
+"""The machine, the versions, and processes of their own to measure in."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).parent.parent
+PACKAGES = ("pyarrow", "duckdb", "numpy", "torch")
+_CHILD = """
+import importlib, json, sys
+module, _, name = sys.argv[1].partition(":")
+result = getattr(importlib.import_module(module), name)(**json.loads(sys.argv[2]))
+print(json.dumps(result), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a part is given.
+
+    Attributes:
+        work: an empty folder, removed afterwards.
+        home: the folder that stays, with the environments of the other trackers.
+        quick: small sizes and one round: a smoke run.
+    """
+
+    work: Path
+    home: Path
+    quick: bool
+
+    def choose(self, quick: int, full: int) -> int:
+        """A size or a number of rounds."""
+        return quick if self.quick else full
+
+
+class ChildFailed(RuntimeError):
+    """A measuring process ended badly; the message holds the end of what it said."""
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    """What the figures stand on: the machine, its load before the measurement, the versions, the commit, the date."""
+    machine = (_processor(), f"{os.cpu_count()} cores", _memory(), _disk(folder), platform.system(), f"Python {platform.python_version()}")
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "machine": ", ".join(machine),
+        "versions": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
+        "commit": _commit(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def in_child(function: str, /, **arguments: Any) -> Any:
+    """Call ``module:function`` in a fresh process and return what it returned (JSON both ways).
+
+    Raises:
+        ChildFailed: it ended with an error.
+    """
+    return run_json([sys.executable, "-c", _CHILD, function, json.dumps(arguments)], cwd=CHECKOUT)
+
+
+def run_json(command: list[str], *, cwd: Path, environment: dict[str, str] | None = None, timeout: float = 900) -> Any:
+    """Run a command and parse the last line it prints.
+
+    Raises:
+        ChildFailed: it ended with an error, took longer than ``timeout`` s, or its last line is not JSON.
+    """
+    try:
+        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise ChildFailed(f"not done after {timeout:.0f} s") from None
+    try:
+        if done.returncode == 0:
+            return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        pass
+    raise ChildFailed(last_words(done.stderr or done.stdout) or f"exit status {done.returncode}")
+
+
+def last_words(text: str) -> str:
+    """The last line that says something, for a table's cell."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
+    return lines[-1][:300] if lines else ""
+
+
+@contextmanager
+def work_folder(folder: Path, name: str) -> Iterator[Path]:
+    """An empty folder on the benchmark's disk that is gone afterwards."""
+    parent = folder / "work"
+    parent.mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def settle() -> None:
+    """Let what was written reach the disk, so that one round does not pay for the one before."""
+    os.sync()
+    time.sleep(0.2)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _memory() -> str:
+    try:
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / (1 << 30):.0f} GiB"
+    except (OSError, ValueError):
+        return "memory unknown"
+
+
+def _disk(folder: Path) -> str:
+    done = subprocess.run(["df", "-PT", str(folder)], capture_output=True, text=True, check=False)
+    cells = done.stdout.splitlines()[-1].split() if done.returncode == 0 else []
+    return f"{cells[1]} disk" if len(cells) > 1 else "disk unknown"

@@ -1,0 +1,89 @@
+"""What a part of the benchmarks hands back: figures held to a target, and tables. Plain data, kept as JSON."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Target:
+    """A figure and the bound that the project promised for it.
+
+    Attributes:
+        what: the figure in words.  unit: of ``values`` and ``bound``.
+        values: one for each round; the median counts.
+        bound: what was promised.  at_most: whether it is an upper bound.
+    """
+
+    what: str
+    unit: str
+    values: list[float]
+    bound: float
+    at_most: bool = True
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def met(self) -> bool:
+        return self.median <= self.bound if self.at_most else self.median >= self.bound
+
+
+@dataclass
+class Table:
+    """Rows of text under a header; ``note`` is a sentence below."""
+
+    header: list[str]
+    rows: list[list[str]]
+    title: str = ""
+    note: str = ""
+
+
+@dataclass
+class Part:
+    """One part's outcome.
+
+    Attributes:
+        name: what to call it on the command line.  title, text: what is measured and how.
+        missing: why something of it was not measured; empty when all of it was.
+        facts: when, on what and how long, from :func:`benchmarks.machine.facts`.
+    """
+
+    name: str
+    title: str
+    text: str
+    targets: list[Target] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{self.name}.json").write_text(json.dumps(asdict(self), indent=1))
+
+
+def load(path: Path) -> Part:
+    """A part as :meth:`Part.save` kept it."""
+    value = json.loads(path.read_text())
+    value["targets"] = [Target(**target) for target in value["targets"]]
+    value["tables"] = [Table(**table) for table in value["tables"]]
+    return Part(**value)
+
+
+def number(value: float) -> str:
+    """Three digits that count, thousands apart: ``0.0123``, ``4.56``, ``12,300``."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 999.5:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:#.3g}".rstrip(".")
+
+
+def spread(values: Sequence[float], show: Any = number) -> str:
+    """``median (smallest to largest)`` of several rounds, one number of one round."""
+    middle = show(statistics.median(values))
+    return middle if len(values) == 1 else f"{middle} ({show(min(values))} to {show(max(values))})"

@@ -1,0 +1,124 @@
+"""Upkeep of the metric store: compaction, merging of finished sweeps, and retention, as jobs with schedules that are off."""
+
+import dagster as dg
+from pydantic import Field
+
+from assets.events import failure
+from halving import HalvingError
+from halving.compaction import compact
+from halving.layout import runs_of
+from halving.merging import merge
+from halving.retention import apply_retention as retain
+from resources.lab import Lab
+from resources.retention import OPEN, protected, runs_of_sweep
+
+
+class Compaction(dg.Config):
+    """Which runs' segments to compact."""
+
+    project: str | None = Field(default=None, description="Only this project (default: all).")
+    sweep: str | None = Field(
+        default=None, description="A finished sweep: its trials' runs are compacted and merged into one file, which is faster to compare."
+    )
+
+
+class Retention(dg.Config):
+    """What to keep for how many days; what has no number is kept for ever."""
+
+    days: float | None = Field(default=None, description="Days to keep full resolution; rollups stay.")
+    system_days: float | None = Field(default=None, description="Days to keep system metrics at full resolution, at most days.")
+    rollup_days: float | None = Field(default=None, description="Days to keep rollups, at least days.")
+    checkpoint_days: float | None = Field(
+        default=None, description="Days to keep superseded checkpoints; the newest of a run and those of versions always stay."
+    )
+    project: str | None = Field(default=None, description="Only this project (default: all).")
+    dry_run: bool = Field(default=True, description="Only say what would go. Set it to false to delete.")
+
+
+@dg.op
+def compact_segments(context: dg.OpExecutionContext, config: Compaction, lab: Lab) -> None:
+    """Compact runs; with a sweep, merge its runs as well. A run that fails does not keep the others from being compacted."""
+    if config.sweep:
+        try:
+            _merge_sweep(context, lab, config.sweep)
+        except HalvingError as error:
+            raise failure(error) from None
+        return
+    failed: dict[str, str] = {}
+    points = saved = runs = 0
+    for project in [config.project] if config.project else _projects(lab):
+        for run in runs_of(lab.store, project):
+            try:
+                done = compact(lab.store, project, run)
+            except HalvingError as error:
+                failed[f"{project}/{run}"] = str(error)
+                continue
+            if done.gaps:
+                context.log.warning(f"run {run} of project {project}: a segment before {done.gaps[0]} is missing, so it stays")
+            points, saved, runs = points + done.points, saved + done.bytes_before - done.bytes_after, runs + bool(done.points)
+    context.log.info(f"{points} points of {runs} runs compacted, {saved} bytes saved")
+    if failed:
+        raise dg.Failure(f"{len(failed)} runs could not be compacted: {failed}", allow_retries=False)
+
+
+@dg.op
+def drop_expired(context: dg.OpExecutionContext, config: Retention, lab: Lab) -> None:
+    """Drop what is older than it has to be, but nothing that a champion, a staging version, a report or an open sweep reaches."""
+    try:
+        kept = protected(lab.store, lab.catalog)
+        done = retain(
+            lab.store,
+            protected=kept.runs,
+            keep_blobs=kept.blobs,
+            **config.model_dump(),
+        )
+    except HalvingError as error:
+        raise failure(error) from None
+    said = "would go" if done.dry_run else "went"
+    for drop in done.drops:
+        context.log.info(
+            f"{drop.project}/{drop.run}: {drop.what} {said}, {drop.points} points, {drop.bytes} bytes {drop.digest or ''}".rstrip()
+        )
+    context.log.info(f"{len(done.drops)} things {said}, {done.bytes} bytes; {len(kept.runs)} runs are protected")
+
+
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Compact the segments that runs have streamed; with a sweep's id, merge its runs into one file.",
+)
+def compact_metrics() -> None:
+    compact_segments()
+
+
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Drop metrics and checkpoints that are older than they have to be; only says so by default.",
+)
+def apply_retention() -> None:
+    drop_expired()
+
+
+@dg.schedule(
+    job=compact_metrics,
+    cron_schedule="20 * * * *",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Compact the segments of all runs every hour; off until you switch it on.",
+)
+def hourly_compaction(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    return dg.RunRequest()
+
+
+def _merge_sweep(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> None:
+    with lab.catalog.read() as session:
+        status = lab.catalog.sweep(session, sweep).status
+    if status in OPEN:
+        raise dg.Failure(f"sweep {sweep} is {status}: merge its runs when it is finished", allow_retries=False)
+    project, runs = runs_of_sweep(lab.catalog, sweep)
+    done = merge(lab.store, project, runs, sweep)
+    for run, reason in done.left_out.items():
+        context.log.warning(f"run {run} keeps its own files: {reason}")
+    context.log.info(f"{len(done.runs)} runs with {done.points} points are in {done.name}")
+
+
+def _projects(lab: Lab) -> list[str]:
+    return [name.removeprefix("project=") for name in lab.store.names("metrics") if name.startswith("project=")]

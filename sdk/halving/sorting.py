@@ -1,0 +1,200 @@
+"""Sorting more points than fit into memory: sorted runs on the local disk, merged curve by curve.
+
+A curve is one key of one run. Points are kept in the order (step, attempt, order of arrival) within their curve, so that the
+last one of a step is the one that counts.
+"""
+
+import mmap
+import tempfile
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+POINT = [("curve", "<i4"), ("attempt", "<i4"), ("step", "<i8"), ("wall_time", "<i8"), ("value", "<f8")]
+LIMIT = 1 << 21  # points in memory at once: 64 MiB, and about three times that while they are sorted
+
+
+class Curve(NamedTuple):
+    """One key of one run, in the order in which files of many runs are sorted."""
+
+    key: str
+    run: str
+
+
+class Sorter:
+    """Takes points in order of arrival and gives them back sorted. A context manager: its folder goes with it.
+
+    Args:
+        limit: how many points to hold in memory.
+
+    Attributes:
+        curves: what the column ``curve`` counts in.
+        folder: a temporary folder, also for others to use.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.curves: list[Curve] = []
+        self._codes: dict[Curve, int] = {}
+        self._limit = limit
+        self._temporary = tempfile.TemporaryDirectory(prefix="halving-")
+        self.folder = Path(self._temporary.name)
+        self._pending: list[Any] = []
+        self._count = 0
+        self._sorted: list[_Sorted] = []
+        self._maps: list[mmap.mmap] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._pending, self._sorted, self._maps = [], [], []
+        self._temporary.cleanup()
+
+    def add(self, batch: "pa.RecordBatch", run: str) -> None:
+        """Take the points of one run; what was added earlier stands before what is added later.
+
+        Args:
+            batch: columns ``attempt, key, step, wall_time, value``.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        if not batch.num_rows:
+            return
+        keys = batch.column("key")
+        keys = keys if isinstance(keys, pa.DictionaryArray) else keys.dictionary_encode()
+        indices = keys.indices.to_numpy(zero_copy_only=False)
+        codes = np.zeros(len(keys.dictionary), np.int32)
+        for place in np.unique(indices).tolist():  # a dictionary may name more keys than occur
+            codes[place] = self.code(Curve(keys.dictionary[place].as_py(), run))
+        points = np.empty(batch.num_rows, POINT)
+        points["curve"] = codes[indices]
+        points["attempt"] = batch.column("attempt").to_numpy(zero_copy_only=False)
+        points["step"] = batch.column("step").to_numpy(zero_copy_only=False)
+        points["wall_time"] = batch.column("wall_time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        points["value"] = batch.column("value").to_numpy(zero_copy_only=False)
+        self._pending.append(points)
+        self._count += len(points)
+        if self._count >= self._limit:
+            self._spill()
+
+    def code(self, curve: Curve) -> int:
+        """The number of a curve, a new one for a new curve."""
+        if curve not in self._codes:
+            self._codes[curve] = len(self.curves)
+            self.curves.append(curve)
+        return self._codes[curve]
+
+    def totals(self) -> "np.ndarray[Any, Any]":
+        """How many points each curve has, shape (curves,)."""
+        import numpy as np
+
+        self._sort_pending()
+        totals = np.zeros(len(self.curves), np.int64)
+        for part in self._sorted:
+            totals[: len(part.starts) - 1] += np.diff(part.starts)
+        return totals
+
+    def chunks(self) -> Iterator["np.ndarray[Any, Any]"]:
+        """The points in the order (key, run, step, attempt, arrival), of dtype :data:`POINT`, about ``limit`` at a time.
+
+        Chunks end between two curves, and inside of a curve only if it alone is longer than ``limit``.
+        """
+        self._sort_pending()
+        waiting: list[tuple[int, list[Any]]] = []
+        count = 0
+        for code in sorted(range(len(self.curves)), key=self.curves.__getitem__):
+            slices = [found for part in self._sorted if len(found := part.of(code))]
+            length = sum(map(len, slices))
+            if waiting and count + length > self._limit:
+                yield self._merged(waiting)
+                waiting, count = [], 0
+            if length > self._limit:
+                for pieces in _split(slices, self._limit):
+                    yield self._merged([(code, pieces)])
+            elif length:
+                waiting.append((code, slices))
+                count += length
+        if waiting:
+            yield self._merged(waiting)
+
+    def _merged(self, waiting: Sequence[tuple[int, list[Any]]]) -> Any:
+        import numpy as np
+
+        points = np.concatenate([piece for _, pieces in waiting for piece in pieces])
+        for mapped in self._maps:  # what was copied does not count as this process's memory any longer
+            mapped.madvise(mmap.MADV_DONTNEED)
+        lengths = [sum(map(len, pieces)) for _, pieces in waiting]
+        return _in_order(points, np.repeat(np.arange(len(waiting), dtype=np.int32), lengths))
+
+    def _sort_pending(self) -> None:
+        import numpy as np
+
+        if self._pending:
+            points = np.concatenate(self._pending)
+            self._pending, self._count = [], 0
+            points = _in_order(points, points["curve"])
+            self._sorted.append(_Sorted(points, np.searchsorted(points["curve"], np.arange(len(self.curves) + 1))))
+
+    def _spill(self) -> None:
+        import numpy as np
+
+        self._sort_pending()
+        path = self.folder / f"sorted-{len(self._sorted)}"
+        self._sorted[-1].points.tofile(path)
+        with path.open("rb") as file:
+            self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._sorted[-1] = _Sorted(np.frombuffer(self._maps[-1], POINT), self._sorted[-1].starts)
+
+
+class _Sorted(NamedTuple):
+    """Points sorted by the number of their curve, and where each curve starts."""
+
+    points: Any
+    starts: Any
+
+    def of(self, code: int) -> Any:
+        return self.points[self.starts[code] : self.starts[code + 1]] if code + 1 < len(self.starts) else self.points[:0]
+
+
+def _in_order(points: Any, rank: Any) -> Any:
+    """Sorted stably by (rank, step, attempt); what is in order already, as most is, costs one look."""
+    import numpy as np
+
+    if (rank[1:] < rank[:-1]).any():
+        order = np.argsort(rank, kind="stable")
+        points, rank = points[order], rank[order]
+    step, attempt = points["step"], points["attempt"]
+    down = (step[1:] < step[:-1]) | ((step[1:] == step[:-1]) & (attempt[1:] < attempt[:-1]))
+    if (down & (rank[1:] == rank[:-1])).any():
+        points = points[np.lexsort((attempt, step, rank))]
+    return points
+
+
+def _split(slices: list[Any], limit: int, fields: tuple[str, ...] = ("step", "attempt")) -> Iterator[list[Any]]:
+    """One long curve's sorted slices as pieces of at most ``limit`` points that are sorted among each other."""
+    if sum(map(len, slices)) <= limit:
+        yield slices
+    elif not fields:  # all of one step and attempt: the order of arrival is the order
+        for points in slices:
+            for start in range(0, len(points), limit):
+                yield [points[start : start + limit]]
+    else:
+        columns = [points[fields[0]] for points in slices]
+        low, high = min(int(column[0]) for column in columns), max(int(column[-1]) for column in columns)
+        if low == high:
+            yield from _split(slices, limit, fields[1:])
+            return
+        cuts = [bisect_right(column, (low + high) // 2) for column in columns]
+        for half in (
+            [points[:cut] for points, cut in zip(slices, cuts, strict=True) if cut],
+            [points[cut:] for points, cut in zip(slices, cuts, strict=True) if cut < len(points)],
+        ):
+            if half:
+                yield from _split(half, limit, fields)

@@ -1,0 +1,89 @@
+"""The jobs of upkeep, in process, on a store with a finished sweep."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from halving import retention
+from halving.layout import read_manifest
+from pipelines.definitions import defs
+from pipelines.maintenance import hourly_compaction
+from resources.catalog import SweepRow, TrialRow, utcnow
+from resources.lab import Lab
+from tests.conftest import snapshot_row
+from tests.sdk.metric_files import read_points, write_segment
+
+RUNS = ["small-1.0000", "small-1.0001"]
+
+
+@pytest.fixture
+def swept(lab: Lab) -> Lab:
+    """A finished sweep of two trials, and a run of a script."""
+    with lab.catalog.write() as session:
+        session.add(snapshot_row("sha256:s"))
+        session.flush()
+        session.add(
+            SweepRow(
+                id="small-1",
+                name="small",
+                spec={},
+                spec_digest="d",
+                snapshot="sha256:s",
+                driver="job",
+                ordinal=0,
+                status="finished",
+                created_at=utcnow(),
+            )
+        )
+        session.flush()
+        session.add_all([TrialRow(sweep="small-1", number=number, params={}, status="completed") for number in range(2)])
+    for run, project in [*((run, "small") for run in RUNS), ("by-hand", "other")]:
+        write_segment(lab.store, run, 1, 0, [("loss", step, step, 0.5) for step in range(10)], project)
+    return lab
+
+
+def execute(job: str, lab: Lab, op: str, **config: Any) -> dg.ExecuteInProcessResult:
+    return defs.resolve_job_def(job).execute_in_process(
+        run_config={"ops": {op: {"config": config}}}, resources={"lab": lab}, raise_on_error=False
+    )
+
+
+def full_files(lab: Lab) -> list[str | None]:
+    places = [*(("small", run) for run in RUNS), ("other", "by-hand")]
+    return [manifest.full if (manifest := read_manifest(lab.store, *place)) else None for place in places]
+
+
+def test_compaction_merging_and_retention_by_their_jobs(swept: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert execute("compact_metrics", swept, "compact_segments").success
+    assert all(name and name.startswith("run=") for name in full_files(swept))
+    assert execute("compact_metrics", swept, "compact_segments", sweep="small-1").success
+    assert full_files(swept)[:2] == ["merged/small-1.parquet"] * 2
+    failed = execute("compact_metrics", swept, "compact_segments", sweep="small-2")
+    assert "small-2" in str(failed.get_step_failure_events()[0].event_specific_data)
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(days=40)
+
+    monkeypatch.setattr(retention, "datetime", Later)
+    assert execute("apply_retention", swept, "drop_expired", days=30).success  # a dry run, as it is by default
+    assert all(full_files(swept))
+    with swept.catalog.write() as session:
+        swept.catalog.sweep(session, "small-1").status = "evaluating"
+    assert execute("apply_retention", swept, "drop_expired", days=30, dry_run=False).success
+    assert full_files(swept) == ["merged/small-1.parquet", "merged/small-1.parquet", None]
+    assert len(read_points(swept.store, RUNS[0], "small")) == 10
+    wrong = execute("apply_retention", swept, "drop_expired", days=3, system_days=4)
+    assert "system_days = 4.0 is not accepted" in str(wrong.get_step_failure_events()[0].event_specific_data)
+    refused = execute("compact_metrics", swept, "compact_segments", sweep="small-1")
+    assert "small-1 is evaluating" in str(refused.get_step_failure_events()[0].event_specific_data)
+
+
+def test_the_schedule_is_off_and_asks_for_the_compaction_of_everything() -> None:
+    assert hourly_compaction.default_status is dg.DefaultScheduleStatus.STOPPED
+    tick = hourly_compaction.evaluate_tick(dg.build_schedule_context(scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)))
+    (request,) = tick.run_requests or []
+    dg.validate_run_config(defs.resolve_job_def("compact_metrics"), request.run_config)
