@@ -1,4 +1,4 @@
-"""The application's commands: ``halving sweep``, ``leaderboard``, ``models``, ``promote`` and ``archive``."""
+"""The application's commands, and the one that runs a sweep: ``halving sweep``."""
 
 import argparse
 import ctypes
@@ -7,11 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving import StoreError
+from halving.commands import add_common
+from halving.commands.output import print_json
+from pipelines import cli_views
+from pipelines.cli_views import console_of, newest_sweep
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,37 +27,62 @@ _FAILURES = ("dagster._core.definitions.events.Failure", "dagster._core.errors."
 
 def add_commands(commands: Any) -> None:
     """Add this application's commands to the ``halving`` command."""
-    sweep = commands.add_parser("sweep", help="run a sweep to its end on this machine, showing progress")
+    sweep = _command(commands, "sweep", "run a sweep to its end on this machine, showing progress", _sweep)
     sweep.add_argument("spec", help="a sweep spec, for example sweeps/digits.yaml")
-    sweep.set_defaults(run=_sweep)
-    leaderboard = commands.add_parser("leaderboard", help="show a sweep's trials, best first, and what early stopping saved")
+    told = "show a sweep's trials, best first, and what early stopping saved"
+    leaderboard = _command(commands, "leaderboard", told, cli_views.run_leaderboard)
     leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
-    leaderboard.set_defaults(run=_leaderboard)
-    models = commands.add_parser("models", help="list the registry's model versions")
-    models.set_defaults(run=_models)
-    promote = commands.add_parser("promote", help="make a version the champion")
+    _command(commands, "models", "list the registry's model versions", cli_views.run_models)
+    promote = _command(commands, "promote", "make a version the champion", cli_views.run_promote)
     promote.add_argument("model")
     promote.add_argument("version", help="for example 1.0.1")
-    promote.set_defaults(run=_promote)
-    archive = commands.add_parser("archive", help="take a version out of use")
+    archive = _command(commands, "archive", "take a version out of use", cli_views.run_archive)
     archive.add_argument("model")
     archive.add_argument("version", help="for example 1.0.0")
-    archive.set_defaults(run=_archive)
+    _add_retention(commands)
+
+
+def _add_retention(commands: Any) -> None:
+    told = "drop old points, rollups and checkpoints of runs that no champion, staging version, report or open sweep reaches"
+    retention = _command(commands, "retention", told, cli_views.run_retention)
+    for name, kept in (
+        ("full", "full resolution; rollups stay"),
+        ("system", "system metrics at full resolution"),
+        ("rollup", "rollups of what has no full resolution any more"),
+        ("checkpoint", "superseded checkpoints"),
+    ):
+        retention.add_argument(f"--{name}-days", type=float, metavar="N", help=f"days to keep {kept} (default: for ever)")
+    retention.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
+    action = retention.add_mutually_exclusive_group()
+    action.add_argument("--dry-run", action="store_true", help="only say what would go (the default)")
+    action.add_argument("--apply", action="store_true", help="delete it")
+
+
+def _command(commands: Any, name: str, told: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+    parser.set_defaults(run=run)
+    add_common(parser)
+    return parser
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    """Run the job ``sweep`` as Dagster's own command does, with its log in a file and the progress here."""
+    """Run the job ``sweep`` as Dagster's own command does, with its log in a file and the progress here.
+
+    JSON: what ``halving leaderboard --json`` says of the sweep, and ``error``, null unless the job failed; progress goes to the
+    standard error then.
+    """
     from resources.lab import Lab
     from resources.spec import load_spec
 
     spec = load_spec(arguments.spec)
-    lab, console = Lab(), _console()
+    lab, console = Lab(root=arguments.root), console_of(arguments)
     home = Path(os.environ.get("DAGSTER_HOME") or f"{lab.store.root}/dagster")
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"the store {lab.store.root} cannot be written: {error}; set HALVING_ROOT to another folder") from None
     environment = {**os.environ, "DAGSTER_HOME": str(home.absolute()), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    environment["HALVING_ROOT"] = lab.store.root
     log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}.log"
     log.parent.mkdir(exist_ok=True)
     # Dagster gets the checked spec: its own YAML reader takes 1e-4 for a text.
@@ -76,7 +106,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
             process.wait()
             console.print(f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]")
             return 130
-    return _conclude(console, lab, spec, arguments.spec, process.returncode, log, known)
+    return _conclude(console, lab, spec, arguments, process.returncode, log, known)
 
 
 def _show_progress(console: "Console", lab: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None) -> None:
@@ -127,20 +157,22 @@ def _progress(lab: Any, spec: Any, known: str | None) -> str:
     return f"{sweep}  {phase}: {shown}{best}"
 
 
-def _conclude(console: "Console", lab: Any, spec: Any, path: str, status: int, log: Path, known: str | None) -> int:
+def _conclude(console: "Console", lab: Any, spec: Any, arguments: argparse.Namespace, status: int, log: Path, known: str | None) -> int:
     from resources.summary import summarize
 
     sweep = newest_sweep(lab, spec)
     if sweep is None or sweep == known:
         console.print(_reason(log), style="red", highlight=False)
         return 1
-    _print_leaderboard(console, lab, sweep)
+    if arguments.json:
+        print_json({**cli_views.leaderboard_of(lab, sweep), "error": _reason(log) if status else None})
+    else:
+        cli_views.print_leaderboard(console, lab, sweep)
     if status:
         console.print(_reason(log), style="red", highlight=False)
         if summarize(lab.catalog, sweep).status == "evaluating":
-            console.print(
-                f"The search is done and kept. Mend this and run it again: [bold]halving sweep {path}[/] goes on with the evaluation."
-            )
+            again = f"[bold]halving sweep {arguments.spec}[/]"
+            console.print(f"The search is done and kept. Mend this and run it again: {again} goes on with the evaluation.")
         return 1
     console.print("Next: [bold]make dev[/] opens Dagster's UI with this sweep's assets; [bold]halving models[/] lists the registry.")
     return 0
@@ -164,124 +196,6 @@ def _reason(log: Path) -> str:
     return "\n".join(["failed: " + said[0], *said[1:], f"Dagster's log has the rest: {log}"])
 
 
-def _leaderboard(arguments: argparse.Namespace) -> int:
-    from resources.lab import Lab
-
-    lab, console = Lab(), _console()
-    sweep = arguments.sweep or newest_sweep(lab)
-    if sweep is None:
-        console.print(f"there are no sweeps in {lab.store.root} yet: run [bold]halving sweep sweeps/digits.yaml[/]")
-        return 1
-    _print_leaderboard(console, lab, sweep)
-    return 0
-
-
-def _print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) -> None:
-    from rich.table import Table
-
-    from resources.report import explain_failures, report_path
-    from resources.report_page import duration, number
-    from resources.summary import summarize
-
-    summary = summarize(lab.catalog, sweep)
-    console.print(f"[bold]{sweep}: {summary.status}[/]", highlight=False)
-    for line in [explain_failures(summary.failed)] if summary.failed else []:
-        console.print(line, style="red", highlight=False)
-    if not summary.standings:
-        console.print("no trial has a result yet" if summary.status == "searching" else "no trial has a result")
-        return
-    table = Table(title="best first, the highest rung before all", title_justify="left", title_style="dim")
-    for name, justify in (("#", "right"), ("trial", "left"), (summary.objective, "right"), ("epochs", "right"), ("status", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    names = list(summary.standings[0].params)
-    for name in names:
-        table.add_column(name, justify="right")
-    for place, standing in enumerate(summary.standings[:rows], start=1):
-        status = "stopped" if standing.status == "paused" and summary.status != "searching" else standing.status
-        values = [number(standing.params[name]) for name in names]
-        table.add_row(str(place), standing.key, number(standing.objective), str(standing.epochs), status, *values)
-    console.print(table)
-    if len(summary.standings) > rows:
-        console.print(f"and {len(summary.standings) - rows} more trials", style="dim")
-    console.print(
-        f"Early stopping: {summary.epochs_trained} of {summary.epochs_full} epochs trained, "
-        f"{summary.saved:.0%} saved; {duration(summary.seconds)} of training in all."
-    )
-    _print_outcome(console, lab, sweep)
-    if lab.store.exists(report_path(sweep)):
-        console.print(f"Report: {lab.store.path(report_path(sweep))}")
-
-
-def _print_outcome(console: "Console", lab: Any, sweep: str) -> None:
-    from sqlalchemy import select
-
-    from resources.catalog import ModelVersionRow, ReportRow
-    from resources.report_page import number
-
-    with lab.catalog.read() as session:
-        report = session.get(ReportRow, sweep)
-        version = session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))
-    if report:
-        shown = [f"{name} {'not finite' if value is None else number(value)}" for name, value in report.metrics.items()]
-        console.print(f"Test split: {', '.join(shown)}")
-    if version:
-        hint = f"; make it champion: halving promote {version.model} {version.version}" if version.stage == "staging" else ""
-        console.print(f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False)
-
-
-def _models(arguments: argparse.Namespace) -> int:
-    from rich.table import Table
-
-    from resources.lab import Lab
-    from resources.registry import versions_of
-
-    lab, console = Lab(), _console()
-    with lab.catalog.read() as session:
-        versions = versions_of(session)
-    if not versions:
-        console.print("there are no model versions yet: run [bold]halving sweep sweeps/digits.yaml[/]")
-        return 0
-    table = Table()
-    for name in ("model", "version", "stage", "test metrics", "trial", "checkpoint"):
-        table.add_column(name)
-    for row in versions:
-        metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
-        table.add_row(row.model, row.version, row.stage, metrics, row.run, row.checkpoint[:19])
-    console.print(table)
-    return 0
-
-
-def _promote(arguments: argparse.Namespace) -> int:
-    from resources.lab import Lab
-    from resources.registry import promote
-
-    row = promote(Lab().catalog, arguments.model, arguments.version)
-    _console().print(f"model {row.model} {row.version} is champion", highlight=False)
-    return 0
-
-
-def _archive(arguments: argparse.Namespace) -> int:
-    from resources.lab import Lab
-    from resources.registry import archive
-
-    row = archive(Lab().catalog, arguments.model, arguments.version)
-    _console().print(f"model {row.model} {row.version} is archived", highlight=False)
-    return 0
-
-
-def newest_sweep(lab: Any, spec: Any = None) -> str | None:
-    """The id of the sweep that was opened last, of all or of one spec."""
-    from sqlalchemy import select
-
-    from resources.catalog import SweepRow
-
-    query = select(SweepRow.id).order_by(SweepRow.created_at.desc())
-    query = query.where(SweepRow.spec_digest == spec.digest, SweepRow.driver == "job") if spec else query
-    with lab.catalog.read() as session:
-        found: str | None = session.scalar(query.limit(1))
-    return found
-
-
 def _ended_sweep(lab: Any, spec: Any) -> str | None:
     """The spec's newest sweep if it is over, so that this launch begins another."""
     sweep = newest_sweep(lab, spec)
@@ -296,10 +210,3 @@ def _end_with_parent() -> None:
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGINT)
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    # soft_wrap: a path or a command that is longer than the terminal stays in one piece, to be copied.
-    return Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True)

@@ -66,17 +66,24 @@ def points_table(run: str, attempt: int, keys: list[str], codes: Any, steps: Any
 
 
 def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None, row_group: int = _ROW_GROUP) -> bytes:
-    """The bytes of a Parquet file with these points, in the order given.
+    """The bytes of a Parquet file with these points, in the order given; a curve over many segments is drawn from the
+    buckets that go into its metadata.
 
     Dictionary pages for run and key, DELTA_BINARY_PACKED for step and time, BYTE_STREAM_SPLIT + zstd for values.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from halving.buckets import BUCKETS, summary
+
     sink = pa.BufferOutputStream()
+    found = summary(table)
     if metadata:
         table = table.replace_schema_metadata(dict(metadata))
-    pq.write_table(table, sink, **write_options(), row_group_size=row_group)
+    with pq.ParquetWriter(sink, table.schema, **write_options()) as writer:
+        writer.write_table(table, row_group_size=row_group)
+        if found:  # not in the schema's metadata, of which Arrow writes two copies
+            writer.add_key_value_metadata({BUCKETS: found})
     return bytes(sink.getvalue())
 
 

@@ -151,6 +151,8 @@ class MetricWriter:
         return Lane(self.folder, name, **self._limits, on_full=lambda: self._wake.set(), on_refused=self._on_refused)
 
     def _work(self) -> None:
+        with contextlib.suppress(Exception):  # the first piece; a lane that has none makes one when it needs it
+            self.lane.prepare()
         while not self._closed:
             self._wake.wait(self._delay if self._failures == 0 else _BACKOFF[min(self._failures, len(_BACKOFF)) - 1])
             self._wake.clear()

@@ -1,5 +1,6 @@
 """The ``halving`` command as a person meets it: what it prints, when it is stopped, and when it is called wrongly."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -44,6 +45,12 @@ class Shell:
         out, err = process.communicate()
         return process.returncode, out, err
 
+    def data(self, *arguments: str) -> Any:
+        """What a command prints with ``--json``."""
+        status, out, err = self.run(*arguments, "--json")
+        assert (status, err) == (0, ""), out + err
+        return json.loads(out)
+
 
 @pytest.fixture
 def shell(tmp_path: Path, dagster_cli: Dagster) -> Shell:
@@ -75,6 +82,18 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
     assert (status, err) == (1, "halving promote: no version '7.0.0' of model 'small'; there are ['small 1.0.0 (champion)']\n")
     status, _, err = shell.run("leaderboard", "small-none")
     assert (status, err) == (1, f"halving leaderboard: no sweep 'small-none' in the catalog; the newest are ['{sweep}']\n")
+
+    board = shell.data("leaderboard")
+    assert (board["sweep"], board["status"], board["test_metrics"]) == (sweep, "finished", {"accuracy": 1.0, "f1_macro": 1.0})
+    assert board["promoted"] == {"model": "small", "version": "1.0.0", "stage": "champion"}
+    assert [row["key"] for row in board["standings"]][:1] == [shell.data("models")["models"][0]["run"]]
+    assert Path(board["report"]).exists()
+    assert shell.data("archive", "small", "1.0.0")["stage"] == "archived"
+    assert shell.data("promote", "small", "1.0.0") == shell.data("models")["models"][0]
+
+    runs = shell.data("runs", "--sweep", sweep)
+    assert (runs["total"], {run["project"] for run in runs["runs"]}) == (9, {"small"})
+    assert set(shell.data("compact", "--project", "small", "--merge", sweep)["merged"]["runs"]) == {run["run"] for run in runs["runs"]}
 
 
 def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small: Small) -> None:
@@ -179,8 +198,73 @@ def test_commands_on_an_empty_store_say_what_to_do_first(shell: Shell) -> None:
     assert "there are no model versions yet" in shell.run("models")[1]
 
 
+def test_a_sweep_as_data_is_its_leaderboard_in_the_store_that_is_named_with_progress_on_the_standard_error(
+    shell: Shell, small: Small
+) -> None:
+    other = str(shell.folder / "other")
+    status, out, err = shell.run("sweep", shell.spec(small(max_trials=3)), "--json", "--root", other)
+    assert status == 0, err
+    data = json.loads(out)
+    assert (data["status"], data["error"], len(data["standings"])) == ("finished", None, 3)
+    for said in ("small: maximize score", "Dagster's log: ", "Next: make dev"):
+        assert said in err
+    assert data == {**shell.data("leaderboard", "--root", other), "error": None}
+    assert shell.data("runs", "--root", other)["total"] == 3
+    assert shell.data("models", "--root", other)["models"][0]["version"] == "1.0.0"
+    assert shell.data("runs")["total"] == 0
+
+
+def test_a_sweep_that_fails_says_so_in_its_data(shell: Shell, small: Small) -> None:
+    change = {"trainable": "tests.trainables:train_raising_always", "max_trials": 1, "max_retries": 0}
+    status, out, err = shell.run("sweep", shell.spec(small(**change)), "--json")
+    assert status == 1
+    data = json.loads(out)
+    assert (data["status"], data["test_metrics"], [failed["trial"] for failed in data["failed"]]) == ("failed", None, [0])
+    assert data["error"] in err
+
+
+def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches(shell: Shell, small: Small) -> None:
+    status, out, err = shell.run("sweep", shell.spec(small(max_trials=3)))
+    assert status == 0, out + err
+    champion = shell.data("models")["models"][0]["run"]
+    others = {run["run"] for run in shell.data("runs")["runs"]} - {champion}
+    assert len(others) == 2
+    assert "nothing is old enough to go" in shell.run("retention", "--full-days", "0")[1]  # nothing is compacted
+    shell.data("compact", "--all")
+
+    planned = shell.data("retention", "--full-days", "0", "--dry-run")
+    assert {drop["run"] for drop in planned["drops"] if drop["what"] == "full"} == others
+    assert (planned["dry_run"], planned["protected_runs"]) == (True, 1)
+    assert shell.data("retention", "--full-days", "0") == planned
+    status, out, _ = shell.run("retention", "--full-days", "0")
+    assert (status, "would go; --apply deletes it" in out, "1 runs are protected by sqlite" in out) == (0, True, True)
+
+    applied = shell.data("retention", "--full-days", "0", "--apply")
+    assert {**applied, "dry_run": True} == planned
+    assert {run: shell.data("show", run)["files"]["full"] is None for run in others} == dict.fromkeys(others, True)
+    assert shell.data("show", champion)["files"]["full"]
+    assert shell.data("retention", "--full-days", "0")["drops"] == []
+
+
+def test_retention_that_is_called_wrongly_deletes_nothing(shell: Shell) -> None:
+    status, _, err = shell.run("retention", "--apply")
+    assert (status, "give --full-days, --system-days" in err) == (1, True)
+    status, _, err = shell.run("retention", "--full-days", "1", "--project", "smal")
+    assert (status, "no project 'smal' in" in err) == (1, True)
+    status, _, err = shell.run("retention", "--full-days", "1", "--system-days", "2")
+    assert (status, "system_days = 2.0 is not accepted" in err) == (1, True)
+    assert shell.run("retention", "--full-days", "1", "--apply", "--dry-run")[0] == 2
+
+
+def test_without_a_sweep_there_is_no_data_but_a_message(shell: Shell) -> None:
+    status, out, err = shell.run("leaderboard", "--json")
+    assert (status, out) == (1, "")
+    assert "there are no sweeps in" in err
+    assert shell.data("models") == {"models": []}
+
+
 def test_no_command_shows_the_commands(shell: Shell) -> None:
     status, out, _ = shell.run()
     assert status == 2
-    for command in ("sweep", "leaderboard", "models", "promote"):
+    for command in ("sweep", "leaderboard", "models", "promote", "archive", "retention", "runs", "show", "compare", "export"):
         assert command in out

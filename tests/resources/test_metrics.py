@@ -28,12 +28,12 @@ def test_only_the_asked_metric_and_runs_come_back_in_order(lab: Lab) -> None:
         with started(lab, name, 1) as run:
             run.log({"loss": 1.0, "accuracy": 0.5}, step=2)
             run.log({"loss": 2.0}, step=1)
-    rows = curves(lab.store, "p", ["b", "a"], "loss").to_pylist()
-    assert rows == [
-        {"run": "a", "step": 1, "value": 2.0},
-        {"run": "a", "step": 2, "value": 1.0},
-        {"run": "b", "step": 1, "value": 2.0},
-        {"run": "b", "step": 2, "value": 1.0},
+    table = curves(lab.store, "p", ["b", "a"], "loss").select(["run", "key", "step", "value"])
+    assert table.to_pylist() == [
+        {"run": "a", "key": "loss", "step": 1, "value": 2.0},
+        {"run": "a", "key": "loss", "step": 2, "value": 1.0},
+        {"run": "b", "key": "loss", "step": 1, "value": 2.0},
+        {"run": "b", "key": "loss", "step": 2, "value": 1.0},
     ]
 
 
@@ -45,9 +45,17 @@ def test_a_live_run_shows_what_it_has_flushed(lab: Lab) -> None:
     run.finish()
 
 
-def test_runs_without_points_give_an_empty_table_of_the_same_columns(lab: Lab) -> None:
-    assert curves(lab.store, "p", ["nothing"], "loss").to_pylist() == []
-    assert curves(lab.store, "p", ["nothing"], "loss").column_names == ["run", "step", "value"]
+def test_runs_without_points_and_runs_without_the_key_have_no_rows(lab: Lab) -> None:
+    with started(lab, "r", 1) as run:
+        run.log({"loss": 1.0}, step=1)
+    with started(lab, "other", 1) as run:
+        run.log({"accuracy": 1.0}, step=1)
+    found = curves(lab.store, "p", ["nothing", "r", "other"], "loss")
+    assert found["run"].to_pylist() == ["r"]
+    for runs, key in ((["nothing"], "loss"), (["r"], "accuracy"), ([], "loss")):
+        empty = curves(lab.store, "p", runs, key)
+        assert len(empty) == 0
+        assert empty.schema == found.schema
 
 
 def test_a_key_that_looks_like_sql_is_only_a_key(lab: Lab) -> None:

@@ -233,7 +233,7 @@ def test_a_full_disk_neither_kills_nor_loses_anything(tmp_path: Path, script: Sc
             "    try:\n"
             "        while True: file.write(bytes(4096))\n"
             "    except OSError: pass\n"
-            "for i in range(200_000): run.log({'a': i}, step=i)\n"
+            "for i in range(400_000): run.log({'a': i}, step=i)\n"
             "assert not run.flush(1)\n"
             "os.unlink(sys.argv[1] + '/../ballast')\n"
             "assert run.flush(30)\n"
@@ -244,7 +244,7 @@ def test_a_full_disk_neither_kills_nor_loses_anything(tmp_path: Path, script: Sc
         assert "cannot write the journal of run r ([Errno 28] No space left on device" in done.stderr
         assert "cannot write metrics to" in done.stderr
         found = Store(disk / "store")
-        assert sorted(point["step"] for point in points(found)) == list(range(-1, 200_000))
+        assert sorted(point["step"] for point in points(found)) == list(range(-1, 400_000))
         assert end_record(found).items() >= {"status": "finished", "dropped_points": 0}.items()
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
