@@ -46,6 +46,7 @@ class Drain:
 
     Attributes:
         points: points published by this object.
+        ended: when the last of them was logged, ms since 1970; 0 before the first.
         last: key to the value that was logged last, of what was published.
     """
 
@@ -53,7 +54,7 @@ class Drain:
         self._store, self._project, self._run, self._attempt, self._folder = store, project, run, attempt, folder
         self.sequence = 0
         self.drained: dict[str, list[int]] = {}
-        self.points = self.lost_media = 0
+        self.points = self.lost_media = self.ended = 0
         self.last: dict[str, float] = {}  # key to the value logged last
         self._taken: list[Taken] = []
         self._notes: list[dict[str, Any]] = []
@@ -99,12 +100,13 @@ class Drain:
             return
         if self._segment is None:
             table, self._last = points_of(self._run, self._attempt, self._taken)
-            self._count = len(table)
+            self._count, self._latest = len(table), latest(table)
             self._segment = encode(table, {DRAINED: json.dumps(self._reached).encode()})
         name = f"{live_folder(self._project, self._run)}/{segment_name(self._attempt, self.sequence)}"
         self._store.create(name, self._segment)
         self.sequence += 1
         self.points += self._count
+        self.ended = max(self.ended, self._latest)
         self.last |= self._last
         self.drained = {lane: list(position) for lane, position in self._reached.items()}
         self._taken, self._segment = [], None
@@ -166,6 +168,14 @@ def points_of(run: str, attempt: int, taken: list[Taken]) -> "tuple[pa.Table, di
     codes = np.repeat(np.arange(len(keys), dtype=np.int32), counts)
     steps, times, values = (np.concatenate(column) for column in zip(*columns, strict=True))
     return points_table(run, attempt, keys, codes, steps, times, values), last
+
+
+def latest(table: "pa.Table") -> int:
+    """When the last point was logged, ms since 1970."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return int(pc.max(table["wall_time"].cast(pa.int64())).as_py())
 
 
 def _by_keys(taken: list[Taken]) -> Iterable[tuple[tuple[str, ...], Any, Any]]:

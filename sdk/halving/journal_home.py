@@ -1,7 +1,8 @@
 """Where journals are on this machine, and whose they are.
 
 ``HALVING_JOURNAL``, else ``journal/`` in the store when that is a folder on a disk of this machine, else
-``~/.local/state/halving/journal``: a network disk that hangs would hang whoever writes to mapped memory on it.
+``~/.local/state/halving/journal``: a network disk that hangs would hang whoever writes to mapped memory on it. Where that
+cannot be written, the folder for temporary files.
 """
 
 import fcntl
@@ -33,7 +34,7 @@ def journal_home(store: Store) -> Path:
         return store.folder / "journal"
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     home = Path(named or f"{state}/halving/journal").expanduser().absolute()
-    return home / sha256(store.root.encode()).hexdigest()[:16]  # journals of several stores may lie here
+    return home / _digest(store)  # journals of several stores may lie here
 
 
 def attempt_folder(store: Store, project: str, run: str, attempt: int) -> Path:
@@ -42,7 +43,8 @@ def attempt_folder(store: Store, project: str, run: str, attempt: int) -> Path:
 
 def attempt_folders(store: Store, project: str | None = None, run: str | None = None) -> list[Path]:
     """The journals that are here: of a store, a project or a run."""
-    return sorted(journal_home(store).glob(f"project={project or '*'}/run={run or '*'}/[0-9]*"))
+    pattern = f"project={project or '*'}/run={run or '*'}/[0-9]*"
+    return sorted(folder for home in (journal_home(store), _fallback(store)) for folder in home.glob(pattern))
 
 
 def whose(folder: Path) -> Whose:
@@ -63,7 +65,7 @@ def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
     except OSError:
         if os.environ.get("HALVING_JOURNAL"):
             raise
-        folder = Path(tempfile.gettempdir()) / f"halving-{os.getuid()}" / folder.relative_to(folder.parents[2])
+        folder = _fallback(store) / folder.relative_to(journal_home(store))
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not claim(folder):
         raise BlockingIOError(f"{folder} is being written by another process")
@@ -75,7 +77,7 @@ def claim(folder: Path) -> bool:
 
     A POSIX record lock: a forked child does not hold it on, as it would a BSD one.
     """
-    if folder in _held:
+    if is_ours(folder):
         return False
     try:
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -104,9 +106,23 @@ def release(folder: Path, *, remove: bool) -> None:
         os.close(descriptor)
 
 
+def is_ours(folder: Path) -> bool:
+    """Whether this very process writes or drains a folder."""
+    return folder in _held
+
+
 def disown_in_child() -> None:
     """A forked child has none of its parent's locks, and must not give them up for it."""
     _held.clear()
+
+
+def _fallback(store: Store) -> Path:
+    """Where journals go when their home cannot be written."""
+    return Path(tempfile.gettempdir()) / f"halving-{os.getuid()}" / _digest(store)
+
+
+def _digest(store: Store) -> str:
+    return sha256(store.root.encode()).hexdigest()[:16]
 
 
 def _on_network(folder: Path) -> bool:

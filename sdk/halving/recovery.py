@@ -3,6 +3,7 @@
 import contextlib
 import json
 import warnings
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,6 +129,7 @@ def _end(store: Store, folder: Path, whose: journal_home.Whose, drain: Drain) ->
         ended["summary"] = {**ended["summary"], **drain.last}
         ended["points"] += drain.points
     except (FileNotFoundError, ValueError):
-        ended = {"status": "crashed", "time": now(), "dropped_points": drain.lost_media}
+        last = datetime.fromtimestamp(drain.ended / 1000, UTC).isoformat(timespec="milliseconds") if drain.ended else now()
+        ended = {"status": "crashed", "time": last, "dropped_points": drain.lost_media}
     with contextlib.suppress(AlreadyExists):  # it did end, and was killed while it cleaned up
         RunRecords(store, whose.project, whose.run).end(whose.attempt, ended)

@@ -160,22 +160,22 @@ class Store:
             raise NotFound(f"no {name} in the store {self.root}") from None
 
     def exists(self, name: str) -> bool:
-        from pyarrow import fs
-
         if self.folder is not None:
             return (self.folder / name).exists()
+        from pyarrow import fs
+
         return bool(self.filesystem.get_file_info(self.path(name)).type != fs.FileType.NotFound)
 
     def names(self, prefix: str) -> list[str]:
         """The sorted names of the files directly in the folder ``prefix`` (empty when it does not exist)."""
-        from pyarrow import fs
-
         if self.folder is not None:
             try:
                 entries = os.listdir(self.folder / prefix)
             except FileNotFoundError:
                 return []
             return sorted(entry for entry in entries if not entry.startswith("."))
+        from pyarrow import fs
+
         selector = fs.FileSelector(self.path(prefix), allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 

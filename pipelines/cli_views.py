@@ -1,0 +1,234 @@
+"""Commands that show the catalog or change a version's stage: ``halving leaderboard``, ``models``, ``promote``,
+``archive``; and ``retention``, which the catalog limits."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from halving.commands.output import print_json, print_table, size
+from halving.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from resources.catalog import ModelVersionRow, ReportRow
+
+
+def run_leaderboard(arguments: argparse.Namespace) -> int:
+    """Show a sweep's standing.
+
+    JSON: ``{"sweep", "status", "objective", "direction", "planned", "counts", "standings": [...], "rungs": [...], "failed": [...],
+    "epochs_trained", "epochs_full", "saved", "seconds", "gpu_seconds", "test_metrics", "promoted", "report"}``.
+    """
+    from resources.lab import Lab
+
+    lab, console = Lab(root=arguments.root), console_of(arguments)
+    sweep = arguments.sweep or newest_sweep(lab)
+    if sweep is None:
+        console.print(f"there are no sweeps in {lab.store.root} yet: run [bold]halving sweep sweeps/digits.yaml[/]")
+        return 1
+    if arguments.json:
+        print_json(leaderboard_of(lab, sweep))
+    else:
+        print_leaderboard(console, lab, sweep)
+    return 0
+
+
+def leaderboard_of(lab: Any, sweep: str) -> dict[str, Any]:
+    """What the leaderboard shows, whole, as data."""
+    from resources.report import report_path
+    from resources.summary import summarize
+
+    summary = summarize(lab.catalog, sweep)
+    report, version = _outcome(lab, sweep)
+    return {
+        **summary.as_dict(),
+        "saved": summary.saved,
+        "test_metrics": report.metrics if report else None,
+        "promoted": {"model": version.model, "version": version.version, "stage": version.stage} if version else None,
+        "report": lab.store.path(report_path(sweep)) if lab.store.exists(report_path(sweep)) else None,
+    }
+
+
+def print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) -> None:
+    """The leading trials, what early stopping saved, and what became of the winner."""
+    from rich.table import Table
+
+    from resources.report import explain_failures, report_path
+    from resources.report_page import duration, number
+    from resources.summary import summarize
+
+    summary = summarize(lab.catalog, sweep)
+    console.print(f"[bold]{sweep}: {summary.status}[/]", highlight=False)
+    for line in [explain_failures(summary.failed)] if summary.failed else []:
+        console.print(line, style="red", highlight=False)
+    if not summary.standings:
+        console.print("no trial has a result yet" if summary.status == "searching" else "no trial has a result")
+        return
+    table = Table(title="best first, the highest rung before all", title_justify="left", title_style="dim")
+    for name, justify in (("#", "right"), ("trial", "left"), (summary.objective, "right"), ("epochs", "right"), ("status", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    names = list(summary.standings[0].params)
+    for name in names:
+        table.add_column(name, justify="right")
+    for place, standing in enumerate(summary.standings[:rows], start=1):
+        status = "stopped" if standing.status == "paused" and summary.status != "searching" else standing.status
+        values = [number(standing.params[name]) for name in names]
+        table.add_row(str(place), standing.key, number(standing.objective), str(standing.epochs), status, *values)
+    console.print(table)
+    if len(summary.standings) > rows:
+        console.print(f"and {len(summary.standings) - rows} more trials", style="dim")
+    console.print(
+        f"Early stopping: {summary.epochs_trained} of {summary.epochs_full} epochs trained, "
+        f"{summary.saved:.0%} saved; {duration(summary.seconds)} of training in all."
+    )
+    _print_outcome(console, lab, sweep)
+    if lab.store.exists(report_path(sweep)):
+        console.print(f"Report: {lab.store.path(report_path(sweep))}")
+
+
+def _print_outcome(console: "Console", lab: Any, sweep: str) -> None:
+    from resources.report_page import number
+
+    report, version = _outcome(lab, sweep)
+    if report:
+        shown = [f"{name} {'not finite' if value is None else number(value)}" for name, value in report.metrics.items()]
+        console.print(f"Test split: {', '.join(shown)}")
+    if version:
+        hint = f"; make it champion: halving promote {version.model} {version.version}" if version.stage == "staging" else ""
+        console.print(f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False)
+
+
+def _outcome(lab: Any, sweep: str) -> "tuple[ReportRow | None, ModelVersionRow | None]":
+    from sqlalchemy import select
+
+    from resources.catalog import ModelVersionRow, ReportRow
+
+    with lab.catalog.read() as session:
+        return session.get(ReportRow, sweep), session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))
+
+
+def run_models(arguments: argparse.Namespace) -> int:
+    """List model versions.
+
+    JSON: ``{"models": [{"model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework",
+    "created_at"}]}``, newest last.
+    """
+    from rich.table import Table
+
+    from resources.lab import Lab
+    from resources.registry import versions_of
+
+    lab, console = Lab(root=arguments.root), console_of(arguments)
+    with lab.catalog.read() as session:
+        versions = versions_of(session)
+    if arguments.json:
+        print_json({"models": [_version(row) for row in versions]})
+        return 0
+    if not versions:
+        console.print("there are no model versions yet: run [bold]halving sweep sweeps/digits.yaml[/]")
+        return 0
+    table = Table()
+    for name in ("model", "version", "stage", "test metrics", "trial", "checkpoint"):
+        table.add_column(name)
+    for row in versions:
+        metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
+        table.add_row(row.model, row.version, row.stage, metrics, row.run, row.checkpoint[:19])
+    console.print(table)
+    return 0
+
+
+def run_promote(arguments: argparse.Namespace) -> int:
+    """Make a version champion. JSON: the version, as ``halving models --json`` has it."""
+    from resources.lab import Lab
+    from resources.registry import promote
+
+    row = promote(Lab(root=arguments.root).catalog, arguments.model, arguments.version)
+    return _say(arguments, row, "is champion")
+
+
+def run_archive(arguments: argparse.Namespace) -> int:
+    """Take a version out of use. JSON: the version, as ``halving models --json`` has it."""
+    from resources.lab import Lab
+    from resources.registry import archive
+
+    row = archive(Lab(root=arguments.root).catalog, arguments.model, arguments.version)
+    return _say(arguments, row, "is archived")
+
+
+def _say(arguments: argparse.Namespace, row: "ModelVersionRow", told: str) -> int:
+    if arguments.json:
+        print_json(_version(row))
+    else:
+        console_of(arguments).print(f"model {row.model} {row.version} {told}", highlight=False)
+    return 0
+
+
+def _version(row: "ModelVersionRow") -> dict[str, Any]:
+    names = ("model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework", "created_at")
+    return {name: getattr(row, name) for name in names}
+
+
+def run_retention(arguments: argparse.Namespace) -> int:
+    """Say what is old enough to go, and with ``--apply`` delete it.
+
+    JSON: ``{"dry_run", "catalog", "protected_runs", "bytes", "drops": [{"project", "run", "what", "points", "bytes", "digest"}]}``;
+    ``what`` is ``full``, ``system``, ``rollup`` or ``checkpoint``.
+    """
+    from halving.retention import apply_retention
+    from halving.runs import list_names
+    from resources.lab import Lab
+    from resources.retention import protected
+
+    days = {name: getattr(arguments, f"{name}_days") for name in ("full", "system", "rollup", "checkpoint")}
+    if all(value is None for value in days.values()):
+        raise InvalidInput("nothing is old without a limit: give --full-days, --system-days, --rollup-days or --checkpoint-days")
+    lab = Lab(root=arguments.root)
+    if arguments.project is not None:
+        list_names(lab.store, arguments.project)  # a project that is misspelt is told, with what there is
+    kept = protected(lab.store, lab.catalog)
+    done = apply_retention(
+        lab.store,
+        protected=kept.runs,
+        keep_blobs=kept.blobs,
+        days=days.pop("full"),
+        **{f"{name}_days": value for name, value in days.items()},
+        project=arguments.project,
+        dry_run=not arguments.apply,
+    )
+    catalog = str(lab.catalog.engine.url)
+    if arguments.json:
+        drops = [vars(drop) for drop in done.drops]
+        print_json({"dry_run": done.dry_run, "catalog": catalog, "protected_runs": len(kept.runs), "bytes": done.bytes, "drops": drops})
+        return 0
+    console = console_of(arguments)
+    columns = ("run", "project", "what", "points", "size")
+    rows = [[drop.run, drop.project, drop.what, drop.points, size(drop.bytes)] for drop in done.drops]
+    if rows:
+        print_table(console, columns, rows, right=("points", "size"), first=True)
+    console.print(f"{len(kept.runs)} runs are protected by {catalog}", style="dim", highlight=False)
+    gone = f"{size(done.bytes)} would go; --apply deletes it" if done.dry_run else f"{size(done.bytes)} went"
+    console.print(gone if rows else "nothing is old enough to go", highlight=False)
+    return 0
+
+
+def newest_sweep(lab: Any, spec: Any = None) -> str | None:
+    """The id of the sweep that was opened last, of all or of one spec."""
+    from sqlalchemy import select
+
+    from resources.catalog import SweepRow
+
+    query = select(SweepRow.id).order_by(SweepRow.created_at.desc())
+    query = query.where(SweepRow.spec_digest == spec.digest, SweepRow.driver == "job") if spec else query
+    with lab.catalog.read() as session:
+        found: str | None = session.scalar(query.limit(1))
+    return found
+
+
+def console_of(arguments: argparse.Namespace) -> "Console":
+    """Where people read: the standard error when the standard output is for JSON."""
+    from rich.console import Console
+
+    stream = sys.stderr if arguments.json else sys.stdout
+    # soft_wrap: a path or a command that is longer than the terminal stays in one piece, to be copied.
+    return Console(width=None if stream.isatty() else 140, soft_wrap=True, stderr=arguments.json)

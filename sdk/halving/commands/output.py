@@ -1,0 +1,139 @@
+"""What commands print: one JSON document, or tables for people."""
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import HalvingError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NONE = "-"  # a cell without a value
+
+
+class ExtraMissing(HalvingError, ImportError):
+    """An optional package that this needs is not installed; the message says how to install it."""
+
+
+def print_json(value: Any) -> None:
+    """Print one document. JSON has no NaN and no infinities: they are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``."""
+    json.dump(jsonable(value), sys.stdout, indent=2, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def jsonable(value: Any) -> Any:
+    """The value with nothing in it that JSON cannot hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Where people read. Not on a terminal nothing is cut or wrapped, so that lines can be searched and copied.
+
+    Raises:
+        ExtraMissing: rich is not installed.
+    """
+    try:
+        from rich.console import Console
+    except ImportError:
+        raise ExtraMissing("tables need the package rich: pip install 'halving[cli]', or ask for --json") from None
+
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    stream = sys.stderr if stderr else sys.stdout
+    # soft_wrap: a path that is longer than the terminal stays in one piece, to be copied.
+    return Quiet(width=None if stream.isatty() else 10_000, soft_wrap=True, stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def print_table(
+    out: "Console",
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    right: Sequence[str] = (),
+    title: str | None = None,
+    first: bool = False,
+) -> None:
+    """A table, under a blank line unless it comes ``first``; what is too wide for a terminal continues on the next line of its cell."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, str) else shown(cell) for cell in row))
+    if not first:
+        out.print()
+    out.print(table, soft_wrap=False)
+
+
+def print_pairs(out: "Console", title: str, pairs: dict[str, Any]) -> None:
+    """Names and values under a title; nothing at all when there are none."""
+    if not pairs:
+        return
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, title=title, title_justify="left", title_style="bold", padding=(0, 2, 0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs.items():
+        table.add_row(name, value if isinstance(value, str) else shown(value))
+    out.print()
+    out.print(table, soft_wrap=False)
+
+
+def shown(value: Any) -> str:
+    """A value as a table shows it: numbers with six significant digits."""
+    if value is None:
+        return NONE
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else str(value) if isinstance(value, (int, bool)) else json.dumps(jsonable(value))
+
+
+def duration(seconds: float | None) -> str:
+    """``12 s``, ``3.4 min``, ``5.6 h`` or ``2.1 d``."""
+    if seconds is None:
+        return NONE
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 or seconds == 0 else f"{seconds:.1f} s"
+
+
+def moment(text: str | None) -> str:
+    """An ISO 8601 time to the second, in the time zone of whoever reads."""
+    return NONE if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def size(count: int) -> str:
+    """Bytes as ``12 B``, ``3.4 KiB``, ``5.6 MiB``…"""
+    number = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """``A,B,C`` as a list without what is empty."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
