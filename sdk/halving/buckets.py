@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from halving.arrow import numbers_in, numbers_of
 from halving.errors import StoreError
-from halving.rollups import BUCKET as ROLLUP
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +22,18 @@ if TYPE_CHECKING:
 BUCKETS = b"halving.buckets"
 SIZE = 128  # points in a bucket of a segment
 SHORTEST = 2 * SIZE  # a curve with fewer points in a segment is read from its points
-BUCKET = ROLLUP[1:]  # step, step_last, wall_time, wall_time_last, min, max, mean, last, count, nonfinite
+BUCKET = [  # as in a rollup; both steps and both times are of the first and the last point, min, max and mean over finite values
+    ("step", "<i8"),
+    ("step_last", "<i8"),
+    ("wall_time", "<i8"),
+    ("wall_time_last", "<i8"),
+    ("min", "<f8"),
+    ("max", "<f8"),
+    ("mean", "<f8"),
+    ("last", "<f8"),
+    ("count", "<i8"),
+    ("nonfinite", "<i8"),
+]
 _NAMES = [name for name, _ in BUCKET]
 _WHOLE = [index for index, (_, kind) in enumerate(BUCKET) if kind == "<i8"]
 _LENGTH = struct.Struct("<I")

@@ -134,10 +134,12 @@ class _File:
     """An open Parquet file whose row groups are sorted by what is asked for."""
 
     def __init__(self, store: Store, path: str) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        source = path if store.folder is not None else store.filesystem.open_input_file(path)
-        self._file = pq.ParquetFile(source, memory_map=store.folder is not None)
+        # A handle, because a path would be looked up once more.
+        source = pa.memory_map(path) if store.folder is not None else store.filesystem.open_input_file(path)
+        self._file = pq.ParquetFile(source)
         self._lock = Lock()
         self._bounds: dict[str, list[tuple[Any, Any] | None]] = {}
         self._tables: OrderedDict[int, pa.Table] = OrderedDict()

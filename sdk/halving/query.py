@@ -234,7 +234,6 @@ def _store(root: Root) -> Store:
 
 def _asked(store: Store, runs: str | Iterable[str], project: str | None) -> list[_Asked]:
     from halving.names import check_name
-    from halving.runs import find_run
 
     found: dict[str, _Asked] = {}
     for name in runs if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]:
@@ -244,6 +243,8 @@ def _asked(store: Store, runs: str | Iterable[str], project: str | None) -> list
         if given or project:
             found[name] = _Asked(name, check_name("project", given or str(project)), check_name("run id", run))
         else:
+            from halving.runs import find_run
+
             found[name] = _Asked(name, *find_run(store, name))
     return sorted(found.values())
 

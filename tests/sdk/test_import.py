@@ -8,7 +8,7 @@ HEAVY = ["torch", "numpy", "pyarrow", "duckdb", "pandas", "dagster", "sqlalchemy
 
 
 def test_importing_halving_imports_no_heavy_package(script: Script) -> None:
-    done = script("import halving, json, sys; print(json.dumps(sorted(sys.modules)))")
+    done = script("import halving, json, sys; halving.init; print(json.dumps(sorted(sys.modules)))")
     assert done.returncode == 0, done.stderr
     loaded = json.loads(done.stdout)
     assert "halving.run" in loaded
