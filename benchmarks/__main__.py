@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ PAGE = machine.CHECKOUT / "docs" / "benchmarks.md"
 def main(arguments: list[str] | None = None) -> int:
     """Run the parts that were asked for; 1 when one of them broke."""
     given = _parse(arguments)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it each cold process compiles all it imports, which no user's does
     results, broken = given.folder / ("quick" if given.quick else "results"), []
     chosen = [name for name in PARTS if name in ((given.parts + given.only) or PARTS)]
     parts = []

@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -125,6 +126,7 @@ def _digest(store: Store) -> str:
     return sha256(store.root.encode()).hexdigest()[:16]
 
 
+@cache  # a query asks it for every run
 def _on_network(folder: Path) -> bool:
     """Whether the folder, which need not exist yet, is on a file system that another machine serves (Linux; else False)."""
     try:

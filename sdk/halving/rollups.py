@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COARSE = 2_000
 FAN = 8
-ROW_GROUP = 1 << 14
+ROW_GROUP = 1 << 12
 _MANY = 1 << 16
 BUCKET = [
     ("curve", "<i4"),
