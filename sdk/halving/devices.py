@@ -42,4 +42,6 @@ def capture(tensors: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Pending]]
 
 def is_on_device(value: Any) -> bool:
     """Whether this is a 0-d tensor whose value is not in this process's memory."""
-    return getattr(value, "ndim", None) == 0 and getattr(getattr(value, "device", None), "type", "cpu") != "cpu"
+    if getattr(value, "ndim", None) != 0 or not hasattr(value, "is_complex"):
+        return False
+    return bool(value.device.type != "cpu")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halving.errors import NotFound
-from halving.journal import Block, Reading
+from halving.journal import Block, Reading, map_piece, piece_files
 from halving.layout import RunFiles, run_files
 from halving.records import to_json
 from halving.segments import DRAINED, drained_of, encode, live_folder, parse_segment_name, points_table, segment_name
@@ -46,7 +46,7 @@ class Drain:
 
     Attributes:
         points: points published by this object.
-        ended: when the last of them was logged, ms since 1970; 0 before the first.
+        unspooled: bytes of artifacts that are in the store.
         last: key to the value that was logged last, of what was published.
     """
 
@@ -54,7 +54,7 @@ class Drain:
         self._store, self._project, self._run, self._attempt, self._folder = store, project, run, attempt, folder
         self.sequence = 0
         self.drained: dict[str, list[int]] = {}
-        self.points = self.lost_media = self.ended = 0
+        self.points = self.lost_media = self.unspooled = 0
         self.last: dict[str, float] = {}  # key to the value logged last
         self._taken: list[Taken] = []
         self._notes: list[dict[str, Any]] = []
@@ -72,20 +72,27 @@ class Drain:
         """Take what was logged since the last time, up to a segment's worth; says whether there was anything."""
         if self._taken or self._notes:
             return True
-        count = 0
+        taken: list[Taken] = []
+        notes: list[dict[str, Any]] = []
+        reached, count = dict(self._reached), 0
         for lane, number, reading in sources:
             for found in reading.blocks():
                 if isinstance(found, Block):
-                    self._taken.append(Taken(reading, found))
+                    taken.append(Taken(reading, found))
                     count += found.records * (found.length // 8 - 4)
                 else:
-                    self._notes.append({**found, "lane": lane, "piece": number})
+                    notes.append({**found, "lane": lane, "piece": number})
                 if count >= _POINTS:
                     break
-            self._reached[lane] = [number, reading.offset]
+            reached[lane] = [number, reading.offset]
             if count >= _POINTS:
                 break
-        return bool(self._taken or self._notes)
+        self._taken, self._notes, self._reached = taken, notes, reached
+        return bool(taken or notes)
+
+    def forget(self, lane: str) -> None:
+        """A lane is drained and its files are gone: its name never comes back."""
+        self._reached.pop(lane, None)
 
     def publish(self) -> None:
         """Write what was taken. Raising leaves it here, to be tried again with the very same bytes.
@@ -100,13 +107,12 @@ class Drain:
             return
         if self._segment is None:
             table, self._last = points_of(self._run, self._attempt, self._taken)
-            self._count, self._latest = len(table), latest(table)
+            self._count = len(table)
             self._segment = encode(table, {DRAINED: json.dumps(self._reached).encode()})
         name = f"{live_folder(self._project, self._run)}/{segment_name(self._attempt, self.sequence)}"
         self._store.create(name, self._segment)
         self.sequence += 1
         self.points += self._count
-        self.ended = max(self.ended, self._latest)
         self.last |= self._last
         self.drained = {lane: list(position) for lane, position in self._reached.items()}
         self._taken, self._segment = [], None
@@ -119,7 +125,7 @@ class Drain:
         if not self._store.exists(target):
             try:
                 content = spooled.read_bytes()
-            except FileNotFoundError:
+            except OSError:  # gone, or unreadable: no reason to hold up the points behind it
                 self.lost_media += 1
                 return
             moment = datetime.fromtimestamp(note["time"] / 1e9, UTC).isoformat(timespec="milliseconds")
@@ -129,7 +135,35 @@ class Drain:
                 target, to_json({**row, "attempt": self._attempt, "wall_time": moment, "digest": digest, "bytes": len(content)})
             )
         with contextlib.suppress(OSError):
+            self.unspooled += spooled.stat().st_size
             spooled.unlink()
+
+
+def sources_behind(folder: Path, drained: dict[str, list[int]]) -> list[Source]:
+    """The pieces in an attempt's folder behind a position, each read up to where it was drained."""
+    sources = []
+    for lane, files in piece_files(folder).items():
+        number, offset = drained.get(lane, [-1, 0])
+        for piece, path in files:
+            if piece < number:
+                continue
+            try:
+                reading = Reading(map_piece(path), verify=True)
+            except (FileNotFoundError, ValueError):  # drained meanwhile, or empty
+                continue
+            if not reading.valid:
+                continue
+            if piece == number:
+                for _ in reading.blocks(end=offset):
+                    pass
+            sources.append(Source(lane, piece, reading))
+    return sources
+
+
+def segments_of(files: RunFiles, attempt: int) -> dict[int, str]:
+    """An attempt's live segments by their sequence."""
+    parsed = [(parse_segment_name(name.rpartition("/")[2]), name) for name in files.segments]
+    return {place[1]: name for place, name in parsed if place and place[0] == attempt}
 
 
 def position_in_store(store: Store, attempt: int, files: RunFiles) -> tuple[int, dict[str, list[int]]]:
@@ -137,14 +171,14 @@ def position_in_store(store: Store, attempt: int, files: RunFiles) -> tuple[int,
     import pyarrow.parquet as pq
 
     absorbed = files.manifest.absorbed.get(attempt) if files.manifest else None
-    own = [name for name in files.segments if (parse_segment_name(name.rpartition("/")[2]) or (0, 0))[0] == attempt]
+    own = segments_of(files, attempt)
     if not own:
         return (absorbed.segments, dict(absorbed.drained)) if absorbed else (0, {})
-    sequence = (parse_segment_name(own[-1].rpartition("/")[2]) or (0, 0))[1]
+    sequence = max(own)
     try:
-        metadata = pq.read_metadata(store.path(own[-1]), filesystem=store.filesystem).metadata
+        metadata = pq.read_metadata(store.path(own[sequence]), filesystem=store.filesystem).metadata
     except FileNotFoundError:
-        raise NotFound(f"{own[-1]} was compacted meanwhile") from None
+        raise NotFound(f"{own[sequence]} was compacted meanwhile") from None
     return sequence + 1, drained_of(metadata)
 
 
@@ -168,14 +202,6 @@ def points_of(run: str, attempt: int, taken: list[Taken]) -> "tuple[pa.Table, di
     codes = np.repeat(np.arange(len(keys), dtype=np.int32), counts)
     steps, times, values = (np.concatenate(column) for column in zip(*columns, strict=True))
     return points_table(run, attempt, keys, codes, steps, times, values), last
-
-
-def latest(table: "pa.Table") -> int:
-    """When the last point was logged, ms since 1970."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return int(pc.max(table["wall_time"].cast(pa.int64())).as_py())
 
 
 def _by_keys(taken: list[Taken]) -> Iterable[tuple[tuple[str, ...], Any, Any]]:

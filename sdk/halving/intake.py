@@ -1,8 +1,11 @@
 """What ``log()`` does off its hot path: other names than before, other types, a step or a value that is wrong."""
 
+import contextlib
 import struct
+import sys
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from halving.errors import InvalidInput
@@ -11,7 +14,7 @@ from halving.writer import MetricWriter
 
 MAX_KEYS = 10_000  # names in a run
 _MOST_WARNINGS = 100  # names warned about in a run
-_USERS_FRAME = 5  # of a warning: the line that called log()
+_PACKAGE = str(Path(__file__).parent)
 
 
 class Intake:
@@ -39,13 +42,23 @@ class Intake:
         Raises:
             InvalidInput: something is wrong, in a strict run; then nothing of ``values`` is logged.
         """
+        try:
+            self._take(values, step)
+        except InvalidInput:  # of a strict run
+            raise
+        except Exception as error:
+            if self._strict:
+                raise
+            self.reject({"log()": f"log() failed with {type(error).__name__}: {error}"})
+
+    def _take(self, values: Mapping[str, Any], step: Any) -> None:
         at = self._writer.lane.now()
         if self.closed:
             self._strict = False  # too late to raise: the training is over
             self.reject({"log() after finish()": f"log() of run {self._run} is not accepted: the run is finished"})
             return
         if (number := _int64(step)) is None:
-            self.reject({"step": f"step {step!r:.80} is not accepted: give an integer of at most 63 bits"}, len(values))
+            self.reject({"step": f"step {_shown(step)} is not accepted: give an integer of at most 63 bits"}, len(values))
             return
         if values == {}:
             return
@@ -74,7 +87,8 @@ class Intake:
             if name not in self._warned and len(self._warned) < _MOST_WARNINGS:
                 self._warned.add(name)
                 told = f"halving: {message}. It is left out and counted, and not warned about again"
-                warnings.warn(told, stacklevel=_USERS_FRAME)
+                with contextlib.suppress(Warning):  # `python -W error` raises it, and training must not end by it
+                    warnings.warn(told, stacklevel=_users_level())
 
     def _admit(self, found: Sorted) -> None:
         """Take out names beyond the cap, and reject what is wrong."""
@@ -88,6 +102,18 @@ class Intake:
         if found.wrong:
             self.reject(found.wrong)
         self._keys.update(key for part in parts for key in part)
+
+
+def _users_level() -> int:
+    """The ``stacklevel`` of a warning that shows the line which called log()."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _shown(step: Any) -> str:
+    return repr(step)[:80] if isinstance(step, (int, float, str)) else f"of type {type(step).__qualname__}"
 
 
 def _int64(step: Any) -> int | None:

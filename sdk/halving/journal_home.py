@@ -5,6 +5,7 @@
 cannot be written, the folder for temporary files.
 """
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -14,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from halving.journal import MAIN, is_written, piece_files
 from halving.store import Store
 
 _NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gluster", "beegfs", "gpfs", "9p", "afs", "ocfs", "wekafs", "virtiofs")
@@ -62,14 +64,29 @@ def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
     """
     folder = attempt_folder(store, project, run, attempt)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        return _create_locked(folder)
+    except FileExistsError:
+        raise
     except OSError:
         if os.environ.get("HALVING_JOURNAL"):
             raise
-        folder = _fallback(store) / folder.relative_to(journal_home(store))
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not claim(folder):
-        raise BlockingIOError(f"{folder} is being written by another process")
+        return _create_locked(_fallback(store) / folder.relative_to(journal_home(store)))
+
+
+def _create_locked(folder: Path) -> Path:
+    """A folder that appears with its lock held: a recovery never finds it without."""
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    if not claim(unseen):
+        raise BlockingIOError(f"{unseen} cannot be locked")
+    descriptor = _held.pop(unseen)
+    try:
+        unseen.rename(folder)
+    except OSError as error:
+        os.close(descriptor)
+        shutil.rmtree(unseen, ignore_errors=True)
+        raise FileExistsError(f"{folder} is another attempt's: {error}") from error
+    _held[folder] = descriptor
     return folder
 
 
@@ -89,19 +106,28 @@ def claim(folder: Path) -> bool:
     except OSError:
         os.close(descriptor)
         return False
-    _held[folder] = descriptor
-    return True
+    with contextlib.suppress(FileNotFoundError):
+        if os.fstat(descriptor).st_ino == (folder / "lock").stat().st_ino:
+            _held[folder] = descriptor
+            return True
+    os.close(descriptor)  # its owner has taken the folder away meanwhile
+    return False
 
 
 def release(folder: Path, *, remove: bool) -> None:
-    """Give the right back, and take the folder away when everything in it is in the store."""
+    """Give the right back, and take the folder away when everything in it is in the store.
+
+    A forked child that begins to log at this very moment keeps its file, or gets a folder of its own.
+    """
     if remove:
-        shutil.rmtree(folder, ignore_errors=True)
-        for parent in folder.parents[:2]:  # the run's and the project's, when they are empty
-            try:
+        with contextlib.suppress(OSError):
+            gone = folder.rename(folder.with_name(f".done-{folder.name}-{os.getpid()}"))
+            if any(is_written(path) for files in piece_files(gone).values() for _, path in files if not path.name.startswith(MAIN)):
+                gone.rename(folder)
+            else:
+                shutil.rmtree(gone, ignore_errors=True)
+            for parent in folder.parents[:2]:  # the run's and the project's, when they are empty
                 parent.rmdir()
-            except OSError:
-                break
     descriptor = _held.pop(folder, None)
     if descriptor is not None:
         os.close(descriptor)

@@ -3,15 +3,15 @@
 import contextlib
 import json
 import warnings
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halving import journal_home
-from halving.drain import Drain, Source, Taken, points_of, position_in_store
+from halving.drain import Drain, Taken, points_of, position_in_store, segments_of, sources_behind
 from halving.errors import AlreadyExists, NotFound
-from halving.journal import Block, Reading, is_written, map_piece, piece_files
-from halving.layout import RunFiles
+from halving.journal import Block, is_written, piece_files
+from halving.layout import RunFiles, run_files
 from halving.records import RunRecords, now
 from halving.store import Store
 
@@ -65,17 +65,15 @@ def tail(store: Store, project: str, run: str, files: RunFiles) -> "pa.Table | N
     for folder in journal_home.attempt_folders(store, project, run):
         with contextlib.suppress(NotFound, ValueError):
             attempt = int(folder.name)
-            _, drained = position_in_store(store, attempt, files)
-            lanes = piece_files(folder)
-            for lane, (number, offset) in drained.items():
-                if (numbers := [other for other, _ in lanes.get(lane, [])]) and min(numbers) > number + 1:
-                    raise FileNotFoundError(f"{folder}: {lane}-{number:06d} at {offset} is drained")
+            before = position_in_store(store, attempt, files)
             taken = [
                 Taken(source.reading, block)
-                for source in _sources(folder, drained)
+                for source in sources_behind(folder, before[1])
                 for block in source.reading.blocks()
                 if isinstance(block, Block)
             ]
+            if position_in_store(store, attempt, run_files(store, project, run)) != before:
+                raise FileNotFoundError(f"{folder}: more of it is drained")
             if taken:
                 tables.append(points_of(run, attempt, taken)[0])
     return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries() if tables else None
@@ -89,11 +87,13 @@ def _recover(store: Store, folder: Path) -> Recovered:
     finished = False
     try:
         drain.resume()
-        sources = _sources(folder, drain.drained)
+        # Asked before the end is read: what a child writes after that is seen in its files again.
+        written = any(is_written(path) for files in piece_files(folder).values() for _, path in files)
+        sources = sources_behind(folder, drain.drained)
         while drain.take(sources):
             drain.publish()
         _end(store, folder, whose, drain)
-        finished = not any(is_written(path) for files in piece_files(folder).values() for _, path in files)
+        finished = not written
     except Exception as error:  # noqa: BLE001  # whatever the store or a damaged journal raises: kept, named, tried again
         return Recovered(*whose, drain.points, f"kept: {type(error).__name__}: {error}")
     finally:
@@ -101,35 +101,34 @@ def _recover(store: Store, folder: Path) -> Recovered:
     return Recovered(*whose, drain.points, "recovered" if finished else "kept: a process forked by the run still lives")
 
 
-def _sources(folder: Path, drained: dict[str, list[int]]) -> list[Source]:
-    """The pieces behind a position, each read up to where it was drained."""
-    sources = []
-    for lane, files in piece_files(folder).items():
-        number, offset = drained.get(lane, [-1, 0])
-        for piece, path in files:
-            if piece < number:
-                continue
-            try:
-                reading = Reading(map_piece(path), verify=True)
-            except ValueError:  # empty: its process was killed while it made it
-                continue
-            if not reading.valid:
-                continue
-            if piece == number:
-                for _ in reading.blocks(end=offset):
-                    pass
-            sources.append(Source(lane, piece, reading))
-    return sources
-
-
 def _end(store: Store, folder: Path, whose: journal_home.Whose, drain: Drain) -> None:
-    """Record how the attempt ended, as its process could not."""
+    """Record how the attempt ended, as its process could not. What it lacks is read from the segments, whoever wrote them."""
     try:
         ended: dict[str, Any] = json.loads((folder / "end.json").read_bytes())
-        ended["summary"] = {**ended["summary"], **drain.last}
-        ended["points"] += drain.points
-    except (FileNotFoundError, ValueError):
-        last = datetime.fromtimestamp(drain.ended / 1000, UTC).isoformat(timespec="milliseconds") if drain.ended else now()
-        ended = {"status": "crashed", "time": last, "dropped_points": drain.lost_media}
+        points, last, _ = _content(store, whose, int(ended.pop("segments")), drain.sequence)
+        ended["summary"] |= last
+        ended["points"] += points
+    except (FileNotFoundError, ValueError):  # killed, perhaps while it wrote that
+        _, _, moment = _content(store, whose, drain.sequence - 1, drain.sequence)
+        ended = {"status": "crashed", "time": moment or now()}
+    ended["dropped_points"] = ended.get("dropped_points", 0) + drain.lost_media
     with contextlib.suppress(AlreadyExists):  # it did end, and was killed while it cleaned up
         RunRecords(store, whose.project, whose.run).end(whose.attempt, ended)
+
+
+def _content(store: Store, whose: journal_home.Whose, first: int, end: int) -> tuple[int, dict[str, float], str | None]:
+    """Points, last value by key and latest time of an attempt's segments ``first`` to ``end - 1``, as far as they are not compacted."""
+    import pyarrow.parquet as pq
+
+    names = segments_of(run_files(store, whose.project, whose.run), whose.attempt)
+    points, latest = 0, None
+    last: dict[str, float] = {}
+    for sequence in range(max(first, 0), end):
+        if sequence not in names:
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            table = pq.ParquetFile(store.path(names[sequence]), filesystem=store.filesystem).read(columns=["key", "wall_time", "value"])
+            points += len(table)
+            last |= dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+            latest = max(table["wall_time"].to_pylist())
+    return points, last, latest.astimezone(UTC).isoformat(timespec="milliseconds") if latest else None

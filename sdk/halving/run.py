@@ -12,14 +12,14 @@ from zlib import crc32
 
 from halving import checkpoint, provenance, seeding, termination
 from halving.dataset import Dataset
-from halving.errors import CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreError
+from halving.errors import CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing
 from halving.intake import Intake
 from halving.journal import checksum
 from halving.names import check_name
 from halving.records import RunRecords, SavedCheckpoint, now
 from halving.recovery import recover_run
 from halving.store import Store
-from halving.system import SystemMetrics, Throughput
+from halving.system import SystemMetrics, Throughput, check_interval
 from halving.trial import Controller
 from halving.values import sort_values
 from halving.writer import MetricWriter
@@ -51,6 +51,8 @@ class Run:
         strict: bool = False,
         system_metrics: float | None = 30.0,
     ) -> None:
+        if system_metrics is not None:
+            check_interval(system_metrics)
         self.store, self.project, self.id = store, check_name("project", project), check_name("run id", run_id)
         self.params, self.seed, self._dataset = dict(params), seed, dataset
         self._controller = controller
@@ -106,8 +108,7 @@ class Run:
             # than to look at each type; of anything else (a tensor, a string) it is something else, or raises.
             lane = self._writer.lane
             width, pick, pack, head, write = lane.fast  # type: ignore[misc]
-            picked = pick(values)
-            if len(values) == width and type(sum(picked, 0.0)) is float:
+            if type(values) is dict and len(values) == width and type(sum(picked := pick(values), 0.0)) is float:
                 body = pack(head, step, monotonic_ns() + lane.clock_offset, *picked)
                 write(body + checksum(crc32(body)))
                 return
@@ -234,21 +235,10 @@ class Run:
         if self._finished or os.getpid() != self._process:
             return
         self._finished = self._intake.closed = True
-        termination.closed(self)
-        if self._system is not None:
-            self._system.stop()
-        self._throughput.stop()
-        complete = self._writer.close()
-        ended = {"status": status, "epoch": self.epoch, "points": self._writer.points, "summary": self._writer.last, "time": now()}
-        ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._intake.rejected}
-        if complete:
-            try:
-                self.records.end(self.attempt, ended)
-            except StoreError:
-                complete = False
-        kept = self._writer.release(None if complete else ended)
-        for told in _losses(self, ended, complete, kept):
-            warnings.warn(f"halving: {told}", stacklevel=2)
+        try:
+            self._finish(status)
+        finally:
+            termination.closed(self)
 
     def __enter__(self) -> Self:
         return self
@@ -280,6 +270,22 @@ class Run:
     def checkpoint(self) -> SavedCheckpoint | None:
         """The newest checkpoint that counts: of the last complete epoch that was saved."""
         return self._checkpoint
+
+    def _finish(self, status: str) -> None:
+        if self._system is not None:
+            self._system.stop()
+        self._throughput.stop()
+        complete = self._writer.close()
+        ended = {"status": status, "epoch": self.epoch, "points": self._writer.points, "summary": self._writer.last, "time": now()}
+        ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._intake.rejected}
+        if complete:
+            try:
+                self.records.end(self.attempt, ended)
+            except Exception:  # noqa: BLE001  # the end is kept for the recovery, whatever the store says
+                complete = False
+        kept = self._writer.release(None if complete else ended)
+        for told in _losses(self, ended, complete, kept):
+            warnings.warn(f"halving: {told}", stacklevel=3)
 
     def _complete_epoch(self, epoch: int) -> None:
         self.epoch, self._started_epoch = epoch, None

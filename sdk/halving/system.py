@@ -56,7 +56,7 @@ class Throughput:
     """
 
     def __init__(self, log: Log | None = None, interval: float = 30.0) -> None:
-        self._log, self._interval = log, _seconds(interval)
+        self._log, self._interval = log, check_interval(interval)
         self._added: deque[float] = deque()  # its append and popleft are atomic: no lock that a fork could leave locked
         self._since: float | None = None
 
@@ -126,7 +126,7 @@ class SystemMetrics:
     """
 
     def __init__(self, log: Log, interval: float = 30.0, *, throughput: Throughput | None = None, name: str = "metrics") -> None:
-        self._log, self._interval, self._throughput = log, _seconds(interval), throughput
+        self._log, self._interval, self._throughput = log, check_interval(interval), throughput
         self._ended, self._process = threading.Event(), os.getpid()
         self._abandoned = False
         self._sensors: list[Callable[[], dict[str, float]]] = [_Machine().read, _Gpus().read]
@@ -308,7 +308,12 @@ def _try(values: dict[str, float], sensor: Callable[..., dict[str, float]], *arg
         return
 
 
-def _seconds(interval: float) -> float:
+def check_interval(interval: float) -> float:
+    """The seconds between two samples, if they are accepted.
+
+    Raises:
+        InvalidInput: not a number above 0.
+    """
     accepted = isinstance(interval, (int, float)) and not isinstance(interval, bool) and 0 < interval < math.inf
     if not accepted:
         raise InvalidInput(f"system_metrics {interval!r:.80} is not accepted: give the seconds between two samples, above 0, or None")

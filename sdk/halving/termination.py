@@ -14,6 +14,7 @@ class _Open(Protocol):
 
 
 _open: dict[int, tuple[_Open, int]] = {}
+_waiting: list[int] = []  # a signal that waits for the end of a finish()
 
 
 def opened(run: _Open) -> None:
@@ -28,8 +29,10 @@ def opened(run: _Open) -> None:
 
 
 def closed(run: _Open) -> None:
-    """The run is finished."""
+    """The run is finished. A SIGTERM that came while it was being finished ends the process now."""
     _open.pop(id(run), None)
+    if _waiting and not _open:
+        os.kill(os.getpid(), _waiting.pop())
 
 
 def _exited() -> None:
@@ -38,8 +41,10 @@ def _exited() -> None:
 
 
 def _terminated(number: int, _: Any) -> None:
-    with contextlib.suppress(Exception):  # the process is to end, whatever a warning filter makes of our warnings
-        _finish("terminated")
+    _finish("terminated")
+    if any(process == os.getpid() for _, process in _open.values()):  # interrupted in the middle of its finish()
+        _waiting[:] = [number]
+        return
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 
@@ -48,4 +53,5 @@ def _finish(status: str) -> None:
     """A forked child has its parent's runs in here, which are not its own to finish."""
     for run, process in list(_open.values()):
         if process == os.getpid():
-            run.finish(status)
+            with contextlib.suppress(Exception):  # the process is to end, and the next run is to be finished
+                run.finish(status)

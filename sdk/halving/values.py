@@ -1,6 +1,7 @@
 """What may be logged: numbers, 0-d tensors, artifacts, and dicts of them, sorted by how they are stored."""
 
 from collections.abc import Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halving.devices import is_on_device
@@ -34,7 +35,7 @@ def sort_values(values: Mapping[str, Any]) -> Sorted:
     """Flatten and sort what was given to ``log()``; every wrong key or value is named and none raises."""
     found = Sorted({}, {}, {}, {})
     if not isinstance(values, Mapping):
-        found.wrong["values"] = f"values {values!r:.80} is not accepted: give a dict of names to numbers"
+        found.wrong["values"] = f"values {_kind(values)} is not accepted: give a dict of names to numbers"
         return found
     _sort("", values, found)
     return found
@@ -60,7 +61,7 @@ def _sort(prefix: str, values: Mapping[Any, Any], found: Sorted) -> None:
             _sort(f"{key}/", value, found)
         elif callable(getattr(value, "encode", None)) and hasattr(value, "media_type"):
             found.media[key] = value
-        elif is_on_device(value):
+        elif is_on_device(value) and not value.is_complex():
             found.device[key] = value
         elif getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
             _add_number(key, value.item(), value, found)
@@ -78,7 +79,14 @@ def _add_number(key: str, number: Any, given: Any, found: Sorted) -> None:
 
 
 def _refusal(key: str, value: Any) -> str:
-    return f"metric {key!r} = {value!r:.80} is not accepted: {VALUE_RULE}"
+    # Never the repr of just anything: of a long list it takes a while, and of a tensor on a GPU it waits for it.
+    shown = repr(value[:60]) if isinstance(value, str) else repr(value) if isinstance(value, (complex, NoneType)) else _kind(value)
+    return f"metric {key!r} = {shown} is not accepted: {VALUE_RULE}"
+
+
+def _kind(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"a {type(value).__qualname__}" + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
 
 
 def _is_text(key: str) -> bool:

@@ -5,6 +5,7 @@ exceeds the journal's bound is dropped, counted and reported when the run finish
 """
 
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from halving import journal_home
-from halving.drain import Drain, Source
-from halving.journal import MAIN, PIECE_BYTES, Block, JournalFull, Lane, Piece, Reading, is_written, map_piece, piece_files
+from halving.drain import Drain, Source, sources_behind
+from halving.journal import MAIN, Block, Reading, is_written, map_piece, piece_files
+from halving.lane import PIECE_BYTES, JournalFull, Lane, Piece
 from halving.records import to_json
 from halving.store import Store
 
 MAX_JOURNAL_BYTES = 1 << 30
+MAX_DEVICE_CALLS = 10_000  # with values that a device computes, waiting to be fetched
 _BACKOFF = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between attempts while the store is away
 
 
@@ -62,9 +65,10 @@ class MetricWriter:
         self._drain = Drain(store, project, run, attempt, self.folder)
         self._readings: dict[tuple[str, int], Reading] = {}
         self._device: list[tuple[tuple[str, ...], Any, int, int]] = []  # values that a device still computes
-        self._asked = self._answered = self._failures = self._spooled = 0
-        self._closed = self._complete = False
-        self._wake, self._done = threading.Event(), threading.Condition()
+        self._asked = self._answered = self._failures = self._spooled_bytes = 0
+        self._spooled = itertools.count(1)
+        self._closed = self._complete = self._abandoned = False
+        self._wake, self._done = _Bell(), threading.Condition()
         self._thread: threading.Thread | None = threading.Thread(target=self._work, name=f"halving-metrics-{run}", daemon=True)
         self._thread.start()
         _LIVE.add(self)
@@ -93,29 +97,40 @@ class MetricWriter:
         """
         from halving.devices import capture
 
-        for keys, pending in capture(tensors):
-            self._device.append((keys, pending, step, at))
+        try:
+            if len(self._device) >= MAX_DEVICE_CALLS:
+                raise JournalFull(f"{MAX_DEVICE_CALLS:,} calls of log() wait for values from a device")
+            self._device.extend((keys, pending, step, at) for keys, pending in capture(tensors))
+        except Exception as error:  # noqa: BLE001  # a device without memory, or one that a forked child may not use
+            self._drop(len(tensors), error)
 
     def append_artifact(self, key: str, content: bytes, suffix: str, described: Mapping[str, Any], step: int, at: int) -> None:
         """Spool an artifact's content beside the journal and note its reference; or drop and count it where there is no room."""
-        self._spooled += 1
-        name = f"media-{os.getpid()}-{self._spooled:06d}{suffix}"
+        name = f"media-{self.lane.name}-{next(self._spooled):06d}{suffix}"
         try:
+            waiting = self._spooled_bytes - self._drain.unspooled
+            if waiting + len(content) > self._limits["max_bytes"]:
+                raise JournalFull(f"{waiting >> 20} MiB of artifacts wait for the store")
+            self._spooled_bytes += len(content)
             with (self.folder / name).open("wb") as file:
                 file.write(content)
             self.lane.note({**described, "key": key, "step": step, "time": at, "file": name})
         except (OSError, JournalFull) as error:
+            with contextlib.suppress(OSError):
+                (self.folder / name).unlink()
             self._drop(1, error)
 
     def flush(self, deadline: float = 5.0) -> bool:
         """Write everything logged so far and say whether all of it is in the store, after ``deadline`` s at most."""
         if self._thread is None:
             return False
+        if self._closed:
+            return self._complete
         # The drain thread writes, so that a store that hangs holds up the caller no longer than the deadline.
         with self._done:
             self._asked += 1
             ticket = self._asked
-            self._wake.set()
+            self._wake.ring()
             self._done.wait_for(lambda: self._answered >= ticket, deadline)
         return self._answered >= ticket
 
@@ -123,13 +138,15 @@ class MetricWriter:
         """Flush and stop the thread; says whether the store has everything. :meth:`release` comes after it."""
         if self._closed or self._thread is None:
             return self._complete
-        self.lane.seal()
         self._complete = self.flush(deadline)
+        self.lane.close()
+        self._complete = self._complete and self.flush(deadline)  # what another thread was logging
         self._closed = True
-        self._wake.set()
+        self._wake.ring()
         self._thread.join(timeout=1.0)
-        self.lane.drop_spare()
-        self.dropped += self._drain.lost_media + (0 if self._complete else self._in_memory_only())
+        self.dropped += self._drain.lost_media
+        if not self._complete:
+            self.dropped += self._in_memory_only() + sum(len(keys) for keys, _, _, _ in list(self._device))
         _LIVE.discard(self)
         return self._complete
 
@@ -141,21 +158,32 @@ class MetricWriter:
         kept = False
         if end is not None:
             with contextlib.suppress(OSError):
-                (self.folder / "end.json").write_bytes(to_json(end))
+                (self.folder / "end.json").write_bytes(to_json({**end, "segments": self._drain.sequence}))
                 kept = True
-        children_write = any(is_written(path) for files in self._children().values() for _, path in files)
-        journal_home.release(self.folder, remove=not kept and not children_write)
+        if self._thread is not None and self._thread.is_alive():
+            self._abandoned = True  # the store hangs in the middle of a write: nobody else may drain until it has answered
+        else:
+            journal_home.release(self.folder, remove=not kept and not self._children_left())
         return self.folder if kept else None
 
+    def _children_left(self) -> bool:
+        """Whether a forked child still logs, or has logged behind what was drained."""
+        if any(is_written(path) for files in self._children().values() for _, path in files):
+            return True
+        try:
+            behind = sources_behind(self.folder, self._drain.drained)
+        except OSError:
+            return False
+        return any(next(source.reading.blocks(), None) is not None for source in behind if source.lane != MAIN)
+
     def _new_lane(self, name: str) -> Lane:
-        return Lane(self.folder, name, **self._limits, on_full=lambda: self._wake.set(), on_refused=self._on_refused)
+        return Lane(self.folder, name, **self._limits, on_full=lambda: self._wake.ring(), on_refused=self._on_refused)
 
     def _work(self) -> None:
         with contextlib.suppress(Exception):  # the first piece; a lane that has none makes one when it needs it
             self.lane.prepare()
         while not self._closed:
             self._wake.wait(self._delay if self._failures == 0 else _BACKOFF[min(self._failures, len(_BACKOFF)) - 1])
-            self._wake.clear()
             ticket = self._asked
             try:
                 self._pass()
@@ -173,6 +201,8 @@ class MetricWriter:
             # A flush or a full piece may wake this thread at once; while the store is away it still gets some rest.
             if self._failures and not self._closed:
                 time.sleep(0.05)
+        if self._abandoned:
+            journal_home.release(self.folder, remove=False)
 
     def _pass(self) -> None:
         """Write everything that is in the journal."""
@@ -193,8 +223,14 @@ class MetricWriter:
                 ended.append((MAIN, number))
             sources.append(Source(MAIN, number, self._reading(MAIN, number, piece)))
         for lane, files in self._children().items():
-            ended += [(lane, number) for number, _ in files[:-1]]
-            sources += [Source(lane, number, self._reading(lane, number, path)) for number, path in files]
+            alive = is_written(files[-1][1])  # asked before its end is read, too
+            for number, path in files:
+                try:
+                    sources.append(Source(lane, number, self._reading(lane, number, path)))
+                except (FileNotFoundError, ValueError):  # not a piece
+                    continue
+                if not alive or number != files[-1][0]:
+                    ended.append((lane, number))
         return sources, ended
 
     def _children(self) -> dict[str, list[tuple[int, Path]]]:
@@ -218,20 +254,22 @@ class MetricWriter:
         if path is not None:
             with contextlib.suppress(OSError):
                 path.unlink()
+        if lane != MAIN and not any(other == lane for other, _ in self._readings):
+            self._drain.forget(lane)
 
     def _fetch_from_devices(self) -> None:
         while self._device:
             keys, pending, step, at = self._device[0]
             try:
                 self.append(dict(zip(keys, pending.fetch(), strict=True)), step, at)
-            except RuntimeError as error:  # the device is gone, or its computation failed
+            except Exception as error:  # noqa: BLE001  # the device is gone, or its computation failed: no reason to hold up the rest
                 self._drop(len(keys), error)
             self._device.pop(0)
 
     def _in_memory_only(self) -> int:
         """Points that no disk took, and that end with this process."""
         count, (last, offset) = 0, self._drain.drained.get(MAIN, [-1, 0])
-        for number, piece in self.lane.pieces.items():
+        for number, piece in list(self.lane.pieces.items()):
             if piece.path is None and number >= last:
                 reading = Reading(piece.memory, verify=False)
                 blocks = [block for block in reading.blocks() if isinstance(block, Block)]
@@ -255,10 +293,25 @@ class MetricWriter:
     def _after_fork(self) -> None:
         """A forked child (a DataLoader worker) logs into a lane of its own, which the parent drains."""
         self._thread = None
-        self._device = []
+        self._device, self._spooled_bytes = [], self._drain.unspooled
         self._done = threading.Condition()
-        self._wake = threading.Event()
-        self.lane = self._new_lane(str(os.getpid()))
+        self._wake = _Bell()
+        self.lane = self._new_lane(f"{os.getpid()}{time.time_ns()}")  # process ids come again
+
+
+class _Bell:
+    """Wakes a thread. Unlike an Event it may be rung by a signal handler that interrupts the ringing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it has been rung already
+            self._lock.release()
+
+    def wait(self, seconds: float) -> None:
+        self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
 
 
 _LIVE: "weakref.WeakSet[MetricWriter]" = weakref.WeakSet()

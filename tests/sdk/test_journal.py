@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from halving.journal import PIECE_BYTES, Block, JournalFull, Lane, Reading, map_piece, piece_files
+from halving.journal import Block, Reading, map_piece, piece_files
+from halving.lane import PIECE_BYTES, JournalFull, Lane
 
 Record = tuple[tuple[str, ...], tuple[float, ...], int, int]
 SMALL = 1 << 15
@@ -178,10 +179,9 @@ def test_a_piece_made_ahead_takes_the_next_number(tmp_path: Path) -> None:
         writing.prepare()
         writing.append(("a",), (1.0,), written_steps, 0)
         written_steps += 1
-    writing.seal()
-    writing.drop_spare()
+    writing.close()
     assert [number for number, _ in piece_files(tmp_path)["main"]] == [0, 1, 2, 3]
-    assert not list(tmp_path.glob("*.spare"))
+    assert not list(tmp_path.glob("*.new"))
     found = [record for number in sorted(writing.pieces) for record in records(Reading(writing.pieces[number].memory, verify=True))]
     assert [step for _, _, step, _ in found] == list(range(written_steps))
 

@@ -244,7 +244,7 @@ def test_logging_after_the_end_is_told_and_never_raises(store: Store) -> None:
 
 
 def test_what_is_no_dict_is_refused(store: Store) -> None:
-    with start(store, strict=True) as run, pytest.raises(InvalidInput, match=r"values 0\.5 is not accepted: give a dict"):
+    with start(store, strict=True) as run, pytest.raises(InvalidInput, match=r"values a float is not accepted: give a dict"):
         run.log(0.5, step=1)  # type: ignore[arg-type]
 
 
