@@ -59,9 +59,8 @@ class Interrupted:
 def test_a_handler_that_logs_while_its_thread_changes_pieces_keeps_every_name_and_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    lane = Lane(
-        tmp_path, "main", max_bytes=1 << 30, piece_bytes=SMALL, on_full=lambda: None, on_refused=lambda error: pytest.fail(str(error))
-    )
+    refused: list[OSError] = []
+    lane = Lane(tmp_path, "main", max_bytes=1 << 30, piece_bytes=SMALL, on_full=lambda: None, on_refused=refused.append)
     interruption = Interrupted(monkeypatch, moment, lambda: lane.append(("sig_x", "sig_y"), (100.0, 200.0), 1, 1))
     lane.append(("loss", "acc"), (1.0, 2.0), 0, 0)
     lane.append(("sig_x", "sig_y"), (101.0, 201.0), 2, 2)
@@ -234,7 +233,7 @@ def test_a_wrong_value_is_never_written_out_for_a_message(store: Store) -> None:
             raise AssertionError("the repr of a long list takes a while, and that of a device tensor waits for the device")
 
     run = start(store)
-    with pytest.warns(UserWarning, match="metric 'a' = a Large is not accepted"):
+    with pytest.warns(UserWarning, match="metric 'a' = a .*Large is not accepted"):
         run.log({"a": Large([0.5])}, step=1)
     with pytest.warns(UserWarning, match="1 values"):
         run.finish()
