@@ -8,8 +8,8 @@ from benchmarks.machine import CHECKOUT, Setting
 from benchmarks.results import Part, Table, Target, spread
 
 _TEXT = """
-`python -c "import halving; halving.init"` in a new process (a name is loaded with its first use), in turn with an empty program; the import is the difference of the two. The files are
-in the page cache.
+`python -c "import halving; halving.init"` in a new process (a name is loaded with its first use), in turn with an empty program;
+the import is the difference of the two. The files are in the page cache.
 """
 
 
