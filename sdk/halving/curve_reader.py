@@ -5,34 +5,17 @@ or to points that were logged out of order; exactly those ranges are read as poi
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from halving import buckets
 from halving.arrow import numbers_of
 from halving.errors import NotFound
 from halving.layout import RunFiles, family_of, project_folder, run_files
 from halving.parquet_files import Files
+from halving.points import EVERYWHERE, Points, Ranges, no_points, stitch, within
 from halving.recovery import tail
 from halving.segments import parse_segment_name
 from halving.store import Store
-
-if TYPE_CHECKING:
-    import numpy as np
-
-EVERYWHERE = [(-(2**63), 2**63 - 1)]
-Ranges = Sequence[tuple[int, int]]
-
-
-class Points(NamedTuple):
-    """Points as arrays of one length: attempt int32; step, time (ms since 1970) int64; value float64."""
-
-    attempt: "np.ndarray[Any, Any]"
-    step: "np.ndarray[Any, Any]"
-    time: "np.ndarray[Any, Any]"
-    value: "np.ndarray[Any, Any]"
-
-    def take(self, chosen: Any) -> "Points":
-        return Points(*(column[chosen] for column in self))
 
 
 class Window(NamedTuple):
@@ -200,8 +183,8 @@ class RunCurves:
                 own = buckets.unpacked([found[key]])
                 if ranges is not EVERYWHERE and not any(((own["step"] <= high) & (own["step_last"] >= low)).any() for low, high in ranges):
                     continue
-            parts.append(_within(self._segment(name, key), ranges))
-        parts.append(_within(self._tail_points(key), ranges))
+            parts.append(within(self._segment(name, key), ranges))
+        parts.append(within(self._tail_points(key), ranges))
         joined = Points(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         if bool((joined.attempt[1:] >= joined.attempt[:-1]).all()):
             return joined
@@ -239,22 +222,6 @@ class RunCurves:
         return f"{self._base}/{name}"
 
 
-def no_points() -> Points:
-    import numpy as np
-
-    return Points(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
-
-
-def stitch(points: Points) -> Points:
-    """One point a step, sorted by step. ``points`` are ordered by attempt, then as logged: the last of a step counts."""
-    import numpy as np
-
-    if bool((points.step[1:] > points.step[:-1]).all()):
-        return points
-    points = points.take(np.argsort(points.step, kind="stable"))
-    return points.take(np.append(points.step[1:] != points.step[:-1], True))
-
-
 def _units(points: Points) -> Any:
     return buckets.of_points(points.step, points.time, points.value)
 
@@ -285,18 +252,3 @@ def _overlapping(units: Any, others: Any) -> Any:
     starts, lasts = np.sort(others["step"]), np.sort(others["step_last"])
     # As many ranges begin up to a unit's end as have ended before its beginning: none meets it.
     return np.searchsorted(starts, units["step_last"], "right") > np.searchsorted(lasts, units["step"], "left")
-
-
-def _within(points: Points, ranges: Ranges) -> Points:
-    if ranges is EVERYWHERE:
-        return points
-    return points.take(in_ranges(points.step, ranges))
-
-
-def in_ranges(steps: Any, ranges: Ranges) -> Any:
-    """Which steps are in one of the ranges, which are sorted and apart."""
-    import numpy as np
-
-    starts, lasts = (np.array(side, np.int64) for side in zip(*ranges, strict=True))
-    place = np.searchsorted(starts, steps, "right") - 1
-    return (place >= 0) & (steps <= lasts[np.maximum(place, 0)])

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from halving import buckets
 from halving.arrow import numbers_in, numbers_of
+from halving.points import EVERYWHERE, Points, in_ranges, no_points
 from halving.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from halving.curve_reader import Points
 
 _FOOTER = 1 << 14  # bytes that hold most footers
 _KEPT = 4  # decoded row groups of a file: a curve's own, and those at the borders of its key, which all runs look into
@@ -47,8 +47,6 @@ class Files:
         """The points of some keys in a segment, in the order of logging."""
         import numpy as np
 
-        from halving.curve_reader import Points, no_points
-
         found = {key: no_points() for key in keys}
         if keys:
             file = _File(self._store, path)
@@ -68,8 +66,6 @@ class Files:
     def points(self, path: str, run: str, key: str, ranges: Sequence[tuple[int, int]]) -> "Points":
         """A curve's points in some ranges of steps, in the order of the file."""
         import numpy as np
-
-        from halving.curve_reader import EVERYWHERE, Points, in_ranges, no_points
 
         file, parts = self._file(path), [no_points()]
         for group in range(file.groups):

@@ -308,7 +308,8 @@ def _column(direction: str) -> str:
 
 
 def _window(axis: str, window: tuple[Any, Any] | None) -> "Window | None":
-    from halving.curve_reader import EVERYWHERE, Window
+    from halving.curve_reader import Window
+    from halving.points import EVERYWHERE
 
     if window is None:
         return None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from halving import buckets
 from halving.sorting import POINT, Curve
 
 if TYPE_CHECKING:
@@ -19,19 +20,7 @@ COARSE = 2_000
 FAN = 8
 ROW_GROUP = 1 << 12
 _MANY = 1 << 16
-BUCKET = [
-    ("curve", "<i4"),
-    ("step", "<i8"),
-    ("step_last", "<i8"),
-    ("wall_time", "<i8"),
-    ("wall_time_last", "<i8"),
-    ("min", "<f8"),
-    ("max", "<f8"),
-    ("mean", "<f8"),
-    ("last", "<f8"),
-    ("count", "<i8"),
-    ("nonfinite", "<i8"),
-]
+BUCKET = [("curve", "<i4"), *buckets.BUCKET]
 
 
 def schema() -> "pa.Schema":

@@ -9,7 +9,8 @@ from halving.runs import RunInfo, in_threads
 from halving.store import Store
 
 if TYPE_CHECKING:
-    from halving.curve_reader import Points, RunCurves
+    from halving.curve_reader import RunCurves
+    from halving.points import Points
 
 _LISTINGS = 10  # tries while compactions take the files away
 _Result = TypeVar("_Result")
