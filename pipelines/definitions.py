@@ -8,8 +8,8 @@ from assets.reports import evaluation_report
 from assets.sweeps import sweep as sweep_asset
 from assets.trials import trial
 from pipelines.jobs import conclude_sweep, launch_sweep, promote_version, run_trial, sweep
-from pipelines.maintenance import apply_retention, compact_metrics, hourly_compaction
-from pipelines.schedules import scheduled_retraining
+from pipelines.maintenance import apply_retention, compact_metrics
+from pipelines.schedules import hourly_compaction, scheduled_retraining
 from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials
 from resources.lab import Lab
 

@@ -1,4 +1,4 @@
-"""Upkeep of the metric store: compaction, merging of finished sweeps, and retention, as jobs with schedules that are off."""
+"""Upkeep of the metric store: compaction, merging of finished sweeps, and retention, as jobs."""
 
 import dagster as dg
 from pydantic import Field
@@ -96,16 +96,6 @@ def compact_metrics() -> None:
 )
 def apply_retention() -> None:
     drop_expired()
-
-
-@dg.schedule(
-    job=compact_metrics,
-    cron_schedule="20 * * * *",
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Compact the segments of all runs every hour; off until you switch it on.",
-)
-def hourly_compaction(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    return dg.RunRequest()
 
 
 def _merge_sweep(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> None:

@@ -1,4 +1,4 @@
-"""Scheduled retraining."""
+"""What Dagster does by the clock; every schedule is off until you switch it on."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import dagster as dg
 import yaml
 
 from pipelines.jobs import sweep
+from pipelines.maintenance import compact_metrics
 
 RETRAINED = Path(__file__).parent.parent / "sweeps" / "digits.yaml"
 
@@ -21,3 +22,13 @@ def scheduled_retraining(context: dg.ScheduleEvaluationContext) -> dg.RunRequest
     """Launch ``sweeps/digits.yaml``; its first step snapshots the source as it is that night."""
     config: dict[str, Any] = yaml.safe_load(RETRAINED.read_text())
     return dg.RunRequest(run_config=config, tags={"halving/scheduled_for": context.scheduled_execution_time.isoformat()})
+
+
+@dg.schedule(
+    job=compact_metrics,
+    cron_schedule="20 * * * *",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Compact the segments of all runs every hour; off until you switch it on.",
+)
+def hourly_compaction(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    return dg.RunRequest()

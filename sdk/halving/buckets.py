@@ -46,11 +46,15 @@ def empty() -> Any:
     return np.empty(0, BUCKET)
 
 
-def of_points(steps: Any, times: Any, values: Any) -> Any:
-    """Buckets of one point each. min, max and mean are over finite values; ``last`` is the value as it is."""
+def of_points(steps: Any, times: Any, values: Any, dtype: Any = BUCKET) -> Any:
+    """Buckets of one point each. min, max and mean are over finite values; ``last`` is the value as it is.
+
+    Args:
+        dtype: :data:`BUCKET`, or one with more fields, which are left to the caller.
+    """
     import numpy as np
 
-    buckets = np.empty(len(steps), BUCKET)
+    buckets = np.empty(len(steps), dtype)
     finite = np.isfinite(values)
     buckets["step"] = buckets["step_last"] = steps
     buckets["wall_time"] = buckets["wall_time_last"] = times

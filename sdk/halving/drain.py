@@ -61,11 +61,9 @@ class Drain:
         self._reached: dict[str, list[int]] = {}
         self._segment: bytes | None = None
 
-    def resume(self, files: RunFiles | None = None) -> None:
+    def resume(self) -> None:
         """Go on behind what the store has of this attempt."""
-        self.sequence, self.drained = position_in_store(
-            self._store, self._attempt, files or run_files(self._store, self._project, self._run)
-        )
+        self.sequence, self.drained = position_in_store(self._store, self._attempt, run_files(self._store, self._project, self._run))
         self._reached = dict(self.drained)
 
     def take(self, sources: Iterable[Source]) -> bool:

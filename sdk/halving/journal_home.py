@@ -8,8 +8,11 @@ cannot be written, the folder for temporary files.
 import contextlib
 import fcntl
 import os
+import re
+import secrets
 import shutil
 import tempfile
+import time
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +22,8 @@ from halving.journal import MAIN, is_written, piece_files
 from halving.store import Store
 
 _NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gluster", "beegfs", "gpfs", "9p", "afs", "ocfs", "wekafs", "virtiofs")
+_UNFINISHED = re.compile(r"\.(?:new-.*|done-(\d+)-.*)")  # folders on their way to or from their name
+_UNFINISHED_SECONDS = 60.0  # after which a folder that nobody has locked was left by a killed process
 _held: dict[Path, int] = {}  # attempts that this process writes, with the descriptor that holds their lock
 
 
@@ -48,6 +53,31 @@ def attempt_folders(store: Store, project: str | None = None, run: str | None = 
     """The journals that are here: of a store, a project or a run."""
     pattern = f"project={project or '*'}/run={run or '*'}/[0-9]*"
     return sorted(folder for home in (journal_home(store), _fallback(store)) for folder in home.glob(pattern))
+
+
+def clear_unfinished(store: Store, project: str | None = None, run: str | None = None) -> None:
+    """Mend what processes left that were killed while they made an attempt's folder, or took it away.
+
+    A new one goes. One that was being taken away gets its name back, for the recovery: a forked child may have logged into it.
+    """
+    pattern = f"project={project or '*'}/run={run or '*'}/.*"
+    for folder in [folder for home in (journal_home(store), _fallback(store)) for folder in home.glob(pattern)]:
+        found = _UNFINISHED.fullmatch(folder.name)
+        with contextlib.suppress(OSError):  # another process mends it, or the disk is away
+            if found is None or time.time() - folder.stat().st_ctime < _UNFINISHED_SECONDS or not claim(folder):
+                continue
+            try:
+                if found[1] is None:
+                    shutil.rmtree(folder, ignore_errors=True)
+                else:
+                    folder.rename(folder.with_name(found[1]))
+            finally:
+                os.close(_held.pop(folder))
+
+
+def no_folder(store: Store, project: str, run: str) -> Path:
+    """A path where nothing is and nothing will be, for an attempt that the disk refused a folder."""
+    return journal_home(store) / f"project={project}" / f"run={run}" / f".none-{secrets.token_hex(8)}"
 
 
 def whose(folder: Path) -> Whose:
@@ -115,10 +145,12 @@ def claim(folder: Path) -> bool:
 
 
 def release(folder: Path, *, remove: bool) -> None:
-    """Give the right back, and take the folder away when everything in it is in the store.
+    """Give the right back, and take the folder away when everything in it is in the store. Without the right this does nothing.
 
     A forked child that begins to log at this very moment keeps its file, or gets a folder of its own.
     """
+    if not is_ours(folder):
+        return
     if remove:
         with contextlib.suppress(OSError):
             gone = folder.rename(folder.with_name(f".done-{folder.name}-{os.getpid()}"))
@@ -128,9 +160,7 @@ def release(folder: Path, *, remove: bool) -> None:
                 shutil.rmtree(gone, ignore_errors=True)
             for parent in folder.parents[:2]:  # the run's and the project's, when they are empty
                 parent.rmdir()
-    descriptor = _held.pop(folder, None)
-    if descriptor is not None:
-        os.close(descriptor)
+    os.close(_held.pop(folder))
 
 
 def is_ours(folder: Path) -> bool:

@@ -79,7 +79,7 @@ class Lane:
     """The pieces that one process writes.
 
     Args:
-        folder: the attempt's journal folder.
+        folder: the attempt's journal folder; None where the disk refused one: all pieces then lie in memory.
         name: ``main``, or digits that no other child of the attempt has.
         max_bytes: room for what is not drained; beyond it :class:`JournalFull` says so.
         on_full: called when a piece is full.
@@ -89,7 +89,7 @@ class Lane:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         name: str,
         *,
         max_bytes: int,
@@ -116,7 +116,7 @@ class Lane:
 
         Raises:
             JournalFull: the journal has no room left, or is closed.
-            OverflowError: an integer that no float64 holds; nothing is written.
+            struct.error: an integer that no float64 holds; nothing is written.
         """
         while True:
             fast = self._schemas.get(keys)
@@ -282,7 +282,7 @@ class Lane:
 
     def _create(self) -> Piece:
         """A piece under a name that nobody reads yet, or in memory."""
-        if time.monotonic() - self._refused_at >= _RETRY_SECONDS:
+        if self.folder is not None and time.monotonic() - self._refused_at >= _RETRY_SECONDS:
             try:
                 return Piece(self.folder / f"{self.name}-{next(self._created)}.new", self._piece_bytes)
             except OSError as error:
@@ -295,7 +295,7 @@ class Lane:
 
     def _placed(self, piece: Piece) -> Piece:
         """The piece under its name, where readers find it whole: locked, with its blocks and its first bytes."""
-        if piece.path is not None:
+        if piece.path is not None and self.folder is not None:
             try:
                 piece.path = piece.path.rename(self.folder / piece_name(self.name, self._opened))
             except OSError as error:  # gone with its folder

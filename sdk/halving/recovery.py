@@ -43,6 +43,7 @@ def recover(store: Store, project: str | None = None, run: str | None = None) ->
     Args:
         project, run: only these.
     """
+    journal_home.clear_unfinished(store, project, run)
     return [_recover(store, folder) for folder in journal_home.attempt_folders(store, project, run)]
 
 

@@ -57,7 +57,7 @@ def add_file(sorter: Sorter, store: Store, name: str, run: str, keep: Keep = lam
         columns = ["run", "attempt", "key", "step", "wall_time", "value"]
         for batch in file.iter_batches(_BATCH, row_groups=groups, columns=columns):
             sorter.add(_only(batch, run, keep), run)
-        metadata: dict[bytes, bytes] = file.schema_arrow.metadata or {}
+        metadata: dict[bytes, bytes] = file.metadata.metadata or {}
     return metadata
 
 

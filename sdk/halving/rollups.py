@@ -44,39 +44,16 @@ def stitched(points: Any) -> Any:
 
 def as_buckets(points: Any) -> "np.ndarray[Any, Any]":
     """Points as buckets of level 0."""
-    import numpy as np
-
-    buckets = np.empty(len(points), BUCKET)
-    finite = np.isfinite(points["value"])
-    for name in ("curve", "step", "wall_time"):
-        buckets[name] = points[name]
-    buckets["step_last"], buckets["wall_time_last"], buckets["last"] = points["step"], points["wall_time"], points["value"]
-    for name in ("min", "max", "mean"):
-        buckets[name] = np.where(finite, points["value"], np.nan)
-    buckets["count"], buckets["nonfinite"] = 1, ~finite
-    return buckets
+    found: np.ndarray[Any, Any] = buckets.of_points(points["step"], points["wall_time"], points["value"], BUCKET)
+    found["curve"] = points["curve"]
+    return found
 
 
-def grouped(buckets: Any) -> Any:
+def grouped(finer: Any) -> Any:
     """One curve's buckets, eight by eight; the last of them may hold fewer."""
     import numpy as np
 
-    starts = np.arange(0, len(buckets), FAN)
-    ends = np.minimum(starts + FAN, len(buckets)) - 1
-    above = buckets[starts].copy()
-    for name in ("step_last", "wall_time_last", "last"):
-        above[name] = buckets[name][ends]
-    for name in ("count", "nonfinite"):
-        above[name] = np.add.reduceat(buckets[name], starts)
-    above["min"], above["max"] = np.fmin.reduceat(buckets["min"], starts), np.fmax.reduceat(buckets["max"], starts)
-    # Each mean is weighted before it is added, because a sum of large values could leave the range of floats.
-    finite = buckets["count"] - buckets["nonfinite"]
-    total = np.repeat(above["count"] - above["nonfinite"], ends - starts + 1)
-    weighted = np.where(finite > 0, buckets["mean"] * (finite / np.maximum(total, 1)), 0.0)
-    mean = np.add.reduceat(weighted, starts)
-    # Rounding must not carry a mean out of its range; without a finite value min and max are NaN, and so is the mean.
-    above["mean"] = np.minimum(np.maximum(mean, above["min"]), above["max"])
-    return above
+    return buckets.joined(finer, np.arange(0, len(finer), FAN))
 
 
 class Rollup:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from halving.arrow import coded, column_of, moments
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -23,7 +25,7 @@ def schema() -> "pa.Schema":
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.string())
-    types = (text, pa.int32(), text, pa.int64(), pa.timestamp("ms", tz="UTC"), pa.float64())
+    types = (text, pa.int32(), text, pa.int64(), moments(), pa.float64())
     return pa.schema(list(zip(COLUMNS, types, strict=True)))
 
 
@@ -51,16 +53,17 @@ def points_table(run: str, attempt: int, keys: list[str], codes: Any, steps: Any
         codes: int32 array of shape (n,): each point's place in ``keys``.
         steps: int64, (n,).  times: ms since 1970, int64, (n,).  values: float64, (n,).
     """
+    import numpy as np
     import pyarrow as pa
 
     count = len(codes)
     columns = [
-        pa.DictionaryArray.from_arrays(_column(_zeros(count), pa.int32()), _texts([run])),
-        _column(_zeros(count) + attempt, pa.int32()),
-        pa.DictionaryArray.from_arrays(_column(codes, pa.int32()), _texts(keys)),
-        _column(steps, pa.int64()),
-        _column(times, schema().field("wall_time").type),
-        _column(values, pa.float64()),
+        coded(np.zeros(count, np.int32), [run]),
+        column_of(np.full(count, attempt, np.int32), pa.int32()),
+        coded(codes, keys),
+        column_of(steps, pa.int64()),
+        column_of(times, moments()),
+        column_of(values, pa.float64()),
     ]
     return pa.Table.from_arrays(columns, schema=schema())
 
@@ -78,12 +81,10 @@ def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None, row
 
     sink = pa.BufferOutputStream()
     found = summary(table)
-    if metadata:
-        table = table.replace_schema_metadata(dict(metadata))
     with pq.ParquetWriter(sink, table.schema, **write_options()) as writer:
         writer.write_table(table, row_group_size=row_group)
-        if found:  # not in the schema's metadata, of which Arrow writes two copies
-            writer.add_key_value_metadata({BUCKETS: found})
+        # Not in the schema's metadata, of which Arrow writes two copies.
+        writer.add_key_value_metadata({**(metadata or {}), **({BUCKETS: found} if found else {})})
     return bytes(sink.getvalue())
 
 
@@ -105,26 +106,3 @@ def drained_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[int]]:
     """How far each lane of the journal was drained when a segment was written: lane to ``[piece, offset]``."""
     found: dict[str, list[int]] = json.loads((metadata or {}).get(DRAINED, b"{}"))
     return found
-
-
-def _column(values: Any, kind: Any) -> Any:
-    """A numpy array as Arrow's. ``pyarrow.array`` would import pandas, where that is installed: half a second, in a thread of training."""
-    import numpy as np
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def _texts(values: list[str]) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
-    encoded = [value.encode() for value in values]
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
-
-
-def _zeros(count: int) -> Any:
-    import numpy as np
-
-    return np.zeros(count, np.int32)

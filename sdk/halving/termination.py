@@ -31,7 +31,7 @@ def opened(run: _Open) -> None:
 def closed(run: _Open) -> None:
     """The run is finished. A SIGTERM that came while it was being finished ends the process now."""
     _open.pop(id(run), None)
-    if _waiting and not _open:
+    if _waiting and not _own():
         os.kill(os.getpid(), _waiting.pop())
 
 
@@ -42,7 +42,7 @@ def _exited() -> None:
 
 def _terminated(number: int, _: Any) -> None:
     _finish("terminated")
-    if any(process == os.getpid() for _, process in _open.values()):  # interrupted in the middle of its finish()
+    if _own():  # interrupted in the middle of its finish()
         _waiting[:] = [number]
         return
     signal.signal(number, signal.SIG_DFL)
@@ -50,8 +50,11 @@ def _terminated(number: int, _: Any) -> None:
 
 
 def _finish(status: str) -> None:
-    """A forked child has its parent's runs in here, which are not its own to finish."""
-    for run, process in list(_open.values()):
-        if process == os.getpid():
-            with contextlib.suppress(Exception):  # the process is to end, and the next run is to be finished
-                run.finish(status)
+    for run in _own():
+        with contextlib.suppress(Exception):  # the process is to end, and the next run is to be finished
+            run.finish(status)
+
+
+def _own() -> list[_Open]:
+    """The open runs of this process. A forked child has its parent's in here, too, which are not its own to finish."""
+    return [run for run, process in list(_open.values()) if process == os.getpid()]

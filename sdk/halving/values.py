@@ -55,7 +55,7 @@ def _sort(prefix: str, values: Mapping[Any, Any], found: Sorted) -> None:
             found.wrong[f"{key!r:.80}"] = problem
         elif key in found.numbers or key in found.device or key in found.media:
             found.wrong[key] = f"metric {key!r} is given twice: once by its name with '/', once as a dict in a dict"
-        elif type(value) in PLAIN or isinstance(value, (int, float)):
+        elif isinstance(value, (int, float)):
             _add_number(key, value, value, found)
         elif isinstance(value, Mapping):
             _sort(f"{key}/", value, found)

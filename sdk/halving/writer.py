@@ -55,11 +55,12 @@ class MetricWriter:
         self._store, self._run, self._delay = store, run, delay
         self._limits = {"max_bytes": max_bytes, "piece_bytes": piece_bytes}
         self.dropped = 0
-        self._refused = False
+        self._refused = self._memory_only = False
         try:
             self.folder = journal_home.create_folder(store, project, run, attempt)
         except OSError as error:
-            self.folder = journal_home.attempt_folder(store, project, run, attempt)
+            # Without the lock of the attempt's folder, which may be another process's, nothing is written there: not by a child either.
+            self.folder, self._memory_only = journal_home.no_folder(store, project, run), True
             self._on_refused(error)
         self.lane = self._new_lane(MAIN)
         self._drain = Drain(store, project, run, attempt, self.folder)
@@ -177,7 +178,8 @@ class MetricWriter:
         return any(next(source.reading.blocks(), None) is not None for source in behind if source.lane != MAIN)
 
     def _new_lane(self, name: str) -> Lane:
-        return Lane(self.folder, name, **self._limits, on_full=lambda: self._wake.ring(), on_refused=self._on_refused)
+        folder = None if self._memory_only else self.folder
+        return Lane(folder, name, **self._limits, on_full=lambda: self._wake.ring(), on_refused=self._on_refused)
 
     def _work(self) -> None:
         with contextlib.suppress(Exception):  # the first piece; a lane that has none makes one when it needs it

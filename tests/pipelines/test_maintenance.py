@@ -9,7 +9,7 @@ import pytest
 from halving import retention
 from halving.layout import read_manifest
 from pipelines.definitions import defs
-from pipelines.maintenance import hourly_compaction
+from pipelines.schedules import hourly_compaction
 from resources.catalog import SweepRow, TrialRow, utcnow
 from resources.lab import Lab
 from tests.conftest import snapshot_row

@@ -110,6 +110,22 @@ def test_sigterm_in_the_middle_of_finish_lets_it_be_finished(script: Script, sto
     assert json.loads(store.read("runs/project=p/r/end-0001.json"))["status"] == "finished"
 
 
+def test_a_forked_child_ends_by_the_sigterm_that_came_in_its_finish_although_its_parent_has_runs_open(script: Script) -> None:
+    done = script(
+        "import halving, os, signal\n"
+        "from halving.writer import MetricWriter\n"
+        "parent = halving.init('p', id='parent', system_metrics=None)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    run = halving.init('p', id='child', system_metrics=None)\n"
+        "    real = MetricWriter.close\n"
+        "    MetricWriter.close = lambda self: (os.kill(os.getpid(), signal.SIGTERM), real(self))[1]\n"
+        "    run.finish(); os._exit(0)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    assert done.stdout == f"{-signal.SIGTERM}\n", done.stderr
+
+
 def test_a_storm_of_sigterms_while_logging_and_flushing_still_finishes(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, signal, threading, time\n"

@@ -63,6 +63,20 @@ def test_a_killed_process_loses_nothing_that_it_logged(script: Script, store: St
     assert not list(journal_home(store).iterdir())
 
 
+def test_folders_of_a_process_killed_while_it_made_or_removed_its_journal_are_mended(
+    script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(KILLED)
+    (folder,) = attempt_folders(store)
+    folder.rename(folder.with_name(".done-0001-12345"))
+    (folder.parent / ".new-abcdef").mkdir()
+    assert recover(store) == []  # so young they may be somebody's
+    monkeypatch.setattr("halving.journal_home._UNFINISHED_SECONDS", 0)
+    assert [found.state for found in recover(store)] == ["recovered"]
+    assert counted(store) == LOGGED
+    assert not list(journal_home(store).iterdir())
+
+
 def test_the_next_attempt_drains_what_the_killed_one_left(script: Script, store: Store) -> None:
     script(KILLED)
     with halving.init("p", id="r", root=store.root, system_metrics=None) as run:

@@ -206,6 +206,29 @@ def test_a_disk_that_takes_no_journal_is_told_and_costs_no_point_while_the_proce
     assert counted(store) == {("a", step): 1 for step in range(100)}
 
 
+def test_a_journal_folder_that_is_not_ours_is_left_as_it_is_by_the_run_and_its_children(script: Script, store: Store) -> None:
+    done = script(
+        "import os\n"
+        "from halving import Store\n"
+        "from halving.journal_home import attempt_folder\n"
+        "from halving.writer import MetricWriter\n"
+        "folder = attempt_folder(Store(), 'p', 'r', 1)\n"
+        "folder.mkdir(parents=True)\n"
+        "(folder / 'main-000000.journal').write_bytes(b'theirs')\n"
+        "writer = MetricWriter(Store(), 'p', 'r', 1)\n"
+        "writer.append({'a': 1.0}, 1, 0)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    writer.append({'b': 1.0}, 1, 0); os._exit(writer.dropped)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "assert writer.close(); writer.release()\n"
+        "print(os.listdir(folder), (folder / 'main-000000.journal').read_bytes(), os.listdir(folder.parent))\n"
+    )
+    assert done.stdout.splitlines() == ["1", "['main-000000.journal'] b'theirs' ['0001']"], done.stderr
+    assert "is another attempt's" in done.stderr
+    assert counted(store) == {("a", 1): 1}
+
+
 def test_points_without_journal_and_store_are_counted_as_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "store").write_text("not a folder")
     monkeypatch.setenv("HALVING_JOURNAL", "/proc/no/such/folder")
