@@ -22,11 +22,11 @@ class StoreError(HalvingError, OSError):
 
 
 class Diverged(HalvingError, ArithmeticError):
-    """The objective became NaN or infinite: the trial ends, its last good checkpoint stays."""
+    """A metric became NaN or infinite, or left the sweep's divergence bounds: the trial ends, its last good checkpoint stays."""
 
 
 class ObjectiveMissing(HalvingError, LookupError):
-    """A rung was reached and the trainable had not reported the sweep's objective."""
+    """A rung was reached and the trainable had not reported one of the sweep's objectives, or of the metrics that it bounds."""
 
 
 class CheckpointMissing(HalvingError, RuntimeError):

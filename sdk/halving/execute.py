@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 
+from halving import termination
 from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreError
 from halving.functions import import_function
+from halving.objectives import Tallies
 from halving.opening import open_trial
 from halving.run import Run
 from halving.trial import TrialContext
@@ -22,11 +24,18 @@ _FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, Inv
 
 @dataclass(frozen=True)
 class ReachedRung:
-    """The trial trained its granted epochs. The platform answers with :class:`Granted`."""
+    """The trial trained its granted epochs. The platform answers with :class:`Granted`.
+
+    Attributes:
+        values: metric to value: the summary of each objective, and the last value of each bounded metric.
+        checkpoint: digest of the checkpoint of this epoch.
+        best_checkpoint: where the first objective's best value counts, digest of the checkpoint of that value's epoch.
+    """
 
     epoch: int
-    value: float
+    values: dict[str, float]
     checkpoint: str
+    best_checkpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,11 +53,15 @@ class Stopped:
 
 @dataclass(frozen=True)
 class ReturnedEarly:
-    """The trainable returned before its grant was used up."""
+    """The trainable returned before its grant was used up.
+
+    ``epoch`` and ``values`` are those of the newest checkpoint that counts; the rest is as in :class:`ReachedRung`.
+    """
 
     epoch: int
-    value: float
+    values: dict[str, float]
     checkpoint: str
+    best_checkpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,12 +79,12 @@ Message = ReachedRung | Stopped | ReturnedEarly | Raised
 class PipeController:
     """Asks the platform for decisions over a pipe."""
 
-    def __init__(self, connection: Connection, objective: str, granted: int) -> None:
-        self.objective, self.granted, self._connection = objective, granted, connection
+    def __init__(self, connection: Connection, granted: int) -> None:
+        self.granted, self._connection = granted, connection
         self.complete = False
 
-    def reached(self, epoch: int, value: float, checkpoint: str) -> int:
-        self._connection.send(ReachedRung(epoch, value, checkpoint))
+    def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
+        self._connection.send(ReachedRung(epoch, values, checkpoint, best_checkpoint))
         answer: Granted = self._connection.recv()
         self.complete = answer.complete
         return answer.epochs
@@ -86,6 +99,9 @@ def run_trial(context: TrialContext, trainable: str, granted: int, connection: C
         granted: epochs to train before asking.
         connection: to the platform; gets :data:`Message` objects.
         threads: CPU threads that the trial may use.
+
+    Raises:
+        SystemExit: a SIGTERM has come, the checkpoint is saved, and nothing is said: whoever sent it knows. The status is 143.
     """
     # Ctrl-C reaches the whole process group: the worker decides what becomes of the trial, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -95,13 +111,16 @@ def run_trial(context: TrialContext, trainable: str, granted: int, connection: C
         train = import_function("trainable", trainable)
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(threads)
-        controller = PipeController(connection, context.objective, granted)
+        controller = PipeController(connection, granted)
         run = open_trial(context, controller)
         _stop_with_parent(run)
         train(run)
-        ended = _ended(run, controller)
+        _end_if_stopping(run)
+        ended = _ended(run, controller, context)
         run.finish("paused" if isinstance(ended, Stopped) and not controller.complete else "finished")
     except Exception as error:  # noqa: BLE001  # whatever the trainable raises is its result, not ours
+        if run and not isinstance(error, _FINAL):
+            _end_if_stopping(run)  # a SIGTERM to its children, too, lets data loaders raise
         ended = Raised(_without_own_frames(error), isinstance(error, _FINAL), run.checkpoint.digest if run and run.checkpoint else None)
         if run:
             with contextlib.suppress(StoreError):  # a store that is away must not keep the platform from hearing of it
@@ -110,16 +129,24 @@ def run_trial(context: TrialContext, trainable: str, granted: int, connection: C
     connection.close()
 
 
-def _ended(run: Run, controller: PipeController) -> Stopped | ReturnedEarly:
+def _ended(run: Run, controller: PipeController, context: TrialContext) -> Stopped | ReturnedEarly:
     if run.epoch >= controller.granted:
         return Stopped()
-    objective, saved = controller.objective, run.checkpoint
-    if saved is None or objective not in saved.reported:
+    saved = run.checkpoint
+    if saved is None:
+        reports = ", ".join(f"{rule.metric}=…" for rule in context.objectives)
         raise ObjectiveMissing(
-            f"the trainable returned at epoch {run.epoch} of {controller.granted} without run.report({objective}=…) and run.save(…) "
+            f"the trainable returned at epoch {run.epoch} of {controller.granted} without run.report({reports}) and run.save(…) "
             "in an epoch of its own; loop over run.epochs() and call both in every epoch"
         )
-    return ReturnedEarly(saved.epoch, saved.reported[objective], saved.digest)
+    tallies = Tallies(context.objectives, context.bounded, saved.tallies)
+    return ReturnedEarly(saved.epoch, tallies.values(saved.epoch, saved.reported), saved.digest, tallies.best_checkpoint)
+
+
+def _end_if_stopping(run: Run) -> None:
+    if run.stopping:
+        run.finish("terminated")
+        raise SystemExit(termination.STATUS)
 
 
 def _stop_with_parent(run: Run) -> None:

@@ -74,6 +74,7 @@ def open_trial(context: TrialContext, controller: Controller) -> Run:
         parent=context.parent,
         attempt=context.attempt,
         dataset=Dataset(store, context.dataset_name, context.dataset_digest),
+        trial=context,
         controller=controller,
         captured=context.provenance,
     )

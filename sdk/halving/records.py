@@ -16,12 +16,13 @@ from halving.store import Store
 
 
 class SavedCheckpoint(NamedTuple):
-    """One checkpoint in a run's history: its blob, and what was reported in its epoch."""
+    """One checkpoint in a run's history: its blob, what was reported in its epoch, and in a trial what the reports add up to."""
 
     epoch: int
     attempt: int
     digest: str
     reported: dict[str, float]
+    tallies: dict[str, Any] | None = None
 
 
 class RunRecords:
@@ -100,7 +101,7 @@ class RunRecords:
 
     def _checkpoint(self, name: str) -> SavedCheckpoint:
         entry = json.loads(self.store.read(f"{self.folder}/checkpoints/{name}"))
-        return SavedCheckpoint(**{field: entry[field] for field in SavedCheckpoint._fields})
+        return SavedCheckpoint(**{field: entry[field] for field in SavedCheckpoint._fields if field in entry})
 
 
 def to_json(value: Any) -> bytes:

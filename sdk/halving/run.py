@@ -1,26 +1,27 @@
 """A training run: its record, its metric stream, its checkpoints, and the loop over granted epochs."""
 
-import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from zlib import crc32
 
 from halving import checkpoint, provenance, seeding, termination
 from halving.dataset import Dataset
-from halving.errors import CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing
+from halving.errors import InvalidInput
 from halving.intake import Intake
 from halving.journal import checksum
 from halving.names import check_name
+from halving.progress import Progress
 from halving.records import RunRecords, SavedCheckpoint, now
 from halving.recovery import recover_run
+from halving.saving import Saver
 from halving.store import Store
 from halving.system import SystemMetrics, Throughput, check_interval
-from halving.trial import Controller
+from halving.trial import Controller, TrialContext
 from halving.values import sort_values
 from halving.writer import MetricWriter
 
@@ -32,7 +33,6 @@ class Run:
         project, id, attempt: whose points these are; ``attempt`` counts resumes, from 1.
         params: the hyperparameters, read-only.
         seed: what the random generators were seeded with, or None if that was left to you.
-        epoch: epochs completed, counting those before a resume.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Run:
         parent: dict[str, Any] | None = None,
         attempt: int | None = None,
         dataset: Dataset | None = None,
+        trial: TrialContext | None = None,
         controller: Controller | None = None,
         captured: dict[str, Any] | None = None,
         strict: bool = False,
@@ -55,7 +56,6 @@ class Run:
             check_interval(system_metrics)
         self.store, self.project, self.id = store, check_name("project", project), check_name("run id", run_id)
         self.params, self.seed, self._dataset = dict(params), seed, dataset
-        self._controller = controller
         if seed is not None:
             seeding.seed_everything(seed)
         self.records = RunRecords(store, project, run_id)
@@ -69,11 +69,8 @@ class Run:
         recover_run(store, project, run_id)  # what an attempt that was killed on this machine left in its journal
         self._writer = MetricWriter(store, project, run_id, self.attempt)
         self._resume_from = self.records.latest_checkpoint()
-        self.epoch = 0
-        self._started_epoch: int | None = None
-        self._unpublished: str | None = None  # digest saved in the epoch that is being trained
-        self._checkpoint: SavedCheckpoint | None = None
-        self._reported: dict[str, float] = {}
+        self._saver = Saver(store, self.records, self._writer.flush)
+        self._progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
         self._intake = Intake(self._writer, run_id, strict=strict)
         self._finished = False
         self._process = os.getpid()
@@ -126,21 +123,19 @@ class Run:
     def report(self, **metrics: float) -> None:
         """Report this epoch's results, the objective among them; they are logged at ``step=epoch`` too.
 
+        In a trial the objectives and the metrics that the sweep bounds must be finite, and every metric within the bounds that the
+        sweep's ``divergence`` gives it.
+
         Raises:
             InvalidInput: a value is not a number, whether or not the run is strict: decisions are made of these.
-            Diverged: the objective is NaN or infinite, which ends a trial with its last good checkpoint kept.
+            Diverged: a metric is not what it must be, which ends a trial with its last good checkpoint kept.
         """
-        epoch = self._current_epoch
         found = sort_values(metrics)
         if found.wrong or found.media:
             raise InvalidInput(next(iter(found.wrong.values()), f"report({', '.join(found.media)}) is not accepted: give numbers"))
         numbers = found.numbers | {name: float(value) for name, value in found.device.items()}
-        self.log(numbers, step=epoch)
-        self._reported |= numbers  # an epoch may report in several calls
-        objective = self._controller.objective if self._controller else None
-        if objective in self._reported and not math.isfinite(self._reported[objective]):
-            self._unpublished = None
-            raise Diverged(f"objective {objective!r} became {self._reported[objective]} at epoch {epoch}")
+        self.log(numbers, step=self._progress.current)
+        self._progress.report(numbers)
 
     def epochs(self, total: int | None = None) -> Iterator[int]:
         """Yield epoch numbers from the first untrained one up to the granted budget.
@@ -149,44 +144,31 @@ class Run:
         paused the loop simply ends, and a later attempt goes on behind the last checkpoint. In a script of your own
         give ``total``.
 
+        A SIGTERM that comes in the middle of a trial's epoch ends the process with status 143 where the trial can be resumed: at the
+        next :meth:`save`, or at the end of the epoch.
+
         Raises:
             ObjectiveMissing, CheckpointMissing: a rung was reached without ``report`` or ``save`` in that epoch.
         """
-        if self._controller is None and total is None:
-            raise InvalidInput("epochs(total=None) is not accepted outside of a trial: give the number of epochs")
-        if self._controller and self.epoch and self.epoch == self._controller.granted:
-            # Killed between the rung's checkpoint and its decision: the checkpoint knows what was reported.
-            self._controller.granted = self._ask(self._controller)
-        while self.epoch < (self._controller.granted if self._controller else int(total or 0)):
-            self._started_epoch, self._reported, self._unpublished = self.epoch + 1, {}, None
-            try:
-                yield self._started_epoch
-            except GeneratorExit:  # the loop was left early; an epoch that had reported and saved is complete
-                if self._reported and self._unpublished is not None:
-                    self._complete_epoch(self._started_epoch)
-                self._started_epoch = self._unpublished = None
-                raise
-            self._complete_epoch(self._started_epoch)
-            if self._controller and self.epoch == self._controller.granted:
-                self._controller.granted = self._ask(self._controller)
+        return self._progress.epochs(total)
 
-    def save(self, **state: Any) -> str:
-        """Save a checkpoint, durably, and return its digest.
+    def save(self, **state: Any) -> str | None:
+        """Save a checkpoint, durably, and return its digest; or None when it was skipped, because none is due.
 
         Torch modules, optimizers and whatever else has ``state_dict`` are saved by it; the random generators' states
         go along. Inside :meth:`epochs` the checkpoint counts once its epoch is complete, so that a checkpoint and
         what was reported belong together and an epoch that diverges leaves none. In a loop of your own it counts at once.
 
+        Call it in every epoch, after :meth:`report`. Inside :meth:`epochs` it writes only as often as is worth its cost (at most 5 %
+        of the time, at most 10 minutes apart), in the first epoch, in the last of a rung or of the loop, in one that is the best so far
+        where the best counts, and under SIGTERM. A call that is skipped costs microseconds. When it turns out at the end of the epoch
+        that its checkpoint is needed after all, it is written then, of what the given objects hold then: leave them as they are.
+
         Raises:
             InvalidInput: a value can't be saved; the message names it.
             StoreError: the store cannot be written.
         """
-        digest = self.store.put_blob(checkpoint.pack(state))
-        if self._started_epoch is None:
-            self._publish(SavedCheckpoint(self.epoch, self.attempt, digest, dict(self._reported)))
-        else:
-            self._unpublished = digest
-        return digest
+        return self._progress.save(state)
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the run's latest checkpoint and continue counting epochs there.
@@ -201,7 +183,7 @@ class Run:
         if self._resume_from is None:
             return state
         restored = checkpoint.unpack(self.store.get_blob(self._resume_from.digest), state)
-        self._checkpoint, self.epoch, self._reported = self._resume_from, self._resume_from.epoch, dict(self._resume_from.reported)
+        self._progress.resume(self._resume_from)
         return restored
 
     def flush(self, deadline: float = 5.0) -> bool:
@@ -234,7 +216,7 @@ class Run:
         """
         if self._finished or os.getpid() != self._process:
             return
-        self._finished = self._intake.closed = True
+        self._finished = self._progress.closed = True
         try:
             self._finish(status)
         finally:
@@ -258,26 +240,59 @@ class Run:
         return self._dataset
 
     @property
-    def reported(self) -> Mapping[str, float]:
-        """What the last :meth:`report` said."""
-        return self._reported
+    def epoch(self) -> int:
+        """Epochs completed, counting those before a resume."""
+        return self._progress.epoch
 
     @property
-    def _current_epoch(self) -> int:
-        return self._started_epoch if self._started_epoch is not None else self.epoch
+    def max_epochs(self) -> int:
+        """Epochs of the whole training if nothing stops it: of a trial's last rung, however few are granted yet; else what
+        :meth:`epochs` was given. A learning-rate schedule that is stretched over these is the same at every rung.
+
+        Raises:
+            InvalidInput: in a script of your own, before ``epochs(n)``.
+        """
+        return self._progress.max_epochs
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a SIGTERM has come and the trial is to end within its grace period.
+
+        Where an epoch takes longer than that, look at it between batches, and call :meth:`save` when it is True, with your place in the
+        epoch among the values: the process ends there. The checkpoint counts for the last complete epoch, and ``restore`` gives it back.
+        """
+        return self._progress.look_at_stopping()
+
+    @property
+    def reported(self) -> Mapping[str, float]:
+        """What the last :meth:`report` said."""
+        return self._progress.reported
 
     @property
     def checkpoint(self) -> SavedCheckpoint | None:
         """The newest checkpoint that counts: of the last complete epoch that was saved."""
-        return self._checkpoint
+        return self._saver.newest
+
+    def terminate(self) -> bool:
+        """A SIGTERM has come. True: this run ends the process itself, where it can be resumed."""
+        going_on = self._progress.ask_to_stop()
+        if going_on:
+            self._writer.flush(0)  # begins it; the machine may be reclaimed after the grace period
+        return going_on
+
+    def _stop(self) -> NoReturn:
+        self.finish("terminated")
+        raise SystemExit(termination.STATUS)
 
     def _finish(self, status: str) -> None:
         if self._system is not None:
             self._system.stop()
         self._throughput.stop()
+        self._intake.closed = True  # not before: those two log a last time
         complete = self._writer.close()
         ended = {"status": status, "epoch": self.epoch, "points": self._writer.points, "summary": self._writer.last, "time": now()}
         ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._intake.rejected}
+        ended["checkpoints"] = self._saver.pace.as_dict()
         if complete:
             try:
                 self.records.end(self.attempt, ended)
@@ -286,31 +301,6 @@ class Run:
         kept = self._writer.release(None if complete else ended)
         for told in _losses(self, ended, complete, kept):
             warnings.warn(f"halving: {told}", stacklevel=3)
-
-    def _complete_epoch(self, epoch: int) -> None:
-        self.epoch, self._started_epoch = epoch, None
-        if self._unpublished is not None:
-            self._publish(SavedCheckpoint(self.epoch, self.attempt, self._unpublished, dict(self._reported)))
-            self._unpublished = None
-
-    def _publish(self, saved: SavedCheckpoint) -> None:
-        # Points first: a resume behind this checkpoint then finds every point up to it.
-        self._writer.flush()
-        self.records.add_checkpoint(saved)
-        self._checkpoint = saved
-
-    def _ask(self, controller: Controller) -> int:
-        if controller.objective not in self._reported:
-            heard = f"it reported {sorted(self._reported)}" if self._reported else "it reported nothing"
-            raise ObjectiveMissing(
-                f"objective {controller.objective!r} was not reported in epoch {self.epoch}: {heard}; "
-                f"call run.report({controller.objective}=…) in every epoch, or name another objective.metric in the sweep"
-            )
-        if self._checkpoint is None or self._checkpoint.epoch != self.epoch:
-            raise CheckpointMissing(
-                f"epoch {self.epoch} ends a rung and has no checkpoint; call run.save(model=…, optimizer=…) in every epoch"
-            )
-        return controller.reached(self.epoch, self._reported[controller.objective], self._checkpoint.digest)
 
 
 def _losses(run: Run, ended: Mapping[str, Any], complete: bool, kept: Path | None) -> list[str]:

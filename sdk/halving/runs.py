@@ -34,6 +34,7 @@ class Attempt:
         seconds: from start to end, to now, or to the last sign of life; None when nothing tells.
         epoch: epochs completed in all, or None.
         points, dropped_points, rejected_values: as the attempt counted them, or None.
+        checkpoints: how many ``saves`` were written, how many ``skipped`` because none was due, and the ``seconds`` that it took; or None.
     """
 
     number: int
@@ -45,6 +46,7 @@ class Attempt:
     points: int | None = None
     dropped_points: int | None = None
     rejected_values: int | None = None
+    checkpoints: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,7 @@ def _read_or_none(store: Store, project: str, run: str) -> RunInfo | None:
 def _attempt(store: Store, project: str, run: str, number: int, started: str, end: dict[str, Any] | None, *, newest: bool) -> Attempt:
     began = seconds_of(started)
     if end is not None:
-        counts = {name: end.get(name) for name in ("epoch", "points", "dropped_points", "rejected_values")}
+        counts = {name: end.get(name) for name in ("epoch", "points", "dropped_points", "rejected_values", "checkpoints")}
         return Attempt(number, str(end["status"]), started, end["time"], max(0.0, seconds_of(end["time"]) - began), **counts)
     if not newest:
         return Attempt(number, UNFINISHED, started, None, None)

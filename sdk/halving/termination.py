@@ -8,9 +8,14 @@ import sys
 import threading
 from typing import Any, Protocol
 
+STATUS = 128 + signal.SIGTERM
+"""With which a trial ends that has saved its checkpoint after a SIGTERM."""
+
 
 class _Open(Protocol):
     def finish(self, status: str) -> None: ...
+
+    def terminate(self) -> bool: ...
 
 
 _open: dict[int, tuple[_Open, int]] = {}
@@ -41,6 +46,9 @@ def _exited() -> None:
 
 
 def _terminated(number: int, _: Any) -> None:
+    going_on = [run.terminate() for run in _own()]
+    if any(going_on):  # a trial in the middle of an epoch saves a checkpoint first
+        return
     _finish("terminated")
     if _own():  # interrupted in the middle of its finish()
         _waiting[:] = [number]

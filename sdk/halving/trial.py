@@ -7,26 +7,50 @@ from typing import Any, Protocol
 class Controller(Protocol):
     """Whoever decides how far a trial may train. The platform's speaks over a pipe; tests bring their own."""
 
-    objective: str
-    """The metric that :meth:`reached` wants."""
-
     granted: int
     """Epochs granted so far: the trial trains up to here and then asks."""
 
-    def reached(self, epoch: int, value: float, checkpoint: str) -> int:
-        """Report the objective at the granted epoch and get the new grant; no more than ``epoch`` means: stop here.
+    def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
+        """Report the objectives at the granted epoch and get the new grant; no more than ``epoch`` means: stop here.
 
         Args:
             epoch: epochs trained.
-            value: the objective there, finite.
-            checkpoint: digest of the checkpoint saved at this epoch.
+            values: metric to value, all finite: the summary of each objective, and the last value of each bounded metric.
+            checkpoint: digest of the checkpoint saved at this epoch; a resume goes on from it.
+            best_checkpoint: with a first objective summarised by its best value, digest of the checkpoint of that value's epoch.
         """
         ...
 
 
+@dataclass(frozen=True)
+class ObjectiveRule:
+    """What a trial's reports of a metric add up to.
+
+    Attributes:
+        metric: its name in ``run.report``.
+        summary: ``end`` (the value of the rung's own epoch), ``best`` (so far), or ``average`` (of the last ``window`` epochs that
+            reported it).
+        window: epochs.
+        maximize: whether larger is better.
+    """
+
+    metric: str
+    summary: str = "end"
+    window: int = 1
+    maximize: bool = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
-    """What the platform hands to a trial's process: plain data, no connection and no credential but the store's."""
+    """What the platform hands to a trial's process: plain data, no connection and no credential but the store's.
+
+    Attributes:
+        objectives: the sweep's objectives, the main one first.
+        bounded: metrics that must be reported, too, because they have to stay within bounds.
+        divergence: metric to ``(min, max)``: a value outside of it, NaN or infinite ends the trial at once. None leaves an end open.
+        max_epochs: epochs at the last rung.
+        grace_seconds: from SIGTERM to SIGKILL.
+    """
 
     root: str
     project: str
@@ -34,7 +58,11 @@ class TrialContext:
     attempt: int
     params: dict[str, Any]
     seed: int
-    objective: str
+    objectives: tuple[ObjectiveRule, ...]
+    bounded: tuple[str, ...] = ()
+    divergence: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    max_epochs: int
+    grace_seconds: float = 30.0
     dataset_name: str
     dataset_digest: str
     parent: dict[str, Any]

@@ -1,5 +1,6 @@
 """Every SDK test works in a folder of its own, outside of any git checkout, with a store under it."""
 
+import math
 import os
 import subprocess
 import sys
@@ -23,6 +24,12 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def every_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No checkpoint is too expensive: each ``run.save`` writes."""
+    monkeypatch.setattr("halving.pace.SHARE", math.inf)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from halving import Run, Store
 from halving.execute import Granted, Message, Raised, ReachedRung, ReturnedEarly, Stopped, run_trial
 from halving.records import RunRecords
-from halving.trial import TrialContext
+from halving.trial import ObjectiveRule, TrialContext
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -39,7 +39,8 @@ def context(store: Store, attempt: int = 1, **params: Any) -> TrialContext:
         attempt=attempt,
         params=params,
         seed=1,
-        objective="score",
+        objectives=(ObjectiveRule("score"),),
+        max_epochs=9,
         dataset_name="d",
         dataset_digest="sha256:" + "0" * 64,
         parent={"sweep": "s"},
@@ -151,10 +152,11 @@ def lose_the_store(run: Run) -> None:
     run.save(epoch=1)
 
 
+@pytest.mark.usefixtures("every_save")
 def test_a_trial_asks_at_each_rung_and_stops_when_nothing_more_is_granted(store: Store) -> None:
     heard = execute(store, "train", 1, Granted(3, complete=False), Granted(3, complete=False))
     digests = checkpoints(store)
-    assert heard == [ReachedRung(1, 0.1, digests[0]), ReachedRung(3, 0.3, digests[2]), Stopped()]
+    assert heard == [ReachedRung(1, {"score": 0.1}, digests[0]), ReachedRung(3, {"score": 0.3}, digests[2]), Stopped()]
     assert status(store) == "paused"
 
 
@@ -164,18 +166,20 @@ def test_a_complete_trial_is_finished_and_not_paused(store: Store) -> None:
     assert status(store) == "finished"
 
 
+@pytest.mark.usefixtures("every_save")
 def test_a_paused_trial_goes_on_in_a_later_process(store: Store) -> None:
     execute(store, "train", 2, Granted(2, complete=False))
     heard = execute(store, "train", 4, Granted(4, complete=True), attempt=2)
-    assert heard == [ReachedRung(4, 0.4, checkpoints(store)[-1]), Stopped()]
+    assert heard == [ReachedRung(4, {"score": 0.4}, checkpoints(store)[-1]), Stopped()]
     assert [saved.epoch for saved in RunRecords(store, "p", "s.0001").checkpoints()] == [1, 2, 3, 4]
     assert (status(store, 1), status(store, 2)) == ("paused", "finished")
 
 
 @pytest.mark.parametrize("trainable", ["return_after_two", "return_at_the_start_of_three", "return_after_reporting_three"])
+@pytest.mark.usefixtures("every_save")
 def test_an_early_return_gives_the_last_complete_epoch_with_its_own_value(store: Store, trainable: str) -> None:
     heard = execute(store, trainable, 9)
-    assert heard == [ReturnedEarly(2, 0.2, checkpoints(store)[1])]
+    assert heard == [ReturnedEarly(2, {"score": 0.2}, checkpoints(store)[1])]
     assert status(store) == "finished"
 
 
@@ -188,6 +192,7 @@ def test_an_early_return_without_a_complete_epoch_is_final_and_says_what_to_call
     assert status(store) == "failed"
 
 
+@pytest.mark.usefixtures("every_save")
 def test_an_exception_is_told_with_the_users_line_and_the_last_good_checkpoint(store: Store) -> None:
     (raised,) = execute(store, "fail_in_three", 9)
     assert isinstance(raised, Raised)

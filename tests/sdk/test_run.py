@@ -18,21 +18,23 @@ import halving
 from halving import AlreadyExists, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, Run, Store
 from halving.opening import open_trial
 from halving.records import RunRecords
-from halving.trial import TrialContext
+from halving.trial import ObjectiveRule, TrialContext
 
 
 class Grants:
     """A controller that hands out budgets from a list and remembers what it was told; after the last it pauses."""
 
-    def __init__(self, *budgets: int, objective: str = "score") -> None:
-        self.granted, self.objective = budgets[0], objective
+    def __init__(self, *budgets: int) -> None:
+        self.granted = budgets[0]
         self._next = list(budgets[1:])
-        self.asked: list[tuple[int, float]] = []
+        self.asked: list[tuple[int, dict[str, float]]] = []
         self.digests: list[str] = []
+        self.best: list[str | None] = []
 
-    def reached(self, epoch: int, value: float, checkpoint: str) -> int:
-        self.asked.append((epoch, value))
+    def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
+        self.asked.append((epoch, values))
         self.digests.append(checkpoint)
+        self.best.append(best_checkpoint)
         return self._next.pop(0) if self._next else epoch
 
 
@@ -52,21 +54,22 @@ def start(store: Store, **changes: Any) -> Run:
     )
 
 
-def trial(store: Store, controller: Grants, attempt: int = 1) -> Run:
-    context = TrialContext(
-        root=store.root,
-        project="p",
-        run="s.0001",
-        attempt=attempt,
-        params={"lr": 0.1},
-        seed=7,
-        objective=controller.objective,
-        dataset_name="d",
-        dataset_digest="sha256:" + "0" * 64,
-        parent={"sweep": "s"},
-        provenance={"git": None},
-    )
-    return open_trial(context, controller)
+def trial(store: Store, controller: Grants, attempt: int = 1, **changes: Any) -> Run:
+    given: dict[str, Any] = {
+        "root": store.root,
+        "project": "p",
+        "run": "s.0001",
+        "attempt": attempt,
+        "params": {"lr": 0.1},
+        "seed": 7,
+        "objectives": (ObjectiveRule("score"),),
+        "max_epochs": 9,
+        "dataset_name": "d",
+        "dataset_digest": "sha256:" + "0" * 64,
+        "parent": {"sweep": "s"},
+        "provenance": {"git": None},
+    }
+    return open_trial(TrialContext(**{**given, **changes}), controller)
 
 
 def train_with(run: Run, score: float) -> None:
@@ -336,6 +339,19 @@ def test_throughput_is_logged_in_samples_per_second(store: Store, monkeypatch: p
     assert all(rate > 0 for rate in rates)
 
 
+def test_the_last_sample_of_system_metrics_is_logged_while_the_run_finishes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halving.system._FIRST", 0.05)
+    with start(store, system_metrics=3600.0) as run:
+        until = time.monotonic() + 30
+        while not any(key.startswith("system/") for key, _, _ in points(run)):
+            run.flush()
+            assert time.monotonic() < until
+        run.log({"loss": 1.0}, step=1)
+        time.sleep(0.1)
+    assert len([key for key, _, _ in points(run) if key == "system/memory/used"]) == 2
+    assert ended(run)["rejected_values"] == 0
+
+
 def test_every_kind_of_number_is_a_metric(store: Store) -> None:
     tensors = [torch.tensor(1), torch.tensor(1.0, requires_grad=True)]
     numbers = [1, 1.0, True, np.float32(1), np.int64(1), np.bool_(True), np.array(1), *tensors]
@@ -371,6 +387,7 @@ def test_a_name_that_no_segment_could_hold_is_refused(store: Store, name: Any) -
     assert points(run) == [("a b/ü-日本 %", 1, 1.0)]
 
 
+@pytest.mark.usefixtures("every_save")
 def test_points_are_in_the_store_before_the_checkpoint_that_follows_them(store: Store) -> None:
     with start(store) as run:
         for epoch in run.epochs(3):
@@ -413,6 +430,7 @@ def test_an_epoch_left_before_it_reported_and_saved_does_not_count(store: Store,
     assert [saved.epoch for saved in run.records.checkpoints()] == [1]
 
 
+@pytest.mark.usefixtures("every_save")
 def test_an_exception_leaves_its_epoch_uncounted(store: Store) -> None:
     run = start(store)
 
@@ -508,7 +526,7 @@ def test_the_controller_is_asked_exactly_at_the_granted_budgets(store: Store) ->
             run.report(score=epoch / 10, loss=1.0)
             run.save(epoch=epoch)
     assert trained == list(range(1, 10))
-    assert grants.asked == [(1, 0.1), (3, 0.3), (9, 0.9)]
+    assert grants.asked == [(1, {"score": 0.1}), (3, {"score": 0.3}), (9, {"score": 0.9})]
     assert grants.digests == [saved.digest for saved in run.records.checkpoints() if saved.epoch in (1, 3, 9)]
 
 
@@ -522,13 +540,13 @@ def test_a_pause_ends_the_loop_and_a_later_attempt_goes_on_behind_it(store: Stor
                 trained.append((attempt, epoch))
                 run.report(score=float(epoch))
                 run.save(epoch=epoch)
-        assert grants.asked == [(budget, float(budget))]
+        assert grants.asked == [(budget, {"score": float(budget)})]
     assert trained == [(1, 1), (1, 2), (2, 3), (2, 4), (2, 5), (2, 6)]
 
 
 def test_a_trial_killed_before_its_decision_asks_again_and_trains_nothing_again(store: Store) -> None:
     class Killed(Grants):
-        def reached(self, epoch: int, value: float, checkpoint: str) -> int:
+        def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
             raise ConnectionResetError("the worker is gone")
 
     run = trial(store, Killed(2))
@@ -540,7 +558,7 @@ def test_a_trial_killed_before_its_decision_asks_again_and_trains_nothing_again(
     with trial(store, paused, attempt=2) as run:
         run.restore(epoch=None)
         assert list(run.epochs()) == []
-    assert (paused.asked, paused.digests) == ([(2, 0.5)], [digest])
+    assert (paused.asked, paused.digests) == ([(2, {"score": 0.5})], [digest])
 
     continued = Grants(2, 3)
     with trial(store, continued, attempt=3) as run:
@@ -550,7 +568,7 @@ def test_a_trial_killed_before_its_decision_asks_again_and_trains_nothing_again(
         run.report(score=0.75)
         run.save(epoch=3)
         assert list(epochs) == []
-    assert continued.asked == [(2, 0.5), (3, 0.75)]
+    assert continued.asked == [(2, {"score": 0.5}), (3, {"score": 0.75})]
 
 
 def test_a_trial_that_was_not_restored_trains_from_the_start(store: Store) -> None:
@@ -560,12 +578,13 @@ def test_a_trial_that_was_not_restored_trains_from_the_start(store: Store) -> No
             for epoch in run.epochs():
                 run.report(score=float(epoch))
                 run.save(epoch=epoch)
-        assert grants.asked == [(2, 2.0)]
+        assert grants.asked == [(2, {"score": 2.0})]
     assert [(saved.epoch, saved.attempt) for saved in run.records.checkpoints()] == [(1, 1), (1, 2), (2, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("save_first", [True, False])
+@pytest.mark.usefixtures("every_save")
 def test_a_trial_that_diverges_ends_and_keeps_its_last_good_checkpoint(store: Store, value: float, save_first: bool) -> None:
     grants = Grants(5)
     run = trial(store, grants)
@@ -592,7 +611,7 @@ def test_a_nan_in_another_metric_does_not_end_a_trial(store: Store) -> None:
         for epoch in run.epochs():
             run.report(score=0.5, other=math.nan)
             run.save(epoch=epoch)
-    assert grants.asked == [(1, 0.5)]
+    assert grants.asked == [(1, {"score": 0.5})]
 
 
 def test_a_rung_without_its_objective_says_what_was_reported(store: Store) -> None:

@@ -85,7 +85,7 @@ def _print(out: "Console", info: RunInfo, found: dict[str, Any], all_packages: b
     _print_attempts(out, info)
     _print_metrics(out, found)
     _print_artifacts(out, found)
-    _print_checkpoints(out, found["checkpoints"])
+    _print_checkpoints(out, info, found["checkpoints"])
     _print_files(out, found["files"])
 
 
@@ -180,12 +180,16 @@ def _print_artifacts(out: "Console", found: dict[str, Any]) -> None:
         print_table(out, ("media", "kind", "count", "last step", "last file"), rows, right=("count", "last step"), title="media")
 
 
-def _print_checkpoints(out: "Console", checkpoints: list[dict[str, Any]]) -> None:
+def _print_checkpoints(out: "Console", info: RunInfo, checkpoints: list[dict[str, Any]]) -> None:
     if not checkpoints:
         return
     newest = checkpoints[-1]
     reported = ", ".join(f"{name} {shown(value)}" for name, value in newest["reported"].items()) or NONE
     pairs = {"count": len(checkpoints), "newest": f"epoch {newest['epoch']}, attempt {newest['attempt']}", "reported": reported}
+    counted = [attempt.checkpoints for attempt in info.attempts if attempt.checkpoints]
+    if counted:
+        saves, skipped, seconds = (sum(each[name] for each in counted) for name in ("saves", "skipped", "seconds"))
+        pairs["written"] = f"{saves} in {duration(seconds)}, {skipped} skipped as not worth their time"
     print_pairs(out, "checkpoints", {**pairs, "file": newest["file"]})
 
 
