@@ -14,6 +14,7 @@ from resources.spec import parse_spec
 GATES = {
     "finite_metrics": "Every test metric is a finite number.",
     "lineage_complete": "The winner's run record, code, checkpoint and snapshot are all there.",
+    "within_bounds": "The winner's metrics are within the spec's bounds.",
     "not_worse_than_champion": "The gate metric is within the margin of the champion's on the same rows.",
 }
 
@@ -70,6 +71,7 @@ def materialized_report(report: Report) -> Materialized:
             "epochs_trained": summary["epochs_trained"],
             "epochs_saved": summary["epochs_full"] - summary["epochs_trained"],
             "gpu_seconds": summary["gpu_seconds"],
+            "gpu_seconds_saved": summary["gpu_seconds_saved"],
             "snapshot": asset_link("dataset_snapshot", data["snapshot"]["key"]),
             "html": report.html_digest,
         },

@@ -6,16 +6,17 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import select
 
-from assets.events import GROUP, Materialized, asset_link, failure
+from assets.events import GROUP, Materialized, add_partitions, asset_link, failure
 from halving import HalvingError
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
 from resources.compute import TrialRunner, worker_name
 from resources.datasets import known_snapshot
 from resources.lab import Lab
 from resources.report import report_path
-from resources.scheduler import Assignment, Scheduler, parse_trial_key, trial_key
-from resources.search import Fail, Retry
+from resources.scheduler import Assignment, Scheduler
+from resources.search.brain import Fail, Retry
 from resources.spec import SweepSpec, parse_spec
+from resources.sweeps import parse_trial_key, trial_key
 
 TRIALS = dg.DynamicPartitionsDefinition(name="trials")
 
@@ -88,6 +89,9 @@ def log_new_rungs(context: Any, lab: Lab, sweep_id: str, number: int | None = No
         results = list(session.scalars(query.order_by(RungResultRow.reached_at)))
         trials = lab.catalog.trials(session, sweep_id)
     spec = parse_spec(row.spec)
+    # The trials of the spec are known from the sweep's opening, those that it was extended by are not.
+    if extended := {trial_key(sweep_id, result.trial) for result in results if result.trial >= spec.max_trials}:
+        add_partitions(context, TRIALS, sorted(extended))
     for result in results:
         if result.value is not None:
             rung = materialized_rung(row, spec, trials[result.trial], result, lab.store.path(report_path(sweep_id)))
@@ -99,7 +103,14 @@ def log_new_rungs(context: Any, lab: Lab, sweep_id: str, number: int | None = No
         _mark_materialized(lab.catalog, result)
 
 
-_SAID = {"continue": "promoted, goes on in place", "pause": "paused", "complete": "complete", "fail": "failed"}
+_SAID = {
+    "continue": "promoted, goes on in place",
+    "pause": "paused",
+    "stop": "stopped",
+    "requeue": "promoted, waits for its sweep to be resumed",
+    "complete": "complete",
+    "fail": "failed",
+}
 
 
 def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, result: RungResultRow, report: str) -> Materialized:
@@ -112,6 +123,7 @@ def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, resul
         metadata={
             "objective": result.value,
             "metric": spec.objective.metric,
+            **{f"metric/{name}": value for name, value in (result.metrics or {}).items() if name != spec.objective.metric},
             "rung": result.rung,
             "epochs": result.epochs,
             "decision": _SAID[result.decision],

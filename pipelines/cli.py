@@ -15,13 +15,19 @@ from typing import TYPE_CHECKING, Any
 from halving import StoreError
 from halving.commands import add_common
 from halving.commands.output import print_json
-from pipelines import cli_views
+from pipelines import cli_sweeps, cli_views
 from pipelines.cli_views import console_of, newest_sweep
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _REFRESH_SECONDS = 1.0
+_CONTROLS = {
+    "pause": "hand out no more trials of a sweep; running ones save a checkpoint and stop",
+    "resume": "let a paused sweep go on where it stands",
+    "stop": "end a sweep's search now and evaluate what it has found",
+    "extend": "let a running sweep start more trials",
+}
 _FAILURES = ("dagster._core.definitions.events.Failure", "dagster._core.errors.", "pipelines.config.InvalidSweepSpec")
 
 
@@ -29,6 +35,25 @@ def add_commands(commands: Any) -> None:
     """Add this application's commands to the ``halving`` command."""
     sweep = _command(commands, "sweep", "run a sweep to its end on this machine, showing progress", _sweep)
     sweep.add_argument("spec", help="a sweep spec, for example sweeps/digits.yaml")
+    check = _command(
+        commands, "check", "check a sweep spec and tell what may be unwise about it, without running anything", cli_sweeps.run_check
+    )
+    check.add_argument("spec", help="a sweep spec, for example sweeps/digits.yaml")
+    for name, told in _CONTROLS.items():
+        control = _command(commands, name, told, cli_sweeps.run_control)
+        control.add_argument("sweep", help="the sweep's id, for example digits-7f3a")
+        control.set_defaults(control=name)
+    control.add_argument("--max-trials", type=int, required=True, help="trials that it may start in all")
+    replay = _command(
+        commands, "replay", "replay strategies on a finished sweep's curves: what they would have spent and found", cli_views.run_replay
+    )
+    replay.add_argument("sweep", help="the sweep's id, for example digits-7f3a")
+    replay.add_argument(
+        "--strategy",
+        action="append",
+        required=True,
+        help="as in a spec, for example 'hyperband' or 'asha: {min_budget: 3}'; may be given again",
+    )
     told = "show a sweep's trials, best first, and what early stopping saved"
     leaderboard = _command(commands, "leaderboard", told, cli_views.run_leaderboard)
     leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
@@ -72,6 +97,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     standard error then.
     """
     from resources.lab import Lab
+    from resources.search.lint import lint
     from resources.spec import load_spec
 
     spec = load_spec(arguments.spec)
@@ -89,7 +115,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     checked = log.with_suffix(".json")
     checked.write_text(spec.canonical_json())
     job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
-    console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, rungs at {list(spec.budgets)} epochs")
+    console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, {spec.rungs}")
+    for warning in lint(spec):
+        console.print(f"[yellow]note:[/] {warning}")
     console.print(f"Dagster's log: {log}", style="dim")
     known = _ended_sweep(lab, spec)
     with log.open("w") as output:

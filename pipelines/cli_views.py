@@ -1,5 +1,5 @@
-"""Commands that show the catalog or change a version's stage: ``halving leaderboard``, ``models``, ``promote``,
-``archive``; and ``retention``, which the catalog limits."""
+"""Commands that show the catalog or change a version's stage: ``halving leaderboard``, ``replay``, ``models``,
+``promote``, ``archive``; and ``retention``, which the catalog limits."""
 
 import argparse
 import sys
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from halving.commands.output import print_json, print_table, size
 from halving.errors import InvalidInput
+
+_NOTHING = "-"  # in a table, where there is no value
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 def run_leaderboard(arguments: argparse.Namespace) -> int:
     """Show a sweep's standing.
 
-    JSON: ``{"sweep", "status", "objective", "direction", "planned", "counts", "standings": [...], "rungs": [...], "failed": [...],
-    "epochs_trained", "epochs_full", "saved", "seconds", "gpu_seconds", "test_metrics", "promoted", "report"}``.
+    JSON: the fields of :class:`resources.summary.Summary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
+    ``failed``, ``epochs_trained``, ``audit_epochs``, ``gpu_seconds_saved``…), and ``saved``, ``test_metrics``, ``promoted``, ``report``.
     """
     from resources.lab import Lab
 
@@ -56,32 +58,42 @@ def print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) 
 
     from resources.report import explain_failures, report_path
     from resources.report_page import duration, number
-    from resources.summary import summarize
+    from resources.summary import outcome, summarize
 
     summary = summarize(lab.catalog, sweep)
+    searching = summary.status == "searching"
     console.print(f"[bold]{sweep}: {summary.status}[/]", highlight=False)
     for line in [explain_failures(summary.failed)] if summary.failed else []:
         console.print(line, style="red", highlight=False)
     if not summary.standings:
-        console.print("no trial has a result yet" if summary.status == "searching" else "no trial has a result")
+        console.print("no trial has a result yet" if searching else "no trial has a result")
         return
-    table = Table(title="best first, the highest rung before all", title_justify="left", title_style="dim")
-    for name, justify in (("#", "right"), ("trial", "left"), (summary.objective, "right"), ("epochs", "right"), ("status", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    names = list(summary.standings[0].params)
+    others = [objective["metric"] for objective in summary.objectives[1:]]
+    others += [metric for metric in summary.bounds if metric not in (summary.objective, *others)]
+    told = "within bounds before all, then the highest rung" if summary.bounds else "the highest rung before all"
+    table = Table(title=f"best first, {told}", title_justify="left", title_style="dim")
+    for name in ("#", "trial", summary.objective, *others, "epochs", "status"):
+        table.add_column(name, justify="left" if name in ("trial", "status") else "right")
+    names = list(dict.fromkeys(name for standing in summary.standings for name in standing.params))
     for name in names:
         table.add_column(name, justify="right")
     for place, standing in enumerate(summary.standings[:rows], start=1):
-        status = "stopped" if standing.status == "paused" and summary.status != "searching" else standing.status
-        values = [number(standing.params[name]) for name in names]
-        table.add_row(str(place), standing.key, number(standing.objective), str(standing.epochs), status, *values)
+        status = outcome(standing.status, audited=standing.audited, searching=searching)
+        status += ", on the front" if standing.on_front else ""
+        status += ", out of bounds" if standing.violation > 0 else ""
+        reported = [number(standing.metrics[name]) if name in standing.metrics else _NOTHING for name in others]
+        values = [number(standing.params[name]) if name in standing.params else _NOTHING for name in names]
+        table.add_row(str(place), standing.key, number(standing.objective), *reported, str(standing.epochs), status, *values)
     console.print(table)
     if len(summary.standings) > rows:
         console.print(f"and {len(summary.standings) - rows} more trials", style="dim")
+    saved = f", {duration(summary.gpu_seconds_saved)} of GPU" if summary.gpu_seconds_saved else ""
     console.print(
         f"Early stopping: {summary.epochs_trained} of {summary.epochs_full} epochs trained, "
-        f"{summary.saved:.0%} saved; {duration(summary.seconds)} of training in all."
+        f"{summary.saved:.0%} saved{saved}; {duration(summary.seconds)} of training in all."
     )
+    if summary.audited:
+        console.print(f"Audit of pruning: {summary.audit_epochs} epochs more, {duration(summary.audit_seconds)}.", highlight=False)
     _print_outcome(console, lab, sweep)
     if lab.store.exists(report_path(sweep)):
         console.print(f"Report: {lab.store.path(report_path(sweep))}")
@@ -106,6 +118,59 @@ def _outcome(lab: Any, sweep: str) -> "tuple[ReportRow | None, ModelVersionRow |
 
     with lab.catalog.read() as session:
         return session.get(ReportRow, sweep), session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))
+
+
+def run_replay(arguments: argparse.Namespace) -> int:
+    """Replay strategies on the curves of a sweep that is over.
+
+    JSON: ``{"sweep", "objective", "direction", "trials", "workers", "itself": {...}, "replayed": [...]}``; each of those has
+    ``strategy``, ``trials``, ``completed``, ``epochs``, ``seconds``, ``worker_seconds``, ``winner``, ``winner_epochs``,
+    ``winner_objective``, ``place`` (among the sweep's own results, from 1); those replayed have ``unknown_epochs`` and
+    ``unknown_trials`` too.
+    """
+    from resources.lab import Lab
+    from resources.replay import read_strategy, replay_sweep
+
+    lab = Lab(root=arguments.root)
+    strategies = [read_strategy(text) for text in arguments.strategy]
+    found = replay_sweep(lab.store, lab.catalog, arguments.sweep, strategies).as_dict()
+    if arguments.json:
+        print_json(found)
+    else:
+        _print_replay(console_of(arguments), found)
+    return 0
+
+
+def _print_replay(console: "Console", found: dict[str, Any]) -> None:
+    from resources.report_page import duration, number
+
+    rows = []
+    for one in [found["itself"], *found["replayed"]]:
+        objective = f"{number(one['winner_objective'])} ({one['winner_epochs']})" if one["winner"] else _NOTHING
+        unknown = one.get("unknown_epochs")
+        guessed = _NOTHING if unknown is None else f"{unknown} ({unknown / one['epochs']:.0%})" if unknown else "0"
+        taken = _NOTHING if one["seconds"] is None else duration(one["seconds"])
+        name = "the sweep itself" if one is found["itself"] else strategy_text(one["strategy"])
+        rows.append([name, one["completed"], one["epochs"], guessed, taken, one["winner"] or _NOTHING, objective, one["place"] or _NOTHING])
+    columns = ("strategy", "to the end", "epochs", "unknown", "time", "winner", f"{found['objective']} (epochs)", "place")
+    console.print(f"{found['sweep']}: {found['trials']} trials on {found['workers']} workers", highlight=False)
+    print_table(console, columns, rows, right=("to the end", "epochs", "unknown", "time", f"{found['objective']} (epochs)", "place"))
+    console.print(
+        "unknown: epochs asked for behind the end of a curve, which nobody trained; such a trial counts with what it reached.\n"
+        "place: of the winner among the sweep's own results. time: with the sweep's number of workers; its own has starts and crashes too.",
+        style="dim",
+        highlight=False,
+    )
+
+
+def strategy_text(strategy: dict[str, Any]) -> str:
+    """A strategy in one line, with the settings that differ from the defaults first and the budgets always."""
+    from resources.spec import Strategy
+
+    (name, settings) = next(iter(strategy.items()))
+    defaults = Strategy.model_validate({name: {"sampler": settings["sampler"]} if name == "optuna" else {}}).chosen.model_dump()
+    shown = {key: value for key, value in settings.items() if value != defaults.get(key) or key in ("budget", "min_budget", "max_budget")}
+    return f"{name}: {{{', '.join(f'{key}: {value}' for key, value in shown.items())}}}"
 
 
 def run_models(arguments: argparse.Namespace) -> int:

@@ -1,10 +1,10 @@
 """The sweep spec as Dagster's launchpad sees it: the pydantic model turned into a config schema, so there is one schema."""
 
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import dagster as dg
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, PlainValidator
 from pydantic.fields import FieldInfo
 
 from halving import InvalidInput
@@ -80,22 +80,40 @@ def _field(field: FieldInfo) -> dg.Field:
 
 
 def _type(annotation: Any) -> Any:
-    """The Dagster config type for an annotation of the spec."""
+    """The Dagster config type for an annotation of the spec.
+
+    Where the spec accepts several spellings (a value of any kind, one choice or a list of them), Dagster accepts
+    anything and the spec's own check follows.
+    """
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        if any(isinstance(mark, BeforeValidator | PlainValidator) for mark in arguments[1:]):
+            return dg.Any
+        return _type(arguments[0])
     if origin in (Union, UnionType):
         inner = [argument for argument in arguments if argument is not NoneType]
-        return _type(inner[0]) if len(inner) == 1 else dg.Any
+        if len(inner) > 1:
+            return dg.Any
+        inner_type = _type(inner[0])
+        # A model that is left out is left out: null would be one more way to say so.
+        return inner_type if isinstance(inner_type, dg.Shape | dg.Selector) or inner_type is dg.Any else dg.Noneable(inner_type)
     if origin is Literal:
         return dg.Enum("_or_".join(str(value) for value in arguments), [dg.EnumValue(str(value)) for value in arguments])
     if origin is dict:
-        return dg.Map(str, _type(arguments[1]))
+        return dg.Map(str, _member(arguments[1]))
     if origin is list:
-        return dg.Array(_type(arguments[0]))
+        return dg.Array(_member(arguments[0]))
     if isinstance(annotation, type) and issubclass(annotation, OneOf):
         return dg.Selector(config_schema(annotation))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return dg.Shape(config_schema(annotation))
-    return {str: str, int: int, float: dg.Float, bool: bool}[annotation]
+    return {str: str, int: int, float: dg.Float, bool: bool, Any: dg.Any}[annotation]
+
+
+def _member(annotation: Any) -> Any:
+    """The type of a list's or map's members; at a null among them Dagster would fail without a word about where."""
+    member = _type(annotation)
+    return dg.Noneable(member) if member is dg.Any else member
 
 
 sweep_config = dg.ConfigMapping(config_fn=_job_config, config_schema=config_schema(SweepSpec))

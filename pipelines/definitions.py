@@ -7,16 +7,29 @@ from assets.datasets import dataset_snapshot
 from assets.reports import evaluation_report
 from assets.sweeps import sweep as sweep_asset
 from assets.trials import trial
+from pipelines.controls import extend_sweep, pause_sweep, resume_sweep, stop_sweep
 from pipelines.jobs import conclude_sweep, launch_sweep, promote_version, run_trial, sweep
 from pipelines.maintenance import apply_retention, compact_metrics
 from pipelines.schedules import hourly_compaction, scheduled_retraining
-from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials
+from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials, stop_diverged_trials
 from resources.lab import Lab
 
 defs = dg.Definitions(
     assets=[dataset_snapshot, sweep_asset, trial, evaluation_report, promoted_checkpoint],
-    jobs=[sweep, launch_sweep, run_trial, conclude_sweep, promote_version, compact_metrics, apply_retention],
-    sensors=[start_trials, retry_crashed_trials, finish_sweeps],
+    jobs=[
+        sweep,
+        launch_sweep,
+        pause_sweep,
+        resume_sweep,
+        stop_sweep,
+        extend_sweep,
+        run_trial,
+        conclude_sweep,
+        promote_version,
+        compact_metrics,
+        apply_retention,
+    ],
+    sensors=[start_trials, retry_crashed_trials, stop_diverged_trials, finish_sweeps],
     schedules=[scheduled_retraining, hourly_compaction],
     resources={"lab": Lab()},
 )

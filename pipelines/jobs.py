@@ -23,19 +23,24 @@ from resources.evaluation import is_regression
 from resources.lab import Lab
 from resources.registry import promote
 from resources.report import explain_failures, load_report
-from resources.scheduler import Scheduler, open_sweep, trial_key
+from resources.scheduler import Scheduler
+from resources.search.lint import lint
+from resources.search.rules import max_trials
 from resources.spec import check_functions, parse_spec
 from resources.summary import summarize
+from resources.sweeps import open_sweep, trial_key
+from resources.warm_start import check_warm_start
 
 _SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec.")}
 
 
 @dg.op(config_schema=_SPEC, tags={"kind": "data"})
 def take_snapshot(context: dg.OpExecutionContext, lab: Lab) -> dict[str, Any]:
-    """Check that the spec's functions exist, then snapshot its data. Gives the spec and the snapshot's digest."""
+    """Check that what the spec names exists, then snapshot its data. Gives the spec and the snapshot's digest."""
     spec = parse_spec(context.op_config["spec"])
     try:
         check_functions(spec)
+        check_warm_start(lab.catalog, spec)
         snapshot = snapshot_of(lab.store, lab.catalog, spec.dataset)
         dataset = Dataset(lab.store, snapshot.name, snapshot.digest)
         is_regression(dataset.manifest["schema"][snapshot.target], spec.gates.metric)
@@ -177,14 +182,11 @@ def _open(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any], *, 
     row = open_sweep(lab.catalog, spec, planned["snapshot"], driver=driver, commit=git.get("commit"))
     if row.commit != git.get("commit"):
         context.log.warning(f"sweep {row.id} was begun with commit {row.commit} and goes on with {git.get('commit')}")
-    reachable = spec.reachable_rungs
-    if reachable < len(spec.budgets):
-        context.log.warning(
-            f"max_trials = {spec.max_trials} is few for rungs at {list(spec.budgets)} epochs: about {reachable} of them will be reached"
-        )
-    trials = [trial_key(row.id, number) for number in range(Scheduler(lab.catalog, row.id).rules.max_trials)]
+    for warning in lint(spec):
+        context.log.warning(warning)
+    trials = [trial_key(row.id, number) for number in range(max_trials(spec))]
     add_partitions(context, SWEEPS, [row.id])
     add_partitions(context, TRIALS, trials)
     context.log_event(materialized_sweep(row, known_snapshot(lab.catalog, row.snapshot)).event())
-    context.log.info(f"sweep {row.id}: up to {len(trials)} trials, rungs at {list(spec.budgets)} epochs")
+    context.log.info(f"sweep {row.id}: up to {len(trials)} trials, {spec.rungs}")
     return row.id

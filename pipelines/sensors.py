@@ -5,17 +5,20 @@ run key once.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
 import dagster as dg
 from sqlalchemy import select
 
+from assets.trials import TRIALS
 from pipelines.jobs import conclude_sweep, run_trial
 from resources.catalog import SweepRow, utcnow
 from resources.compute import local_concurrency
+from resources.divergence import diverged_trials
 from resources.lab import Lab
-from resources.scheduler import Assignment, Scheduler
+from resources.scheduler import Assignment, Scheduler, Superseded
 from resources.spec import parse_spec
 
 _TICK_SECONDS = 5
@@ -37,7 +40,9 @@ def start_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResu
     waiting = [assignment for scheduler in _searching(context, lab) for assignment in _contained(context, scheduler, hand_out)]
     if not waiting:
         return dg.SkipReason("no trial waits for a run")
-    return dg.SensorResult(run_requests=[_run_request(assignment) for assignment in waiting])
+    # The trials of a sweep's spec are known from its opening, those that it was extended by are not.
+    added = TRIALS.build_add_request([assignment.key for assignment in waiting])
+    return dg.SensorResult(run_requests=[_run_request(assignment) for assignment in waiting], dynamic_partitions_requests=[added])
 
 
 @dg.sensor(
@@ -56,6 +61,22 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.Sk
                 lost.append(assignment)
     keys = [assignment.run_key for assignment in lost]
     return dg.SkipReason(f"queued again or given up: {keys}" if lost else "no trial has crashed")
+
+
+@dg.sensor(
+    target=None,
+    minimum_interval_seconds=_TICK_SECONDS,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="End a trial whose streamed metrics are NaN, infinite or out of the spec's divergence bounds; its worker is freed.",
+)
+def stop_diverged_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SkipReason:
+    stopped = []
+    for scheduler in _searching(context, lab):
+        for assignment, told in _contained(context, scheduler, lambda scheduler: diverged_trials(lab.store, scheduler)):
+            with suppress(Superseded):  # it ended by itself meanwhile
+                scheduler.failed(assignment, told, seconds=0.0, checkpoint=None)
+                stopped.append(assignment.key)
+    return dg.SkipReason(f"diverged and stopped: {stopped}" if stopped else "no trial has diverged")
 
 
 @dg.sensor(

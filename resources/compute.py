@@ -18,26 +18,24 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib.util import find_spec
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any, TypeVar
-
-from sqlalchemy.exc import DBAPIError
+from typing import Any
 
 from halving import Store, provenance
 from halving.errors import InvalidInput
-from halving.execute import Granted, Raised, ReachedRung, ReturnedEarly, run_trial
+from halving.execute import Granted, ReachedRung, run_trial
 from halving.functions import add_working_folder
-from halving.trial import TrialContext
-from resources.scheduler import HEARTBEAT_SECONDS, Assignment, Scheduler, Superseded
+from halving.trial import ObjectiveRule, TrialContext
+from resources.attempt import Attempt
+from resources.prefetch import Prefetch
+from resources.scheduler import Assignment, Scheduler, Superseded
 from resources.search import brain
 from resources.spec import Resources, SweepSpec
 
 _POLL_SECONDS = 0.2
-_KILL_AFTER_SECONDS = 5.0
-_END_WITHIN_SECONDS = 60.0  # after its trial was paused or completed, a process may take this long to end
-_PATIENCE_SECONDS = 300.0  # how long a decision waits for a database that is away
+_END_AFTER_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -82,15 +80,17 @@ def work(scheduler: Scheduler, runner: "TrialRunner", on_change: Callable[[Assig
     ``on_change`` is called after every decision about a trial.
     """
     worker, ran = worker_name(), 0
-    while True:
-        given = scheduler.next_work(worker)
-        if isinstance(given, brain.Finish):
-            return ran
-        if isinstance(given, brain.Wait):
-            time.sleep(_POLL_SECONDS)
-            continue
-        runner.run(given, on_change)
-        ran += 1
+    with Prefetch(scheduler) as prefetch:
+        while True:
+            given = scheduler.next_work(worker)
+            if isinstance(given, brain.Finish):
+                return ran
+            if isinstance(given, brain.Wait):
+                time.sleep(_POLL_SECONDS)
+                continue
+            with prefetch.while_training():
+                runner.run(given, on_change)
+            ran += 1
 
 
 class TrialRunner:
@@ -122,40 +122,41 @@ class TrialRunner:
         arguments = (self._context(assignment), self._spec.trainable, assignment.granted, theirs, self._spec.resources.cpus)
         # Not a daemon: those may have no children, and data loaders are children.
         process = self._processes.Process(target=run_trial, args=arguments, name=assignment.key, daemon=False)
-        watch = _Watch(self._scheduler, assignment)
+        attempt = Attempt(self._scheduler, assignment, self._store)
         try:
             process.start()
             theirs.close()
-            return self._attend(watch, ours, process, on_change)
+            return self._attend(attempt, ours, process, on_change)
         except Superseded:
             return None
         except BaseException:
-            # This worker is being stopped: the trial goes on elsewhere, from its checkpoint.
-            with _undisturbed():
-                self._stop(process)
-                watch.released()
+            # This worker is being stopped: the trial goes on elsewhere, from the checkpoint that it saves now.
+            with _undisturbed(), suppress(Superseded):
+                attempt.withdraw()
+                if process.pid and attempt.last is None:
+                    self._attend(attempt, ours, process, on_change)
             raise
         finally:
-            watch.close()
-            self._stop(process)
+            attempt.close()
+            _end(process)
             ours.close()
 
-    def _attend(self, watch: "_Watch", connection: Connection, process: Any, on_change: Callable[[Assignment], None]) -> brain.Decision:
+    def _attend(self, attempt: Attempt, connection: Connection, process: Any, on_change: Callable[[Assignment], None]) -> brain.Decision:
         while True:
-            message = watch.receive(connection, process)
-            if watch.last is not None:
+            message = attempt.receive(connection, process)
+            if attempt.last is not None:
                 # Paused or complete already: what comes after the rung's decision does not change it.
-                return watch.last
+                return attempt.last
             if not isinstance(message, ReachedRung):
-                decision = watch.ended(message, process)
-                _tell(on_change, watch.assignment)
+                decision = attempt.ended(message, process)
+                _tell(on_change, attempt.assignment)
                 return decision
-            decision = watch.reached(message)
-            going_on = isinstance(decision, brain.Continue)
-            granted = watch.next_grant(message.epoch) if going_on else message.epoch
+            decision = attempt.reached(message)
+            going_on = isinstance(decision, brain.Continue) and not attempt.withdrawn
+            granted = attempt.next_grant(message.epoch) if going_on else message.epoch
             with suppress(OSError):  # the process died while it waited: receive() will notice
                 connection.send(Granted(granted, isinstance(decision, brain.Complete)))
-            _tell(on_change, watch.assignment)
+            _tell(on_change, attempt.assignment)
 
     def _context(self, assignment: Assignment) -> TrialContext:
         name, digest = self._dataset
@@ -166,7 +167,14 @@ class TrialRunner:
             attempt=assignment.attempt,
             params=assignment.params,
             seed=assignment.seed,
-            objective=self._spec.objective.metric,
+            objectives=tuple(
+                ObjectiveRule(one.metric, summary=one.summary, window=one.window or 1, maximize=one.maximize)
+                for one in self._spec.objectives
+            ),
+            bounded=tuple(self._spec.bounds),
+            divergence={metric: (bounds.min, bounds.max) for metric, bounds in self._spec.divergence.items()},
+            max_epochs=assignment.ladder[-1],
+            grace_seconds=self._spec.resources.grace_seconds,
             dataset_name=name,
             dataset_digest=digest,
             parent={
@@ -179,101 +187,6 @@ class TrialRunner:
             },
             provenance=self._provenance,
         )
-
-    @staticmethod
-    def _stop(process: Any) -> None:
-        if process.pid and process.is_alive():
-            process.terminate()
-            process.join(_KILL_AFTER_SECONDS)
-        if process.pid and process.is_alive():
-            process.kill()
-            process.join()
-
-
-class _Watch:
-    """One attempt seen from its worker: the lease, the clock, and the reports to the scheduler.
-
-    A thread of its own renews the lease, so that nothing which takes long (importing a trainable, Dagster's event log)
-    makes a living attempt look lost.
-    """
-
-    def __init__(self, scheduler: Scheduler, assignment: Assignment) -> None:
-        self.assignment, self._scheduler = assignment, scheduler
-        self.last: brain.Decision | None = None  # the decision that ended the attempt
-        self._since = time.monotonic()
-        self._superseded: Superseded | None = None
-        self._closed = threading.Event()
-        threading.Thread(target=self._beat, name=f"halving-lease-{assignment.key}", daemon=True).start()
-
-    def close(self) -> None:
-        """End the heartbeats."""
-        self._closed.set()
-
-    def receive(self, connection: Connection, process: Any) -> Any:
-        """The next message, or None when the process is gone, or does not end although its trial has.
-
-        Raises:
-            Superseded: another attempt has the trial.
-        """
-        patience = time.monotonic() + _END_WITHIN_SECONDS
-        while True:
-            # The process itself is watched too: its children may hold the pipe open after its death.
-            wait([connection, process.sentinel], timeout=1.0)
-            alive = process.is_alive()  # asked before the pipe is: a last message may arrive in between
-            if self._superseded is not None and self.last is None:
-                raise self._superseded
-            try:
-                if connection.poll():
-                    return connection.recv()
-            except (EOFError, ConnectionResetError):
-                return None
-            if not alive or (self.last is not None and time.monotonic() > patience):
-                return None
-
-    def reached(self, message: ReachedRung) -> brain.Decision:
-        seconds = self._lap()
-        decision = _patiently(self._scheduler.reached, self.assignment, message.value, message.checkpoint, seconds, message.epoch)
-        if not isinstance(decision, brain.Continue):
-            self.last = decision
-        return decision
-
-    def next_grant(self, epoch: int) -> int:
-        return next(budget for budget in self._scheduler.rules.budgets if budget > epoch)
-
-    def ended(self, message: Any, process: Any) -> brain.Decision:
-        self.last = self._ending(message, process)
-        return self.last
-
-    def _ending(self, message: Any, process: Any) -> brain.Decision:
-        given, seconds = self.assignment, self._lap()
-        if isinstance(message, ReturnedEarly):
-            return _patiently(self._scheduler.returned, given, message.value, message.checkpoint, seconds, message.epoch)
-        if isinstance(message, Raised) and message.final:
-            return _patiently(self._scheduler.failed, given, message.error, seconds, message.checkpoint)
-        if isinstance(message, Raised):
-            return _patiently(self._scheduler.crashed, given, message.error, seconds)
-        process.join()
-        return _patiently(self._scheduler.crashed, given, _death(process.exitcode), seconds)
-
-    def released(self) -> None:
-        if self.last is None and self._superseded is None:
-            with suppress(Superseded):
-                self._scheduler.released(self.assignment, self._lap())
-
-    def _beat(self) -> None:
-        while not self._closed.wait(HEARTBEAT_SECONDS):
-            try:
-                self._scheduler.heartbeat(self.assignment)
-            except Superseded as superseded:
-                self._superseded = superseded
-                return
-            except DBAPIError as error:  # the database is away for a moment: training goes on, the next beat may arrive
-                _log.warning("no heartbeat for %s: %s", self.assignment.key, error)
-
-    def _lap(self) -> float:
-        now = time.monotonic()
-        seconds, self._since = now - self._since, now
-        return seconds
 
 
 @contextmanager
@@ -290,36 +203,22 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
+def _end(process: Any) -> None:
+    """Leave no process behind, whatever it is at: its trial has been decided on."""
+    if process.pid and process.is_alive():
+        process.terminate()
+        process.join(_END_AFTER_SECONDS)
+    if process.pid and process.is_alive():
+        process.kill()
+        process.join()
+
+
 def _tell(on_change: Callable[[Assignment], None], assignment: Assignment) -> None:
     """Tell of a decision; what goes wrong there is logged, for the decision stands and the training goes on."""
     try:
         on_change(assignment)
     except Exception:  # noqa: BLE001  # whatever Dagster's event log may raise
         _log.exception("could not tell Dagster about %s; it is told again when the sweep is evaluated", assignment.key)
-
-
-_Decided = TypeVar("_Decided")
-
-
-def _patiently(decide: Callable[..., _Decided], *arguments: Any) -> _Decided:
-    """Decide, and try again while the database is away: the trial waits at its rung rather than be lost."""
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            return decide(*arguments)
-        except DBAPIError as error:
-            if time.monotonic() > until:
-                raise
-            _log.warning("the catalog does not answer, trying again: %s", error)
-            time.sleep(1.0)
-
-
-def _death(code: int | None) -> str:
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name
-        hint = "; often the machine ran out of memory" if name == "SIGKILL" else ""
-        return f"the trial's process was killed by {name}{hint}"
-    return f"the trial's process ended with exit code {code} and said nothing"
 
 
 def _environment(resources: Resources, slot: int) -> dict[str, str]:

@@ -60,7 +60,15 @@ def check_gates(gates: Gates, report: dict[str, Any], missing_lineage: list[str]
         not missing_lineage,
         f"missing: {missing_lineage}" if missing_lineage else "run record, code, checkpoint and snapshot are all there",
     )
-    return [finite, whole, _against_champion(gates, report)]
+    return [finite, whole, _within_bounds(report), _against_champion(gates, report)]
+
+
+def _within_bounds(report: dict[str, Any]) -> Gate:
+    name, bounds, winner = "within_bounds", report["spec"].get("bounds", {}), report["winner"]
+    if not bounds:
+        return Gate(name, True, "the spec bounds no metric")
+    stands = ", ".join(f"{metric} {_number(winner['metrics'][metric])}" for metric in bounds)
+    return Gate(name, winner["violation"] == 0, f"{stands}, accepted are {bounds}")
 
 
 def _against_champion(gates: Gates, report: dict[str, Any]) -> Gate:

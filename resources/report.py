@@ -13,9 +13,11 @@ from resources.datasets import known_snapshot
 from resources.evaluation import TEST_SPLIT, evaluate_checkpoint
 from resources.metrics import curves
 from resources.registry import NewVersion, champion_of
-from resources.report_page import render_page, render_preview
+from resources.report_page import Shown, render_page, render_preview
+from resources.search.audit import audit_of
 from resources.spec import SweepSpec, parse_spec
-from resources.summary import summarize
+from resources.summary import Summary, state_of, summarize
+from resources.timeline import timeline_of
 
 _CURVES = 10  # trials whose learning curves the page shows
 
@@ -43,22 +45,15 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> Report:
     """Evaluate the winner's best checkpoint on the test split, and publish the report.
 
     Raises:
-        NoWinner: with the trials' errors.
+        NoWinner: with the trials' errors; the page is there all the same, with what happened.
         PredictionFailed: the predictor does not work.
     """
     summary = summarize(catalog, sweep)
-    if summary.best is None:
-        raise NoWinner(f"sweep {sweep} has no result: {explain_failures(summary.failed)}")
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
     spec, snapshot = parse_spec(row.spec), known_snapshot(catalog, row.snapshot)
-    dataset = Dataset(store, snapshot.name, snapshot.digest)
-    winner = summary.best
-    gate = spec.gates.metric
-    scores = evaluate_checkpoint(
-        store, predictor=spec.predictor, params=winner.params, dataset=dataset, checkpoint=winner.checkpoint, gate_metric=gate
-    )
-    data = {
+    audit = audit_of(state_of(catalog, sweep))
+    data: dict[str, Any] = {
         "sweep": sweep,
         "name": spec.name,
         "created": now(),
@@ -66,20 +61,37 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> Report:
         "spec_digest": spec.digest,
         "snapshot": {"key": snapshot.key, "digest": snapshot.digest, "rows": snapshot.rows, "splits": snapshot.splits},
         "split": TEST_SPLIT,
-        "winner": winner.__dict__,
-        **scores.as_dict(),
-        "champion": _champion(store, catalog, spec, sweep, dataset),
+        "winner": None,
         "summary": summary.as_dict(),
         "saved": summary.saved,
+        "audit": audit.as_dict() if audit else None,
     }
-    leaders = [standing.key for standing in summary.standings[:_CURVES]]
-    learned = curves(store, spec.name, leaders, spec.objective.metric).to_pylist()
-    page = render_page(data, learned).encode()
+    shown = Shown(spec, summary, timeline_of(catalog, sweep), _learned(store, spec, summary))
+    if summary.best is None:
+        store.replace(report_path(sweep), render_page(data, shown).encode())
+        failures = explain_failures(summary.failed)
+        raise NoWinner(f"sweep {sweep} has no result: {failures}. What happened: {store.path(report_path(sweep))}")
+    winner, dataset = summary.best, Dataset(store, snapshot.name, snapshot.digest)
+    scores = evaluate_checkpoint(
+        store,
+        predictor=spec.predictor,
+        params=winner.params,
+        dataset=dataset,
+        checkpoint=winner.checkpoint,
+        gate_metric=spec.gates.metric,
+    )
+    data |= {"winner": winner.__dict__, **scores.as_dict(), "champion": _champion(store, catalog, spec, sweep, dataset)}
+    page = render_page(data, shown).encode()
     content = json.dumps(data, sort_keys=True, indent=1).encode()
     digest, html_digest = store.put_blob(content), store.put_blob(page)
     store.replace(report_path(sweep), page)
     _register(catalog, sweep, digest, html_digest, data)
     return Report(data, digest, html_digest, store.path(report_path(sweep)))
+
+
+def _learned(store: Store, spec: SweepSpec, summary: Summary) -> list[dict[str, Any]]:
+    leaders = [standing.key for standing in summary.standings[:_CURVES]]
+    return curves(store, spec.name, leaders, spec.objective.metric).to_pylist() if leaders else []
 
 
 def load_report(store: Store, catalog: Catalog, sweep: str) -> Report:

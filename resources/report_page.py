@@ -1,35 +1,109 @@
 """The report as people see it: one self-contained HTML page, and a Markdown preview for Dagster's UI."""
 
 import math
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
-_ACCENT, _QUIET, _BAD = "#2b6cb0", "#a0aec0", "#c53030"
-_COLORWAY = ["#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b7791f", "#2c7a7b", "#97266d", "#4a5568", "#9b2c2c", "#285e61"]
+from resources.figures import ladder, model, search
+from resources.figures.params import ParamFigures
+from resources.figures.style import Figure, drawn
+from resources.spec import SweepSpec
+from resources.summary import Summary, outcome
+from resources.timeline import Timeline
+
+_TRIALS = 200  # rows of the table of all trials
+_FAILURES = 20  # tracebacks of failed trials
+_BOUNDS = 4  # bounded metrics that have a figure
+_PLOTLY = {"displaylogo": False, "responsive": True}
 
 
-def render_page(report: dict[str, Any], curves: list[dict[str, Any]]) -> str:
+@dataclass(frozen=True)
+class Shown:
+    """What the page draws beside the report's data.
+
+    Attributes:
+        spec: the sweep's.
+        summary: its standing.
+        timeline: what happened in it, and when.
+        curves: rows ``run, step, value`` of the objective for the leading trials.
+    """
+
+    spec: SweepSpec
+    summary: Summary
+    timeline: Timeline
+    curves: list[dict[str, Any]]
+
+
+def render_page(report: dict[str, Any], shown: Shown) -> str:
     """The whole report in one HTML file that opens without a network (Plotly's script is inside).
 
     Args:
-        report: the report's data.
-        curves: rows ``run, step, value`` of the objective for the leading trials.
+        report: the report's data; ``winner`` is None where no trial has a result.
+        shown: the sweep.
     """
     from plotly.offline import get_plotlyjs
 
-    summary = report["summary"]
-    figures = {"curves": _curves(report, curves), "rungs": _rungs(summary)}
-    if report["confusion"] is not None:
-        figures["confusion"] = _confusion(report)
+    summary = shown.summary
     return _template("report.html").render(
         report=report,
         summary=summary,
-        figures={
-            name: figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}) for name, figure in figures.items()
-        },
+        sections=_sections(report, shown),
+        rungs=search.rung_table(summary),
+        searching=summary.status == "searching",
+        params=[name for name in shown.spec.space if any(name in standing.params for standing in summary.standings)],
+        others=[objective["metric"] for objective in summary.objectives[1:]]
+        + [name for name in summary.bounds if name != summary.objective],
+        standings=summary.standings[:_TRIALS],
+        failed=summary.failed[:_FAILURES],
+        replay=_replay_hint(report, shown),
         plotly=get_plotlyjs(),
-        headline=_headline(report),
+        headline=_headline(report) if report["winner"] else "",
     )
+
+
+def _sections(report: dict[str, Any], shown: Shown) -> dict[str, list[dict[str, str]]]:
+    """Section to its figures, as the template places them: title, reading, html, left_out."""
+    summary, timeline = shown.summary, shown.timeline
+    params = ParamFigures(shown.spec, summary, timeline)
+    several = len(summary.objectives) > 1
+    bounded = list(summary.bounds)[:_BOUNDS]
+    found: dict[str, list[Figure]] = {
+        "search": [
+            *drawn("history", "Optimisation history", partial(search.history, summary, timeline)),
+            *drawn("curves", "Learning curves", partial(model.learning_curves, report["summary"], shown.curves)),
+            *drawn("rungs", "What was stopped, and where", partial(search.rungs, summary)),
+            *drawn("ladder", "Rung ladder", partial(ladder.ladder, summary, timeline)),
+        ],
+        "pareto": drawn("pareto", "Pareto front", params.pareto) if several else [],
+        "bounds": [figure for name in bounded for figure in drawn("bounds", f"Bound on {name}", partial(search.bounds, summary, name))],
+        # Importances come first: what the others leave out goes by them.
+        "params": [
+            *drawn("importances", "Hyperparameter importances", params.importances),
+            *drawn("parallel", "Parallel coordinates", params.parallel),
+            *drawn("slices", "Slices", params.slices),
+        ],
+        "model": drawn("confusion", "Confusion matrix", partial(model.confusion, report)) if report.get("confusion") else [],
+    }
+    if summary.best is None:
+        found["params"], found["pareto"], found["bounds"] = [], [], []
+    return {section: [_html(figure) for figure in figures] for section, figures in found.items()}
+
+
+def _html(figure: Figure) -> dict[str, str]:
+    drawing = figure.plot.to_html(full_html=False, include_plotlyjs=False, config=_PLOTLY) if figure.plot is not None else ""
+    return {"title": figure.title, "reading": figure.reading, "html": drawing, "left_out": figure.left_out}
+
+
+def _replay_hint(report: dict[str, Any], shown: Shown) -> str:
+    """A command that replays what is worth a look on this sweep's curves; nothing where there is none."""
+    summary, strategy = shown.summary, shown.spec.strategy
+    if len(summary.objectives) > 1 or summary.best is None or shown.spec.budgets[-1] < 3:
+        return ""
+    audit = report["audit"]
+    budget = audit["raise_to"] if audit and audit["raise_to"] else max(1, shown.spec.budgets[-1] // 9)
+    other = "hyperband" if strategy.name != "hyperband" else "median"
+    return f"halving replay {summary.sweep} --strategy 'asha: {{min_budget: {budget}}}' --strategy {other}"
 
 
 def render_preview(report: dict[str, Any], path: str) -> str:
@@ -49,6 +123,7 @@ def _template(name: str) -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {"number": number, "percent": lambda share: f"{100 * share:.0f} %", "duration": duration}
+    environment.globals["outcome"] = outcome
     return environment.get_template(name)
 
 
@@ -73,68 +148,3 @@ def duration(seconds: float) -> str:
 def _headline(report: dict[str, Any]) -> str:
     shown = [f"{name} {number(value)}" for name, value in report["metrics"].items()]
     return f"{', '.join(shown)} on the {report['split']} split"
-
-
-def _curves(report: dict[str, Any], curves: list[dict[str, Any]]) -> Any:
-    from plotly import graph_objects as go
-
-    figure = go.Figure()
-    winner = report["winner"]["key"]
-    for run in dict.fromkeys([winner, *(row["run"] for row in curves)]):
-        points = [row for row in curves if row["run"] == run]
-        width = 3 if run == winner else 1.5
-        figure.add_scatter(
-            x=[row["step"] for row in points],
-            y=[row["value"] for row in points],
-            name=f"{run.rpartition('.')[2]}{' (winner)' if run == winner else ''}",
-            mode="lines+markers",
-            line={"width": width},
-            marker={"size": 5},
-        )
-    for rung in report["summary"]["rungs"][:-1]:
-        figure.add_vline(x=rung["epochs"], line={"color": _QUIET, "width": 1, "dash": "dot"})
-    return _styled(figure, x="epoch", y=report["summary"]["objective"])
-
-
-def _rungs(summary: dict[str, Any]) -> Any:
-    from plotly import graph_objects as go
-
-    figure = go.Figure()
-    epochs = [f"{rung['epochs']} epochs" for rung in summary["rungs"]]
-    last = len(epochs) - 1
-    bars = {
-        "promoted": (_ACCENT, [rung["promoted"] for rung in summary["rungs"]]),
-        "finished": ("#2f855a", [rung["stopped"] if index == last else 0 for index, rung in enumerate(summary["rungs"])]),
-        "stopped here": (_QUIET, [rung["stopped"] if index < last else 0 for index, rung in enumerate(summary["rungs"])]),
-        "failed": (_BAD, [rung["failed"] for rung in summary["rungs"]]),
-    }
-    for name, (color, counts) in bars.items():
-        if any(counts):
-            figure.add_bar(x=epochs, y=counts, name=name, marker={"color": color})
-    figure.update_layout(barmode="stack")
-    return _styled(figure, x="rung", y="trials")
-
-
-def _confusion(report: dict[str, Any]) -> Any:
-    from plotly import graph_objects as go
-
-    labels = [str(label) for label in report["labels"]]
-    figure = go.Figure(
-        go.Heatmap(z=report["confusion"], x=labels, y=labels, colorscale="Blues", showscale=False, texttemplate="%{z}", xgap=1, ygap=1)
-    )
-    figure.update_yaxes(autorange="reversed", type="category")
-    figure.update_xaxes(type="category")
-    return _styled(figure, x="predicted", y="true", height=440)
-
-
-def _styled(figure: Any, *, x: str, y: str, height: int = 360) -> Any:
-    figure.update_layout(
-        template="plotly_white",
-        colorway=_COLORWAY,
-        height=height,
-        margin={"l": 60, "r": 20, "t": 20, "b": 50},
-        font={"family": "system-ui, sans-serif", "size": 13},
-        xaxis_title=x,
-        yaxis_title=y,
-    )
-    return figure

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from halving import Store
 from resources.catalog import Catalog, ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow
-from resources.scheduler import trial_key
+from resources.sweeps import trial_key
 
 OPEN = ("searching", "evaluating")
 
@@ -70,8 +70,10 @@ def runs_of_sweep(catalog: Catalog, sweep: str) -> tuple[str, list[str]]:
 def _checkpoints(session: Session) -> set[str]:
     kept = set(session.scalars(select(ModelVersionRow.checkpoint)))
     kept.update(digest for digest in session.scalars(select(TrialRow.checkpoint)) if digest)
-    highest: dict[tuple[str, int], str] = {}
+    highest: dict[tuple[str, int], RungResultRow] = {}
     ordered = select(RungResultRow).where(RungResultRow.checkpoint.is_not(None)).order_by(RungResultRow.rung)
     for result in session.scalars(ordered):
-        highest[result.sweep, result.trial] = result.checkpoint or ""
-    return kept | set(highest.values())
+        highest[result.sweep, result.trial] = result
+    for result in highest.values():
+        kept.update(digest for digest in (result.checkpoint, result.best_checkpoint) if digest)
+    return kept

@@ -1,9 +1,10 @@
 """The catalog: control state in SQL, SQLite embedded or Postgres by URL."""
 
 from resources.catalog.catalog import Catalog, utcnow
-from resources.catalog.tables import Base, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
+from resources.catalog.tables import AttemptRow, Base, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
 
 __all__ = [
+    "AttemptRow",
     "Base",
     "Catalog",
     "ModelVersionRow",

@@ -71,6 +71,8 @@ class Catalog:
     def read(self) -> Iterator[Session]:
         """A consistent view; what is changed in it is thrown away."""
         with Session(self.engine, expire_on_commit=False) as session:
+            if not self._file:  # SQLite's transactions are snapshots anyway
+                session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
             yield session
 
     @contextmanager

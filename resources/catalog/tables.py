@@ -19,7 +19,7 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {str: Text, dict[str, Any]: JSON, datetime: UtcTime()}
+    type_annotation_map = {str: Text, dict[str, Any]: JSON, list[str]: JSON, datetime: UtcTime()}
 
 
 class SnapshotRow(Base):
@@ -40,7 +40,12 @@ class SnapshotRow(Base):
 
 
 class SweepRow(Base):
-    """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished or rejected; or failed."""
+    """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished or rejected; or failed.
+
+    ``revision`` counts the decisions about it; rows that a decision changes carry its number, so that whoever keeps the
+    sweep in memory reads only what is new. ``control`` is what its user wants (run, pause, stop), ``max_trials`` what the
+    spec said or the sweep was extended to, ``warm_start`` the earlier sweeps that it learns from.
+    """
 
     __tablename__ = "sweeps"
     __table_args__ = (UniqueConstraint("spec_digest", "snapshot", "driver", "ordinal"),)
@@ -54,45 +59,87 @@ class SweepRow(Base):
     ordinal: Mapped[int]
     commit: Mapped[str | None]
     status: Mapped[str] = mapped_column(index=True)
+    control: Mapped[str] = mapped_column(default="run", server_default="run")
+    max_trials: Mapped[int | None]
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")
+    sampler_attrs: Mapped[dict[str, Any] | None]
+    warm_start: Mapped[list[str] | None]
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
 
 
 class TrialRow(Base):
-    """One trial of a sweep. A running trial without a worker has been handed out and not been claimed yet."""
+    """One trial of a sweep. A running trial without a worker has been handed out and not been claimed yet.
+
+    ``audited`` is how many results it had when it was pruned, if it is trained to the end as a check on pruning.
+    ``sampler_attrs`` is what the sampler wants to find again beside the params.
+    """
 
     __tablename__ = "trials"
+    __table_args__ = (Index("trials_by_revision", "sweep", "revision"), Index("trials_by_status", "sweep", "status"))
 
     sweep: Mapped[str] = mapped_column(ForeignKey("sweeps.id"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
     params: Mapped[dict[str, Any]]
     status: Mapped[str]
     failures: Mapped[int] = mapped_column(default=0)
+    preemptions: Mapped[int] = mapped_column(default=0, server_default="0")
+    audited: Mapped[int | None]
     attempt: Mapped[int] = mapped_column(default=0)
     worker: Mapped[str | None]
     lease_until: Mapped[float | None]
     seconds: Mapped[float] = mapped_column(default=0.0)
     error: Mapped[str | None]
     checkpoint: Mapped[str | None]
+    sampler_attrs: Mapped[dict[str, Any] | None]
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")
+
+
+class AttemptRow(Base):
+    """One hand-out of a trial to a worker. outcome: null while it runs, then how it ended (pause, complete, retry, requeue…)."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (ForeignKeyConstraint(["sweep", "trial"], ["trials.sweep", "trials.number"]),)
+
+    sweep: Mapped[str] = mapped_column(primary_key=True)
+    trial: Mapped[int] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    rung: Mapped[int]
+    worker: Mapped[str | None]
+    started_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None]
+    outcome: Mapped[str | None]
+    error: Mapped[str | None]
 
 
 class RungResultRow(Base):
-    """A trial's result at a rung; ``value`` is null where the trial failed on its way there."""
+    """A trial's result at a rung; ``value`` (the first objective) is null where the trial failed on its way there.
+
+    ``metrics`` holds every objective and every bounded metric by name, ``violation`` how far those are out of bounds.
+    ``best_checkpoint`` is the checkpoint of the best epoch so far, where the objective is the best value so far.
+    """
 
     __tablename__ = "rung_results"
-    __table_args__ = (ForeignKeyConstraint(["sweep", "trial"], ["trials.sweep", "trials.number"]),)
+    __table_args__ = (
+        ForeignKeyConstraint(["sweep", "trial"], ["trials.sweep", "trials.number"]),
+        Index("rung_results_by_revision", "sweep", "revision"),
+    )
 
     sweep: Mapped[str] = mapped_column(primary_key=True)
     trial: Mapped[int] = mapped_column(primary_key=True)
     rung: Mapped[int] = mapped_column(primary_key=True)
     epochs: Mapped[int]
     value: Mapped[float | None]
+    metrics: Mapped[dict[str, Any] | None]
+    violation: Mapped[float] = mapped_column(default=0.0, server_default="0")
     checkpoint: Mapped[str | None]
+    best_checkpoint: Mapped[str | None]
     decision: Mapped[str]
     attempt: Mapped[int]
     seconds: Mapped[float]
     reached_at: Mapped[datetime]
     materialized: Mapped[bool] = mapped_column(default=False)
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")
 
 
 class ReportRow(Base):

@@ -1,100 +1,62 @@
-"""Successive halving by promotion, as a pure state machine: state and event in, state and decision out.
+"""Successive halving by promotion, as a deterministic state machine: state and event in, decision and changed trial out.
 
 The algorithm is ASHA in its promotion form (Li et al., "A System for Massively Parallel Hyperparameter Tuning",
 MLSys 2020, Algorithm 2): a trial at rung k may go on when it is in the top 1/η of all results at rung k so far.
 Two things differ from the paper. A promotable trial that is still running goes on in place, without a relaunch. And a
-failed trial counts as the worst result of its rung, so that no rung waits for it. Random and grid search are the same
-machine with a single rung. Nothing here knows a clock, randomness, a database or Dagster.
+failed trial counts as the worst result of its rung, so that no rung waits for it. Random, grid and model-based search
+are the same machine with a single rung, Hyperband is one with several ladders, and the median rule stops trials for
+good where halving pauses them. Nothing here knows a clock, randomness, a database or Dagster.
 """
 
+import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from hashlib import blake2b
 
-
-class Status(StrEnum):
-    """Where a trial stands."""
-
-    QUEUED = "queued"  # waits for a worker: decided to start, resume or retry
-    RUNNING = "running"
-    PAUSED = "paused"  # has a checkpoint, holds no worker, may be promoted later
-    COMPLETED = "completed"  # reached the last rung, or its trainable returned early
-    FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a sweep's spec means to the machine.
-
-    Attributes:
-        budgets: epochs at each rung, rising.
-        reduction_factor: η, of the results at a rung one in this many is promoted.
-        maximize: whether a larger objective is better.
-        max_trials: trials to start at most.
-        max_retries: times a crashed trial is queued again.
-    """
-
-    budgets: tuple[int, ...]
-    reduction_factor: int
-    maximize: bool
-    max_trials: int
-    max_retries: int
-
-
-@dataclass(frozen=True)
-class TrialState:
-    """One trial: ``results[k]`` is its objective at rung k, None where it failed there."""
-
-    number: int
-    status: Status
-    results: tuple[float | None, ...] = ()
-    failures: int = 0
-
-
-@dataclass(frozen=True)
-class SearchState:
-    """A sweep between two events; trials are in the order of their numbers, from 0 without a gap."""
-
-    rules: Rules
-    trials: tuple[TrialState, ...] = ()
-
-    def with_trial(self, trial: TrialState) -> "SearchState":
-        """This state with one trial changed, or added behind the last."""
-        return replace(self, trials=(*self.trials[: trial.number], trial, *self.trials[trial.number + 1 :]))
+from resources.search.pareto import front
+from resources.search.state import Control, Halving, MedianStop, Place, Result, Rung, SearchState, Status, TrialState
 
 
 @dataclass(frozen=True)
 class Reached:
-    """A running trial trained to its rung and reports the objective there."""
+    """A running trial trained to its rung and reports there."""
 
     trial: int
-    value: float
+    result: Result
 
 
 @dataclass(frozen=True)
 class Returned:
-    """A trainable returned before its rung; ``value`` is its last objective."""
+    """A trainable returned before its rung; ``result`` is the last that it reported."""
 
     trial: int
-    value: float
+    result: Result
 
 
 @dataclass(frozen=True)
 class Crashed:
-    """A trial's worker is gone or its trainable raised; it may be tried again."""
+    """A trial's process died or its trainable raised; it may be tried again."""
+
+    trial: int
+
+
+@dataclass(frozen=True)
+class Preempted:
+    """A trial's worker is gone; that is not the trial's failure."""
 
     trial: int
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A trial failed for good: trying again would fail again (NaN objective, objective never reported)."""
+    """A trial failed for good: trying again would fail again (it diverged, it never reports its objective)."""
 
     trial: int
 
 
 @dataclass(frozen=True)
 class Released:
-    """A worker gives a trial back (it is being shut down); that is not the trial's failure."""
+    """A worker gives a trial back with its checkpoint: it is being shut down, or the sweep is paused or stopped."""
 
     trial: int
 
@@ -104,7 +66,7 @@ class Idle:
     """A worker asks for work."""
 
 
-Event = Reached | Returned | Crashed | Failed | Released | Idle
+Event = Reached | Returned | Crashed | Preempted | Failed | Released | Idle
 
 
 @dataclass(frozen=True)
@@ -116,7 +78,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Resume:
-    """Run a paused or retried trial from its checkpoint."""
+    """Run a trial from its checkpoint: promoted, tried again, or audited."""
 
     trial: int
 
@@ -136,6 +98,13 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Stop:
+    """The trial ends here, before its last rung."""
+
+    trial: int
+
+
+@dataclass(frozen=True)
 class Complete:
     """The trial is done."""
 
@@ -144,7 +113,14 @@ class Complete:
 
 @dataclass(frozen=True)
 class Retry:
-    """The trial is queued again."""
+    """The trial crashed and is queued again."""
+
+    trial: int
+
+
+@dataclass(frozen=True)
+class Requeue:
+    """The trial lost its worker without a failure of its own, and is queued again."""
 
     trial: int
 
@@ -158,7 +134,7 @@ class Fail:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do now, but running trials may still bring work."""
+    """Nothing to do now, but running trials, or the sweep's user, may still bring work."""
 
 
 @dataclass(frozen=True)
@@ -166,88 +142,174 @@ class Finish:
     """The search is over."""
 
 
-Decision = Start | Resume | Continue | Pause | Complete | Retry | Fail | Wait | Finish
+Decision = Start | Resume | Continue | Pause | Stop | Complete | Retry | Requeue | Fail | Wait | Finish
 
 
-def decide(state: SearchState, event: Event) -> tuple[SearchState, Decision]:
-    """Apply one event.
+def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | None]:
+    """What an event means: the decision, and the trial as it stands after it (None where none changes).
+
+    ``state`` is not changed: whoever carries the decision out puts the trial there.
 
     Raises:
         ValueError: a result or a crash of a trial that is not running (or queued, for a crash).
     """
     match event:
-        case Reached(number, value):
-            return _reached(state, _running(state, number), value)
-        case Returned(number, value):
-            trial = _running(state, number)
-            return state.with_trial(_close(trial, Status.COMPLETED, value)), Complete(number)
+        case Reached(number, result):
+            return _reached(state, _running(state, number), result)
+        case Returned(number, result):
+            return Complete(number), _close(_running(state, number), Status.COMPLETED, result)
         case Crashed(number):
             return _crashed(state, _running(state, number, or_queued=True))
+        case Preempted(number):
+            return _preempted(state, _running(state, number))
         case Failed(number):
-            return state.with_trial(_close(_running(state, number, or_queued=True), Status.FAILED, None)), Fail(number)
+            return Fail(number), _close(_running(state, number, or_queued=True), Status.FAILED, None)
         case Released(number):
-            trial = _running(state, number)
-            return state.with_trial(replace(trial, status=Status.QUEUED)), Retry(number)
+            return _requeued(state, _running(state, number), Requeue(number))
         case Idle():
             return _next_work(state)
 
 
-def promotable(state: SearchState, rung: int) -> list[TrialState]:
-    """Trials in the top 1/η of ``rung`` that are paused there, best first."""
-    return [trial for trial in _top(state, rung) if trial.status is Status.PAUSED and len(trial.results) == rung + 1]
+def ranking(state: SearchState) -> list[tuple[TrialState, int]]:
+    """Trials with a result, best first, each with the index of its highest rung that has one.
+
+    Feasible trials come first. Then epochs count before the objective: a result after 27 epochs says more than a
+    better one after 1. With several objectives the trials that no other dominates come first, by the first objective.
+    """
+    places = {}
+    for trial in state.trials:
+        rungs = [rung for rung, result in enumerate(trial.results) if result is not None]
+        if rungs:
+            places[trial.number] = rungs[-1]
+    best = set(pareto_front(state)) if len(state.rules.maximize) > 1 else set()
+
+    def order(number: int) -> tuple[bool, int, bool, Place]:
+        rung = places[number]
+        result = state.trials[number].results[rung]
+        infeasible = result is not None and result.violation > 0
+        return infeasible, -state.rules.ladder(number)[rung], number not in best, state.place(number, result)
+
+    return [(state.trials[number], places[number]) for number in sorted(places, key=order)]
 
 
-def _reached(state: SearchState, trial: TrialState, value: float) -> tuple[SearchState, Decision]:
+def pareto_front(state: SearchState) -> list[int]:
+    """Numbers of the completed, feasible trials that no other is at least as good as in every objective and better in one."""
+    done = [
+        (trial.number, trial.results[-1])
+        for trial in state.trials
+        if trial.status is Status.COMPLETED and trial.results and trial.results[-1] is not None and trial.results[-1].violation == 0
+    ]
+    return [done[index][0] for index in front([result.values for _, result in done if result], state.rules.maximize)]
+
+
+def pruned(state: SearchState) -> list[TrialState]:
+    """Trials that were stopped below their last rung on account of their results, those under audit among them."""
+    return [
+        trial
+        for trial in state.trials
+        if trial.audited is not None
+        or (trial.status in (Status.PAUSED, Status.STOPPED) and trial.results and trial.results[-1] is not None)
+    ]
+
+
+def _reached(state: SearchState, trial: TrialState, result: Result) -> tuple[Decision, TrialState]:
     rung = len(trial.results)
-    results = (*trial.results, value)
-    if rung + 1 == len(state.rules.budgets):
-        return state.with_trial(replace(trial, results=results, status=Status.COMPLETED)), Complete(trial.number)
-    state = state.with_trial(replace(trial, results=results))
-    if any(top.number == trial.number for top in _top(state, rung)):
-        return state, Continue(trial.number)
-    return state.with_trial(replace(trial, results=results, status=Status.PAUSED)), Pause(trial.number)
+    after = replace(trial, results=(*trial.results, result))
+    if rung + 1 == len(state.rules.ladder(trial.number)):
+        return Complete(trial.number), replace(after, status=Status.COMPLETED)
+    goes_on = trial.audited is not None or _may_go_on(state, trial.number, rung, result)
+    if not goes_on and isinstance(state.rules.early_stopping, Halving):
+        return Pause(trial.number), replace(after, status=Status.PAUSED)
+    if not goes_on:
+        return Stop(trial.number), replace(after, status=Status.STOPPED)
+    if state.control is not Control.RUN:
+        return _requeued(state, after, Requeue(trial.number))
+    return Continue(trial.number), after
 
 
-def _crashed(state: SearchState, trial: TrialState) -> tuple[SearchState, Decision]:
+def _may_go_on(state: SearchState, number: int, rung: int, result: Result) -> bool:
+    """Whether a new result is good enough, counted among the results at its rung."""
+    others, place = state.rung(number, rung).results, state.place(number, result)
+    better = bisect_left(others, place)
+    match state.rules.early_stopping:
+        case Halving(reduction_factor):
+            return better < (len(others) + 1) // reduction_factor
+        case MedianStop(min_trials, quantile):
+            # Strictly worse than the quantile: equal results never stop one another.
+            return len(others) < min_trials or place[:2] <= others[math.ceil(quantile * len(others)) - 1][:2]
+    return True
+
+
+def _crashed(state: SearchState, trial: TrialState) -> tuple[Decision, TrialState]:
     trial = replace(trial, failures=trial.failures + 1)
     if trial.failures > state.rules.max_retries:
-        return state.with_trial(_close(trial, Status.FAILED, None)), Fail(trial.number)
-    return state.with_trial(replace(trial, status=Status.QUEUED)), Retry(trial.number)
+        return Fail(trial.number), _close(trial, Status.FAILED, None)
+    return _requeued(state, trial, Retry(trial.number))
 
 
-def _next_work(state: SearchState) -> tuple[SearchState, Decision]:
-    """Queued before promotable before new; the highest rung first."""
-    queued = [trial for trial in state.trials if trial.status is Status.QUEUED]
-    if queued:
-        trial = max(queued, key=lambda trial: (len(trial.results), -trial.number))
-        started = replace(trial, status=Status.RUNNING)
-        return state.with_trial(started), Resume(trial.number) if trial.results or trial.failures else Start(trial.number)
-    for rung in reversed(range(len(state.rules.budgets) - 1)):
-        for trial in promotable(state, rung)[:1]:
-            return state.with_trial(replace(trial, status=Status.RUNNING)), Resume(trial.number)
-    if len(state.trials) < state.rules.max_trials:
-        number = len(state.trials)
-        return state.with_trial(TrialState(number, Status.RUNNING)), Start(number)
-    if any(trial.status is Status.RUNNING for trial in state.trials):
-        return state, Wait()
-    return state, Finish()
+def _preempted(state: SearchState, trial: TrialState) -> tuple[Decision, TrialState]:
+    trial = replace(trial, preemptions=trial.preemptions + 1)
+    if trial.preemptions > state.rules.max_preemptions:
+        return Fail(trial.number), _close(trial, Status.FAILED, None)
+    return _requeued(state, trial, Requeue(trial.number))
 
 
-def _top(state: SearchState, rung: int) -> list[TrialState]:
-    """The best 1/η of all results at a rung, failures counted as the worst; ties go to the lower number."""
-    at_rung = [trial for trial in state.trials if len(trial.results) > rung]
-    quota = len(at_rung) // state.rules.reduction_factor
-    sign = -1.0 if state.rules.maximize else 1.0
-
-    def rank(trial: TrialState) -> tuple[bool, float, int]:
-        value = trial.results[rung]
-        return (value is None, 0.0 if value is None else sign * value, trial.number)
-
-    return [trial for trial in sorted(at_rung, key=rank)[:quota] if trial.results[rung] is not None]
+def _requeued(state: SearchState, trial: TrialState, decision: Retry | Requeue) -> tuple[Decision, TrialState]:
+    """Queued again; but a sweep that is being stopped ends its trials instead."""
+    if state.control is Control.STOP:
+        return Stop(trial.number), replace(trial, status=Status.STOPPED)
+    return decision, replace(trial, status=Status.QUEUED)
 
 
-def _close(trial: TrialState, status: Status, value: float | None) -> TrialState:
-    return replace(trial, status=status, results=(*trial.results, value))
+def _next_work(state: SearchState) -> tuple[Decision, TrialState | None]:
+    """Queued before promotable before new; the highest rung first. What was pruned is audited once all else is done."""
+    if state.control is Control.STOP:
+        return (Wait() if state.running else Finish()), None
+    if state.control is Control.PAUSE:
+        return Wait(), None
+    if state.queued:
+        trial = state.trials[state.queued[0][1]]
+        return Resume(trial.number), replace(trial, status=Status.RUNNING)
+    if (promoted := _promotable(state)) is not None:
+        return Resume(promoted.number), replace(promoted, status=Status.RUNNING)
+    if state.suggested:
+        return Start(state.suggested[0]), replace(state.trials[state.suggested[0]], status=Status.RUNNING)
+    if len(state.trials) < state.max_trials:
+        return Start(len(state.trials)), TrialState(len(state.trials), Status.RUNNING)
+    if state.rules.audit and (audited := _next_audit(state)) is not None:
+        return Resume(audited.number), replace(audited, status=Status.RUNNING, audited=len(audited.results))
+    return (Wait() if state.running else Finish()), None
+
+
+def _promotable(state: SearchState) -> TrialState | None:
+    """The best paused trial of the highest rung that has one in its top 1/η."""
+    match state.rules.early_stopping:
+        case Halving(reduction_factor):
+            for rung in state.rungs_from_the_top:
+                if rung.paused and _is_in_top(rung, rung.paused[0], reduction_factor):
+                    return state.trials[rung.paused[0][2]]
+    return None
+
+
+def _is_in_top(rung: Rung, place: Place, reduction_factor: int) -> bool:
+    return bisect_left(rung.results, place) < len(rung.results) // reduction_factor
+
+
+def _next_audit(state: SearchState) -> TrialState | None:
+    """The next pruned trial to train to the end, when the search itself has nothing running any more.
+
+    Which trials are audited depends on their numbers alone (by a hash), so that the sample is unbiased and any
+    process picks the same.
+    """
+    if any(trial.status is Status.RUNNING and trial.audited is None for trial in state.trials):
+        return None
+    population = sorted(pruned(state), key=lambda trial: blake2b(str(trial.number).encode(), digest_size=8).digest())
+    chosen = population[: math.ceil(state.rules.audit * len(population))]
+    return next((trial for trial in chosen if trial.audited is None), None)
+
+
+def _close(trial: TrialState, status: Status, result: Result | None) -> TrialState:
+    return replace(trial, status=status, results=(*trial.results, result))
 
 
 def _running(state: SearchState, number: int, *, or_queued: bool = False) -> TrialState:
@@ -256,17 +318,3 @@ def _running(state: SearchState, number: int, *, or_queued: bool = False) -> Tri
     if trial.status not in accepted:
         raise ValueError(f"trial {number} is {trial.status}, not {' or '.join(sorted(accepted))}: this event is not its own")
     return trial
-
-
-def ranking(state: SearchState) -> list[tuple[TrialState, int]]:
-    """Trials with a result, best first, each with the index of its highest rung that has one.
-
-    The rung counts before the objective: a result after 27 epochs says more than a better one after 1.
-    """
-    sign = -1.0 if state.rules.maximize else 1.0
-    placed = []
-    for trial in state.trials:
-        rungs = [rung for rung, value in enumerate(trial.results) if value is not None]
-        if rungs:
-            placed.append((trial, rungs[-1]))
-    return sorted(placed, key=lambda place: (-place[1], sign * (place[0].results[place[1]] or 0.0), place[0].number))

@@ -1,51 +1,241 @@
-"""Hyperparameters for a new trial: Optuna's samplers behind one function, or the next point of a grid.
+"""Hyperparameters for new trials: the points to try first, then the next point of a grid or one of Optuna's samplers.
 
-A suggestion depends on the spec's seed, the trial's number and the history alone, so that the same results in the
-same order give the same search again.
+A suggestion depends on the spec's seed, the trial's number and what is known at that moment alone, so that the same
+results in the same order give the same search again. Trials that are running, queued or suggested are shown to the
+sampler as running, so that parallel suggestions keep apart: TPE counts them as bad (a constant liar), the Gaussian
+process integrates over what they may bring (qLogEI).
 """
 
+import inspect
+import logging
 import warnings
-from dataclasses import dataclass
-from functools import cache
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from resources.search.brain import Status, TrialState
-from resources.spec import Asha, FloatRange, GridSearch, IntRange, Parameter, SweepSpec
+from halving.errors import InvalidInput
+from resources.search.rules import rules_of
+from resources.search.space import active, grid_point, order, satisfies
+from resources.search.state import Result, Status, TrialState
+from resources.spec import Bohb, FloatRange, GridSearch, IntRange, Parameter, SweepSpec, import_sampler
 
 if TYPE_CHECKING:
     import optuna
 
+    from resources.search.study import SweepStorage
+
 Params = dict[str, Any]
+
+STARTUP_TRIALS = 10
+"""Finished trials before a model-based sampler stops sampling at random."""
+
+_TRIES = 20  # of a sampler, to satisfy the constraints; then points are drawn at random
+_RANDOM_TRIES = 10_000
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Params of a new trial, and what the sampler wants to find again with it and with the sweep."""
+
+    params: Params
+    trial_attrs: dict[str, Any] = field(default_factory=dict)
+    sweep_attrs: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A trial in the history: what it was given and what came out so far."""
+    """A trial as a sampler sees it: one of this sweep, or one of an earlier sweep that it starts from."""
 
     params: Params
     state: TrialState
+    attrs: dict[str, Any] = field(default_factory=dict)
 
 
-def max_trials(spec: SweepSpec) -> int:
-    """Trials that the sweep can start: a grid may have fewer points than ``max_trials``."""
-    return spec.grid_size if isinstance(spec.strategy.chosen, GridSearch) else spec.max_trials
+@dataclass(frozen=True)
+class Earlier:
+    """A finished trial of an earlier sweep, its params mapped to this one's space."""
+
+    params: Params
+    epochs: int
+    result: Result
 
 
-def suggest(spec: SweepSpec, history: list[Tried]) -> Params:
-    """The params of the trial numbered ``len(history)``, seeing finished, paused and in-flight trials."""
-    if isinstance(spec.strategy.chosen, GridSearch):
-        return _grid_point(spec, len(history))
-    optuna = load_optuna()
-    study = optuna.create_study(
-        direction=spec.objective.direction,
-        sampler=_sampler(spec, number=len(history)),
-        storage=optuna.storages.InMemoryStorage(),
-    )
-    distributions = {name: _distribution(parameter) for name, parameter in spec.space.items()}
-    for tried in history:
-        study.add_trial(_frozen(spec, tried, distributions))
-    trial = study.ask(distributions)
-    return dict(trial.params)
+class Suggester:
+    """Chooses the params of a sweep's new trials.
+
+    Args:
+        spec: the sweep's spec.
+        earlier: trials of earlier sweeps to learn from.
+    """
+
+    def __init__(self, spec: SweepSpec, earlier: Sequence[Earlier] = ()) -> None:
+        self._spec, self._rules = spec, rules_of(spec)
+        self._sampler_name, self._options = spec.sampler
+        self.needs_history = not isinstance(spec.strategy.chosen, GridSearch) and self._sampler_name != "random"
+        """Whether what is suggested depends on results: then it may take long, and is prepared ahead of time."""
+        self._by_rung = isinstance(spec.strategy.chosen, Bohb) or (self._sampler_name == "gp" and len(spec.budgets) > 1)
+        self._earlier = earlier
+        self._seen: list[TrialState] = []
+        self._at_epochs: Counter[int] = Counter(earlier_trial.epochs for earlier_trial in earlier)
+        self._level: int | None = None
+        self._storage: SweepStorage | None = None
+
+    def learn(self, trials: Sequence[Tried], sweep_attrs: dict[str, Any]) -> None:
+        """Take over what has changed: ``trials`` are all of the sweep's, by number."""
+        if not self.needs_history:
+            return
+        storage = self._shown()
+        storage.attrs = dict(sweep_attrs)
+        storage.drop_from(len(trials))  # suggestions that came to nothing: another worker was faster
+        changed = [tried for tried in trials if tried.state.number >= len(self._seen) or self._seen[tried.state.number] is not tried.state]
+        for tried in changed:
+            if tried.state.number < len(self._seen):
+                self._at_epochs.subtract(_epochs_of(self._rules.ladder(tried.state.number), self._seen[tried.state.number]))
+            self._at_epochs.update(_epochs_of(self._rules.ladder(tried.state.number), tried.state))
+        if self._by_rung and (level := self._highest_populated()) != self._level:
+            self._level, changed = level, list(trials)
+            self._show_earlier()
+        for tried in changed:
+            self._show(tried)
+        self._seen = [tried.state for tried in trials]
+
+    def suggest(self, number: int) -> Suggestion:
+        """The params of the trial with this number, the next that has none.
+
+        Raises:
+            InvalidInput: no point that satisfies the constraints was found.
+        """
+        if isinstance(self._spec.strategy.chosen, GridSearch):
+            return Suggestion(grid_point(self._spec, number))
+        try:
+            for attempt in range(_TRIES + _RANDOM_TRIES):
+                found = self._ask(self._sampler_name if attempt < _TRIES else "random", number, attempt)
+                if found is not None:
+                    return found
+        finally:
+            self._shown().forget_refused()
+        raise InvalidInput(
+            f"constraints = {list(self._spec.constraints)} leave hardly a point of the space: none of {_RANDOM_TRIES} at random satisfies "
+            "them; narrow the ranges to where they hold"
+        )
+
+    def _ask(self, sampler: str, number: int, attempt: int) -> Suggestion | None:
+        """One suggestion, or None when it breaks a constraint. Until the next :meth:`learn` it counts as in flight.
+
+        So does a refused one until another is found: a sampler that maximises would else come to the same point again.
+        """
+        from resources.search.study import study_on
+
+        storage = self._shown()
+        storage.next_number = number
+        study = study_on(storage, _make_sampler(sampler, self._options, self._spec, self._seed(number, attempt)))
+        if number < len(self._spec.start_from):
+            first = self._spec.start_from[number]
+            study.enqueue_trial({name: value for name, value in first.items() if self._spec.space[name].constant is None})
+        asked = study.ask()
+        params: Params = {}
+        for name in order(self._spec.space):
+            parameter = self._spec.space[name]
+            if active(self._spec.space, name, params):
+                params[name] = parameter.constant if parameter.constant is not None else _value(asked, name, self._distributions[name])
+        attrs = {} if self._sampler_name in _STATELESS else _plain(storage.get_trial(asked._trial_id).system_attrs)
+        satisfied = satisfies(self._spec, params)
+        if not satisfied and sampler != "random":
+            storage.refuse(number, attempt)
+        elif not satisfied or not self.needs_history:
+            storage.take_out(number)
+        if not satisfied:
+            return None
+        return Suggestion({name: params[name] for name in self._spec.space if name in params}, attrs, dict(storage.attrs))
+
+    @cached_property
+    def _distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
+        return {name: distribution_of(parameter) for name, parameter in self._spec.space.items() if parameter.constant is None}
+
+    def _seed(self, number: int, attempt: int) -> int:
+        return (self._spec.seed * 1_000_003 + number + attempt * 7_919_317) % 2**32
+
+    def _shown(self) -> "SweepStorage":
+        if self._storage is None:
+            load_optuna()
+            from resources.search.study import HISTORY, IN_FLIGHT, SweepStorage
+
+            self._storage = SweepStorage(self._rules.maximize, HISTORY.get(self._sampler_name), IN_FLIGHT.get(self._sampler_name))
+            self._show_earlier()
+        return self._storage
+
+    def _highest_populated(self) -> int | None:
+        """The most epochs that enough trials have results at for a model: d + 2 or more (BOHB, section 3.2)."""
+        enough = len(self._spec.space) + 2
+        return max((epochs for epochs, count in self._at_epochs.items() if count >= enough), default=None)
+
+    def _show(self, tried: Tried) -> None:
+        assert self._storage is not None
+        trial, ladder = tried.state, self._rules.ladder(tried.state.number)
+        reached = {epochs: result for epochs, result in zip(ladder, trial.results, strict=False) if result is not None}
+        in_flight = trial.status in (Status.RUNNING, Status.QUEUED, Status.SUGGESTED)
+        if self._by_rung and self._level is not None and self._level in reached:
+            return self._put(trial.number, tried, self._level, reached[self._level], complete=True)
+        if in_flight and (self._by_rung or not reached):
+            return self._put_in_flight(trial.number, tried)
+        if not reached:
+            return self._put_failed(trial.number, tried)
+        epochs, result = max(reached.items())
+        if self._by_rung:
+            # Trained less than the level: it says nothing there, and would be the best known if it were shown as it is.
+            return self._storage.take_out(trial.number)
+        return self._put(trial.number, tried, epochs, result, complete=trial.status is Status.COMPLETED)
+
+    def _put(self, number: int, tried: Tried | Earlier, epochs: int, result: Result, *, complete: bool) -> None:
+        assert self._storage is not None
+        from resources.search.study import new_trial
+
+        optuna = load_optuna()
+        value = result.value
+        state = optuna.trial.TrialState.COMPLETE if complete else optuna.trial.TrialState.PRUNED
+        given: dict[str, Any] = {"values": list(result.values)} if complete else {"intermediate_values": {epochs: value}}
+        trial = new_trial(state, **given, **self._described(tried))
+        if self._spec.bounds:
+            trial.set_constraint("bounds", result.violation)
+        worse = -value if self._rules.maximize[0] else value
+        self._storage.put(trial, number, (result.violation > 0, result.violation, -epochs, worse))
+
+    def _put_in_flight(self, number: int, tried: Tried) -> None:
+        assert self._storage is not None
+        from resources.search.study import new_trial
+
+        self._storage.put(new_trial(load_optuna().trial.TrialState.RUNNING, **self._described(tried)), number, None)
+
+    def _put_failed(self, number: int, tried: Tried) -> None:
+        """A trial that failed without a result: pruned before its first epoch, which is the worst that TPE knows of."""
+        assert self._storage is not None
+        from resources.search.study import new_trial
+
+        states = load_optuna().trial.TrialState
+        state = states.PRUNED if len(self._rules.maximize) == 1 else states.FAIL
+        self._storage.put(new_trial(state, **self._described(tried)), number, (True, float("inf"), 0, 0.0))
+
+    def _described(self, tried: Tried | Earlier) -> dict[str, Any]:
+        searched = {name: value for name, value in tried.params.items() if self._spec.space[name].constant is None}
+        attrs = dict(tried.attrs) if isinstance(tried, Tried) else {}
+        return {
+            "params": searched,
+            "distributions": {name: self._distributions[name] for name in searched},
+            "system_attrs": attrs,
+        }
+
+    def _show_earlier(self) -> None:
+        if self._storage is None:
+            return
+        from resources.search.study import FIRST_EARLIER
+
+        for index, trial in enumerate(self._earlier):
+            if self._by_rung and self._level is not None and trial.epochs != self._level:
+                self._storage.take_out(FIRST_EARLIER + index)
+            else:
+                self._put(FIRST_EARLIER + index, trial, trial.epochs, trial.result, complete=True)
 
 
 @cache
@@ -54,55 +244,60 @@ def load_optuna() -> Any:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    logging.getLogger("optuna").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna
 
 
-def _sampler(spec: SweepSpec, number: int) -> "optuna.samplers.BaseSampler":
-    optuna = load_optuna()
-    seed = (spec.seed * 1_000_003 + number) % 2**32
-    strategy = spec.strategy.chosen
-    if isinstance(strategy, Asha) and strategy.sampler == "tpe":
-        # multivariate: parameters interact; constant_liar: trials in flight repel new ones.
-        return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=10)
-    return optuna.samplers.RandomSampler(seed=seed)
+_STATELESS = ("random", "tpe", "gp")
 
 
-def _distribution(parameter: Parameter) -> "optuna.distributions.BaseDistribution":
-    optuna = load_optuna()
-    given = parameter.chosen
+def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int) -> "optuna.samplers.BaseSampler":
+    samplers = load_optuna().samplers
+    conditional = any(parameter.when for parameter in spec.space.values())
+    several = len(spec.objectives) > 1
+    match name:
+        case "random":
+            return samplers.RandomSampler(seed=seed)
+        case "tpe":
+            given: dict[str, Any] = {"constant_liar": True, "n_startup_trials": STARTUP_TRIALS}
+            # multivariate: parameters interact; group: those of a subtree are learned from the trials that have them.
+            given |= {} if several else {"multivariate": True, "group": conditional}
+            return samplers.TPESampler(**{**given, "seed": seed, **options})
+        case "gp":
+            given = {"n_startup_trials": STARTUP_TRIALS}
+            return samplers.GPSampler(**{**given, "seed": seed, **options})
+    kind = import_sampler(name)
+    given = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
+    if issubclass(kind, samplers.QMCSampler | samplers.GridSampler):
+        given["seed"] = spec.seed  # they walk along one sequence, which it shuffles
+    if issubclass(kind, samplers.QMCSampler):
+        given["independent_sampler"] = samplers.RandomSampler(seed=seed)
+    return kind(**{**given, **options})
+
+
+def distribution_of(parameter: Parameter) -> "optuna.distributions.BaseDistribution":
+    """A parameter's range as Optuna has it."""
+    distributions, given = load_optuna().distributions, parameter.chosen
     if isinstance(given, FloatRange):
-        return optuna.distributions.FloatDistribution(given.low, given.high, log=given.log)
+        return distributions.FloatDistribution(given.low, given.high, log=given.log, step=given.step)
     if isinstance(given, IntRange):
-        return optuna.distributions.IntDistribution(given.low, given.high, log=given.log)
-    return optuna.distributions.CategoricalDistribution(given)
+        return distributions.IntDistribution(given.low, given.high, log=given.log, step=given.step)
+    return distributions.CategoricalDistribution(given)
 
 
-def _frozen(spec: SweepSpec, tried: Tried, distributions: dict[str, Any]) -> "optuna.trial.FrozenTrial":
-    """A trial as Optuna sees it: complete at the last rung, pruned with its curve where it stands, or still running."""
-    optuna = load_optuna()
-    results = {budget: value for budget, value in zip(spec.budgets, tried.state.results, strict=False) if value is not None}
-    if tried.state.status is Status.COMPLETED:
-        state, value = optuna.trial.TrialState.COMPLETE, results[max(results)]
-    elif tried.state.status is Status.FAILED and not results:
-        state, value = optuna.trial.TrialState.FAIL, None
-    elif results:
-        state, value = optuna.trial.TrialState.PRUNED, None
-    else:
-        state, value = optuna.trial.TrialState.RUNNING, None
-    return optuna.trial.create_trial(
-        state=state,
-        value=value,
-        params=tried.params,
-        distributions=distributions,
-        intermediate_values=results,
-    )
+def _value(asked: "optuna.Trial", name: str, distribution: Any) -> Any:
+    distributions = load_optuna().distributions
+    if isinstance(distribution, distributions.FloatDistribution):
+        return asked.suggest_float(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
+    if isinstance(distribution, distributions.IntDistribution):
+        return asked.suggest_int(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
+    return asked.suggest_categorical(name, distribution.choices)
 
 
-def _grid_point(spec: SweepSpec, number: int) -> Params:
-    """The point with this number: the last parameter changes fastest."""
-    params = {}
-    for name, axis in reversed(spec.grid_axes.items()):
-        number, place = divmod(number, len(axis))
-        params[name] = axis[place]
-    return {name: params[name] for name in spec.space}
+def _epochs_of(ladder: tuple[int, ...], trial: TrialState) -> list[int]:
+    return [epochs for epochs, result in zip(ladder, trial.results, strict=False) if result is not None]
+
+
+def _plain(attrs: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in attrs.items() if key != "fixed_params"}

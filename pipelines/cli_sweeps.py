@@ -1,0 +1,61 @@
+"""Commands about a sweep that is to run or runs: ``halving check``, ``pause``, ``resume``, ``stop``, ``extend``."""
+
+import argparse
+from typing import Any
+
+from halving.commands.output import print_json
+from pipelines.cli_views import console_of
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Check a spec.
+
+    JSON: ``{"spec": {…, with all defaults}, "warnings": [...]}``.
+    """
+    from resources.search.lint import lint
+    from resources.search.rules import max_trials
+    from resources.spec import check_functions, load_spec
+
+    spec = load_spec(arguments.spec)
+    check_functions(spec)
+    warnings = lint(spec)
+    if arguments.json:
+        print_json({"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True), "warnings": warnings})
+        return 0
+    console = console_of(arguments)
+    strategy = next(iter(spec.strategy.model_fields_set))
+    console.print(f"[bold]{spec.name}[/] is in order: {strategy}, up to {max_trials(spec)} trials, {spec.rungs}")
+    for warning in warnings:
+        console.print(f"[yellow]note:[/] {warning}")
+    return 0
+
+
+def run_control(arguments: argparse.Namespace) -> int:
+    """Pause, resume, stop or extend a sweep.
+
+    JSON: ``{"sweep", "status", "control", "max_trials"}``, ``max_trials`` null unless it was extended.
+    """
+    from resources.lab import Lab
+    from resources.sweeps import extend_sweep, pause_sweep, resume_sweep, stop_sweep
+
+    lab = Lab(root=arguments.root)
+    ask: dict[str, Any] = {
+        "pause": pause_sweep,
+        "resume": resume_sweep,
+        "stop": stop_sweep,
+        "extend": lambda catalog, sweep: extend_sweep(catalog, sweep, arguments.max_trials),
+    }
+    row = ask[arguments.control](lab.catalog, arguments.sweep)
+    if arguments.json:
+        print_json({"sweep": row.id, "status": row.status, "control": row.control, "max_trials": row.max_trials})
+        return 0
+    said = {
+        "pause": f"sweep {row.id} is paused: running trials save a checkpoint and stop within seconds.\n"
+        f"[bold]halving resume {row.id}[/] lets it go on.",
+        "resume": f"sweep {row.id} goes on with whoever works on it (its job, or the sensors).\nIs nobody there? Launch its spec again.",
+        "stop": f"sweep {row.id} is being stopped: running trials save a checkpoint, then its winner is evaluated\n"
+        "by whoever works on it (its job, or the sensors). Is nobody there? Launch its spec again.",
+        "extend": f"sweep {row.id} may start {row.max_trials} trials in all.",
+    }
+    console_of(arguments).print(said[arguments.control], highlight=False)
+    return 0

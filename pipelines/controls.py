@@ -1,0 +1,82 @@
+"""Jobs with which a running sweep is paused, resumed, stopped or extended from Dagster's UI; ``halving`` has the same as commands."""
+
+from collections.abc import Callable
+
+import dagster as dg
+from pydantic import Field
+
+from assets.events import failure
+from halving import HalvingError
+from resources.catalog import Catalog, SweepRow
+from resources.lab import Lab
+from resources.sweeps import extend_sweep as extend
+from resources.sweeps import pause_sweep as pause
+from resources.sweeps import resume_sweep as resume
+from resources.sweeps import stop_sweep as stop
+
+
+class OneSweep(dg.Config):
+    """A sweep that is searching."""
+
+    sweep: str = Field(description="The sweep's id, for example digits-7f3a.")
+
+
+class Extension(OneSweep):
+    """A sweep, and how far it may go."""
+
+    max_trials: int = Field(description="Trials that it may start in all, more than now.")
+
+
+@dg.op
+def hand_out_no_more(context: dg.OpExecutionContext, config: OneSweep, lab: Lab) -> None:
+    """Pause a sweep."""
+    _asked(context, pause, lab.catalog, config.sweep)
+    context.log.info(f"sweep {config.sweep} is paused: running trials save a checkpoint and stop; the job resume_sweep lets it go on")
+
+
+@dg.op
+def hand_out_again(context: dg.OpExecutionContext, config: OneSweep, lab: Lab) -> None:
+    """Resume a paused sweep."""
+    _asked(context, resume, lab.catalog, config.sweep)
+    context.log.info(f"sweep {config.sweep} goes on")
+
+
+@dg.op
+def end_search(context: dg.OpExecutionContext, config: OneSweep, lab: Lab) -> None:
+    """Stop a sweep."""
+    _asked(context, stop, lab.catalog, config.sweep)
+    context.log.info(f"sweep {config.sweep} is being stopped: running trials save a checkpoint, then its winner is evaluated")
+
+
+@dg.op
+def allow_more_trials(context: dg.OpExecutionContext, config: Extension, lab: Lab) -> None:
+    """Extend a sweep."""
+    _asked(context, lambda catalog, sweep: extend(catalog, sweep, config.max_trials), lab.catalog, config.sweep)
+    context.log.info(f"sweep {config.sweep} may start {config.max_trials} trials in all")
+
+
+@dg.job(executor_def=dg.in_process_executor, description="Hand out no more trials of a sweep; running ones save a checkpoint and stop.")
+def pause_sweep() -> None:
+    hand_out_no_more()
+
+
+@dg.job(executor_def=dg.in_process_executor, description="Let a paused sweep go on where it stands.")
+def resume_sweep() -> None:
+    hand_out_again()
+
+
+@dg.job(executor_def=dg.in_process_executor, description="End a sweep's search now and evaluate what it has found; nothing is deleted.")
+def stop_sweep() -> None:
+    end_search()
+
+
+@dg.job(executor_def=dg.in_process_executor, description="Let a running sweep start more trials.")
+def extend_sweep() -> None:
+    allow_more_trials()
+
+
+def _asked(context: dg.OpExecutionContext, ask: Callable[[Catalog, str], SweepRow], catalog: Catalog, sweep: str) -> None:
+    try:
+        ask(catalog, sweep)
+    except HalvingError as error:
+        raise failure(error) from None

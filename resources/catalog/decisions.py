@@ -1,0 +1,93 @@
+"""The statements of a decision about a sweep, built once: a worker waits for each of them.
+
+Parameters that begin with ``of_`` say which rows; the others are columns.
+"""
+
+from typing import Any
+
+from sqlalchemy import Table, bindparam, func, insert, null, select, update
+
+from resources.catalog.tables import AttemptRow, RungResultRow, SweepRow, TrialRow
+
+
+def _table(row: Any) -> Table:
+    table: Table = row.__table__
+    return table
+
+
+SWEEPS, TRIALS, RESULTS, ATTEMPTS = _table(SweepRow), _table(TrialRow), _table(RungResultRow), _table(AttemptRow)
+
+_SWEEP = SWEEPS.c.id == bindparam("of_sweep")
+_TRIAL = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.number == bindparam("of_trial"))
+_ATTEMPT = (
+    ATTEMPTS.c.sweep == bindparam("of_sweep"),
+    ATTEMPTS.c.trial == bindparam("of_trial"),
+    ATTEMPTS.c.attempt == bindparam("of_attempt"),
+)
+
+SWEEP = select(SWEEPS.c.revision, SWEEPS.c.control, SWEEPS.c.max_trials, SWEEPS.c.status, SWEEPS.c.sampler_attrs).where(_SWEEP)
+SWEEP_LOCKED = SWEEP.with_for_update()
+CONTROL = select(SWEEPS.c.control).where(_SWEEP)
+
+CHANGED_TRIALS = (
+    select(
+        TRIALS.c.number,
+        TRIALS.c.status,
+        TRIALS.c.failures,
+        TRIALS.c.preemptions,
+        TRIALS.c.audited,
+        TRIALS.c.params,
+        TRIALS.c.sampler_attrs,
+        TRIALS.c.attempt,
+        TRIALS.c.checkpoint,
+    )
+    .where(TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.revision > bindparam("since"))
+    .order_by(TRIALS.c.number)
+)
+NEW_RESULTS = (
+    select(RESULTS.c.trial, RESULTS.c.rung, RESULTS.c.value, RESULTS.c.metrics, RESULTS.c.violation)
+    .where(RESULTS.c.sweep == bindparam("of_sweep"), RESULTS.c.revision > bindparam("since"))
+    .order_by(RESULTS.c.trial, RESULTS.c.rung)
+)
+RUNNING = (
+    select(TRIALS.c.number, TRIALS.c.worker)
+    .where(TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running")
+    .order_by(TRIALS.c.number)
+)
+WORKER = select(TRIALS.c.worker).where(*_TRIAL)
+LOST_TRIALS = (
+    select(TRIALS.c.number, TRIALS.c.worker)
+    .where(TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", TRIALS.c.lease_until < bindparam("now"))
+    .order_by(TRIALS.c.number)
+)
+
+SET_REVISION = update(SWEEPS).where(_SWEEP).values(revision=bindparam("revision"))
+SET_SAMPLER_ATTRS = update(SWEEPS).where(_SWEEP).values(sampler_attrs=bindparam("sampler_attrs"))
+END_SEARCH = update(SWEEPS).where(_SWEEP).values(status=bindparam("status"), finished_at=bindparam("finished_at"))
+
+ADD_TRIAL = insert(TRIALS)
+HAND_OUT = (
+    update(TRIALS)
+    .where(*_TRIAL)
+    .values({name: bindparam(name) for name in ("status", "audited", "attempt", "worker", "lease_until", "revision")})
+)
+_DECIDED = {
+    **{name: bindparam(name) for name in ("status", "failures", "preemptions", "error", "revision")},
+    "seconds": TRIALS.c.seconds + bindparam("more_seconds"),
+    "checkpoint": func.coalesce(bindparam("checkpoint"), TRIALS.c.checkpoint),
+}
+GO_ON = update(TRIALS).where(*_TRIAL).values(_DECIDED)
+END_ATTEMPT = update(TRIALS).where(*_TRIAL).values({**_DECIDED, "worker": null(), "lease_until": null()})
+CLAIM = update(TRIALS).where(*_TRIAL).values(worker=bindparam("worker"), lease_until=bindparam("lease_until"))
+RENEW_LEASE = (
+    update(TRIALS)
+    .where(*_TRIAL, TRIALS.c.attempt == bindparam("of_attempt"), TRIALS.c.status == "running")
+    .values(lease_until=bindparam("lease_until"))
+)
+
+ADD_RESULT = insert(RESULTS)
+ADD_ATTEMPT = insert(ATTEMPTS)
+CLOSE_ATTEMPT = (
+    update(ATTEMPTS).where(*_ATTEMPT).values(ended_at=bindparam("ended_at"), outcome=bindparam("outcome"), error=bindparam("error"))
+)
+CLAIM_ATTEMPT = update(ATTEMPTS).where(*_ATTEMPT).values(worker=bindparam("worker"))

@@ -1,0 +1,27 @@
+"""Running trials whose streamed metrics have left the spec's bounds: what a sensor stops that does not run them itself."""
+
+from halving import Store
+from halving.divergence import DivergenceWatch
+from resources.scheduler import Assignment, Scheduler
+from resources.spec import SweepSpec
+
+Bounds = dict[str, tuple[float | None, float | None]]
+
+
+def bounds_of(spec: SweepSpec) -> Bounds:
+    """Metric to the (smallest, largest) value that a trial may stream, None where any will do.
+
+    Objectives and metrics that must stay in bounds at the rungs have to be finite all the time.
+    """
+    finite = [*(objective.metric for objective in spec.objectives), *spec.bounds]
+    return {**dict.fromkeys(finite, (None, None)), **{metric: (bounds.min, bounds.max) for metric, bounds in spec.divergence.items()}}
+
+
+def diverged_trials(store: Store, scheduler: Scheduler) -> list[tuple[Assignment, str]]:
+    """Attempts that are running and have diverged, each with what was seen."""
+    bounds, found = bounds_of(scheduler.spec), []
+    for assignment in scheduler.claimed():
+        watch = DivergenceWatch(store, scheduler.spec.name, assignment.key, assignment.attempt, bounds)
+        if told := watch.check():
+            found.append((assignment, told))
+    return found

@@ -1,0 +1,190 @@
+"""Was pruning right? Trials that were pruned and yet trained to the end say so, and how well early rungs predict the last.
+
+The search's own trials cannot tell: whoever it stopped has no result at the end. The audit (``audit: ε`` in a spec)
+trains a random share of the pruned ones to the end, so what is found of them holds for all that were pruned.
+"""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from resources.search.brain import pruned
+from resources.search.state import Result, SearchState, Status, TrialState
+
+ENOUGH_AUDITED = 5
+"""Audited trials at the end, below which no rate is given: with fewer, one trial more or less decides."""
+
+ENOUGH_KEPT = 3
+"""Trials that the search itself trained to the end, below which there is no median to beat."""
+
+ENOUGH_PAIRS = 8
+"""Trials with a result at a rung and at the last, below which no correlation is given."""
+
+TOO_MANY_PRUNED = 0.25
+"""A false-prune rate above this is too much: it is 0 where pruning is always right, and 0.5 where it is a coin toss."""
+
+CORRELATED = 0.7
+"""Rank correlation from which a rung is taken to predict the last; about half of the variance in rank is shared then."""
+
+
+@dataclass(frozen=True)
+class RungAudit:
+    """Trials at one rung.
+
+    Attributes:
+        epochs: where the rung is; brackets that share it are taken together.
+        pruned: trials that were pruned there.
+        audited: those of them that were trained to the end.
+        wrong: those of them that beat the median of the trials that the search kept.
+        pairs: trials with a result here and at the last rung, audited ones included.
+        correlation: Spearman's rank correlation between the two; None where pairs are too few, or all results are equal.
+    """
+
+    epochs: int
+    pruned: int
+    audited: int
+    wrong: int
+    pairs: int
+    correlation: float | None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the audit of a sweep's pruning found.
+
+    Attributes:
+        share: ε, the share of the pruned trials that the spec has audited.
+        kept: trials that the search trained to the end.
+        audited: pruned trials that were trained to the end; one that failed on the way counts as the worst.
+        wrong: audited trials that beat the median of the kept ones.
+        missed_winners: audited trials that beat the best of the kept ones.
+        best_kept, best_audited: objective of the best of each; None where there is none.
+        false_prune_rate: ``wrong / audited``; None where there is too little data.
+        raise_to: what ``min_budget`` should be instead; None where it should stay, or where there is too little data.
+        verdict: the same in a sentence or two.
+    """
+
+    share: float
+    kept: int
+    audited: int
+    wrong: int
+    missed_winners: int
+    best_kept: float | None
+    best_audited: float | None
+    false_prune_rate: float | None
+    rungs: list[RungAudit]
+    raise_to: int | None
+    verdict: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def audit_of(state: SearchState) -> Audit | None:
+    """The audit of a sweep; None where nothing could be pruned, because there is one rung."""
+    rules = state.rules
+    if rules.early_stopping is None:
+        return None
+    last = rules.ladders[0][-1]
+    kept = [trial for trial in state.trials if trial.audited is None and _value_at(state, trial, last) is not None]
+    checked = [trial for trial in state.trials if trial.audited is not None and trial.status in (Status.COMPLETED, Status.FAILED)]
+    bar = statistics.median(_loss(state, trial.results[-1]) for trial in kept) if kept else float("-inf")
+    best_kept, best_audited = (
+        min((trial.results[-1] for trial in trials), key=lambda result: _loss(state, result), default=None) for trials in (kept, checked)
+    )
+    wrong = [trial for trial in checked if _loss(state, trial.results[-1]) < bar]
+    enough = len(checked) >= ENOUGH_AUDITED and len(kept) >= ENOUGH_KEPT
+    rate = len(wrong) / len(checked) if enough else None
+    rungs = _rungs(state, checked, wrong, last)
+    raise_to = _raise_to(rungs, last) if rate is not None and rate > TOO_MANY_PRUNED else None
+    best = _loss(state, best_kept) if kept else float("-inf")
+    found = Audit(
+        share=rules.audit,
+        kept=len(kept),
+        audited=len(checked),
+        wrong=len(wrong),
+        missed_winners=sum(_loss(state, trial.results[-1]) < best for trial in checked),
+        best_kept=best_kept.value if best_kept else None,
+        best_audited=best_audited.value if best_audited else None,
+        false_prune_rate=rate,
+        rungs=rungs,
+        raise_to=raise_to,
+        verdict="",
+    )
+    return replace(found, verdict=_verdict(found, last))
+
+
+def _rungs(state: SearchState, checked: Sequence[TrialState], wrong: Sequence[TrialState], last: int) -> list[RungAudit]:
+    where_pruned, where_checked, where_wrong = (
+        Counter(state.rules.ladder(trial.number)[len(trial.counted) - 1] for trial in trials) for trials in (pruned(state), checked, wrong)
+    )
+    pairs: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for trial in state.trials:
+        end = _value_at(state, trial, last)
+        if end is not None:
+            for epochs, result in zip(state.rules.ladder(trial.number)[:-1], trial.results, strict=False):
+                if result is not None:
+                    pairs[epochs].append((result.value, end))
+    below = sorted({epochs for ladder in state.rules.ladders for epochs in ladder[:-1]})
+    return [
+        RungAudit(epochs, where_pruned[epochs], where_checked[epochs], where_wrong[epochs], len(pairs[epochs]), _spearman(pairs[epochs]))
+        for epochs in below
+        if pairs[epochs] or where_pruned[epochs]
+    ]
+
+
+def _value_at(state: SearchState, trial: TrialState, epochs: int) -> float | None:
+    """A trial's objective at its last rung, where it reached it."""
+    ladder = state.rules.ladder(trial.number)
+    result = trial.results[-1] if len(trial.results) == len(ladder) and ladder[-1] == epochs else None
+    return result.value if result is not None else None
+
+
+def _loss(state: SearchState, result: Result | None) -> float:
+    """A result on a scale where smaller is better; infinite where it is out of bounds, or where the trial failed."""
+    if result is None or result.violation > 0:
+        return float("inf")
+    return -result.value if state.rules.maximize[0] else result.value
+
+
+def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Spearman's rank correlation ("The proof and measurement of association between two things", 1904)."""
+    if len(pairs) < ENOUGH_PAIRS or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
+        return None
+    from scipy.stats import spearmanr  # type: ignore[import-untyped]
+
+    return float(spearmanr(pairs).statistic)
+
+
+def _raise_to(rungs: Sequence[RungAudit], last: int) -> int:
+    """The first rung above the one that pruned wrongly that predicts the last; failing that, the last: no early stopping."""
+    lowest_wrong = min(rung.epochs for rung in rungs if rung.wrong)
+    above = [rung for rung in rungs if rung.epochs > lowest_wrong]
+    if above and all(rung.correlation is None for rung in above):
+        return above[0].epochs  # nothing is known of them: one step
+    return next((rung.epochs for rung in above if rung.correlation is not None and rung.correlation >= CORRELATED), last)
+
+
+def _verdict(found: Audit, last: int) -> str:
+    if not found.share and not found.audited:
+        return (
+            "Not audited: nothing says whether trials were pruned wrongly. Give the strategy audit: 0.1 and one in ten pruned trials "
+            "is trained to the end."
+        )
+    if found.false_prune_rate is None:
+        return (
+            f"Too little data for a verdict: {found.audited} audited trials and {found.kept} that the search trained to the end, "
+            f"and it takes {ENOUGH_AUDITED} and {ENOUGH_KEPT}."
+        )
+    told = f"{found.false_prune_rate:.0%} of the audited trials beat the median of those that were kept"
+    if found.missed_winners:
+        told += f", and {found.missed_winners} beat the best of them ({found.best_audited:.4g} against {found.best_kept:.4g})"
+    if found.raise_to is None:
+        return f"{told}: up to {TOO_MANY_PRUNED:.0%} is accepted. Leave min_budget where it is."
+    if found.raise_to == last:
+        return f"{told}: no earlier rung predicts the last one. Train every trial to the end (strategy random or tpe, budget: {last})."
+    if all(rung.correlation is None for rung in found.rungs if rung.epochs >= found.raise_to):
+        return f"{told}: that is too many. Raise min_budget to {found.raise_to}, the next rung, and audit again."
+    return f"{told}: that is too many. Raise min_budget to {found.raise_to}, the first rung above whose ranks agree with the last one's."

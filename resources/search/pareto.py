@@ -1,0 +1,25 @@
+"""Pareto dominance between trials with several objectives."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def front(values: Sequence[Sequence[float]], maximize: Sequence[bool]) -> list[int]:
+    """Indices of the points that no other dominates, in the order given; equal points are all kept.
+
+    Args:
+        values: shape (points, objectives).
+        maximize: for each objective, whether larger is better.
+    """
+    if not values:
+        return []
+    points = np.where(np.asarray(maximize), -1.0, 1.0) * np.asarray(values, dtype=float)
+    kept: list[int] = []
+    # In lexical order nothing dominates what came before it.
+    for index in np.lexsort(points.T[::-1]):
+        point = points[index]
+        found = points[kept]
+        if not ((found <= point).all(axis=1) & (found < point).any(axis=1)).any():
+            kept.append(int(index))
+    return sorted(kept)

@@ -1,0 +1,208 @@
+"""A finished sweep under another strategy: the same trials in the same order, with the curves that they left.
+
+Nothing is trained: at each rung a trial reports what its curve says there. Where a curve ends before the rung that the
+strategy asks for, nobody knows how it would have gone on; the trial ends there with what was last known of it, and the
+epochs that were asked for are counted, as the measure of how far to trust the replay.
+"""
+
+import math
+import statistics
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from halving.errors import InvalidInput
+from resources.search.brain import ranking
+from resources.search.rules import violation
+from resources.search.simulation import Cluster, Simulation, simulate
+from resources.search.state import Result, Status
+from resources.spec import Objective, Strategy, SweepSpec, parse_spec
+from resources.spec.base import did_you_mean
+
+Points = Mapping[str, Sequence[tuple[int, float]]]
+"""A metric's name to its ``(epoch, value)``, by epoch."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is known of a trial.
+
+    Attributes:
+        points: every objective and every bounded metric.
+        epochs: up to which it is known.
+        ended: how it came to its end: its search stopped it there, its trainable returned, or it failed.
+        seconds_per_epoch: of training it.
+    """
+
+    points: Points
+    epochs: int
+    ended: Literal["stopped", "returned", "failed"]
+    seconds_per_epoch: float = 1.0
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a strategy would have spent and found.
+
+    Attributes:
+        strategy: as a spec has it, defaults filled in.
+        trials: started.
+        completed: trained to the last rung.
+        epochs: trained, those among them that nobody knows.
+        unknown_epochs: epochs asked for behind the end of a curve.
+        unknown_trials: trials that they were asked of.
+        seconds: virtual time on the sweep's number of workers.
+        worker_seconds: of training.
+        winner: the trial's index, None where no trial has a result.
+        winner_epochs: it was trained to.
+        winner_objective: what it reported there.
+    """
+
+    strategy: dict[str, Any]
+    trials: int
+    completed: int
+    epochs: int
+    unknown_epochs: int
+    unknown_trials: int
+    seconds: float
+    worker_seconds: float
+    winner: int | None
+    winner_epochs: int
+    winner_objective: float | None
+
+
+def curve_of(spec: SweepSpec, points: Points, ended: Literal["stopped", "returned", "failed"], seconds_per_epoch: float = 1.0) -> Curve:
+    """A trial's curve from its points; an objective that is no finite number ends it as failed there."""
+    needed = {objective.metric for objective in spec.objectives} | set(spec.bounds)
+    epochs = max(points[metric][-1][0] if points.get(metric) else 0 for metric in needed)
+    diverged = [epoch for objective in spec.objectives for epoch, value in points.get(objective.metric, ()) if not math.isfinite(value)]
+    if diverged and min(diverged) <= epochs:
+        return Curve(points, min(diverged) - 1, "failed", seconds_per_epoch)
+    return Curve(points, epochs, ended, seconds_per_epoch)
+
+
+def result_at(spec: SweepSpec, curve: Curve, epochs: int) -> Result | None:
+    """What the trial would report after so many epochs; None where its curve does not begin so early, or ends before."""
+    if epochs > curve.epochs:
+        return None
+    values = {}
+    for metric in spec.bounds:
+        known = _until(curve.points[metric], epochs)
+        if not known:
+            return None
+        values[metric] = known[-1]
+    for objective in spec.objectives:
+        known = _until(curve.points[objective.metric], epochs)
+        if not known:
+            return None
+        values[objective.metric] = _summarised(objective, known)
+    return Result(tuple(values[objective.metric] for objective in spec.objectives), violation(spec, values))
+
+
+def replay(spec: SweepSpec, curves: Sequence[Curve], workers: int) -> Replayed:
+    """Run a spec's strategy on the curves of its trials, in their order.
+
+    Args:
+        spec: of :func:`spec_with`.
+        curves: of every trial.
+        workers: trials that run at a time.
+    """
+    known = _Known(spec, curves)
+    found: Simulation = simulate(
+        spec,
+        known.evaluate,
+        Cluster(workers),
+        epoch_seconds=lambda params: curves[params["trial"]].seconds_per_epoch,
+        suggest=lambda number: {"trial": number},
+    )
+    # The simulation trains every leg to its end; behind the end of a trial that failed or returned there is nothing.
+    beyond = {trial: short for trial, short in known.short.items() if curves[trial].ended != "stopped"}
+    unknown = {trial: short for trial, short in known.short.items() if curves[trial].ended == "stopped"}
+    ranked = ranking(found.state)
+    winner, rung = (ranked[0][0].number, ranked[0][1]) if ranked else (None, 0)
+    result = ranked[0][0].results[rung] if ranked else None
+    return Replayed(
+        strategy=spec.strategy.model_dump(exclude_none=True, exclude_unset=False),
+        trials=len(found.state.trials),
+        completed=sum(trial.status is Status.COMPLETED and trial.number not in known.short for trial in found.state.trials),
+        epochs=found.epochs - sum(beyond.values()),
+        unknown_epochs=sum(unknown.values()),
+        unknown_trials=len(unknown),
+        seconds=found.seconds,
+        worker_seconds=found.busy_seconds - sum(short * curves[trial].seconds_per_epoch for trial, short in beyond.items()),
+        winner=winner,
+        winner_epochs=min(spec.ladders[found.state.rules.bracket(winner)][rung], curves[winner].epochs) if winner is not None else 0,
+        winner_objective=result.value if result else None,
+    )
+
+
+def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
+    """The sweep's spec under another strategy, for a replay of so many trials.
+
+    Args:
+        spec: as the sweep ran.
+        strategy: its name, or ``{name: {setting: value}}``; budgets that are left out end where the sweep's did.
+        trials: that there are curves of.
+
+    Raises:
+        InvalidInput: there is no such strategy, it cannot be replayed, or its settings are wrong.
+    """
+    name, settings = _named(strategy)
+    model = Strategy.model_fields[name].annotation
+    fields = next(kind for kind in model.__args__ if kind is not type(None)).model_fields  # type: ignore[union-attr]
+    budget = "max_budget" if "max_budget" in fields else "budget"
+    settings = {budget: spec.budgets[-1], **settings}
+    settings.pop("audit", None)  # it trains on what was pruned, and changes nothing of what is found before
+    data = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    data |= {"strategy": {name: settings}, "max_trials": trials, "start_from": []}
+    data.pop("warm_start", None)
+    return parse_spec(data)
+
+
+@dataclass
+class _Known:
+    """Answers for the simulation what is known, and remembers what is not."""
+
+    spec: SweepSpec
+    curves: Sequence[Curve]
+    short: dict[int, int] = field(default_factory=dict)  # trial to the epochs asked for behind the end of its curve
+
+    def evaluate(self, trial: int, params: Mapping[str, Any], epochs: int) -> Result | None:
+        curve = self.curves[trial]
+        if trial in self.short and curve.ended == "failed":
+            return None  # what it reported before it failed does not count at this rung
+        if epochs > curve.epochs:
+            self.short.setdefault(trial, epochs - curve.epochs)
+        return result_at(self.spec, curve, epochs)
+
+
+def _until(points: Sequence[tuple[int, float]], epochs: int) -> list[float]:
+    return [value for _, value in points[: bisect_right(points, epochs, key=lambda point: point[0])]]
+
+
+def _summarised(objective: Objective, values: Sequence[float]) -> float:
+    match objective.summary:
+        case "best":
+            return max(values) if objective.maximize else min(values)
+        case "average":
+            return statistics.fmean(values[-(objective.window or 1) :])
+    return values[-1]
+
+
+def _named(strategy: Any) -> tuple[str, dict[str, Any]]:
+    """A strategy's name and its settings, as far as they are given."""
+    names = list(Strategy.model_fields)
+    accepted = f"give one of {names}, or settings as {{asha: {{min_budget: 3, reduction_factor: 4}}}}"
+    if isinstance(strategy, str):
+        strategy = {strategy: {}}
+    if not isinstance(strategy, Mapping) or len(strategy) != 1:
+        raise InvalidInput(f"strategy = {strategy!r} is not accepted: {accepted}")
+    name, settings = next(iter(strategy.items()))
+    if name not in names:
+        raise InvalidInput(f"strategy = {name!r} is not accepted{did_you_mean(name, names)}: {accepted}")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InvalidInput(f"strategy.{name} = {settings!r} is not accepted: give its settings by name, as {{min_budget: 3}}")
+    if name == "grid":
+        raise InvalidInput("strategy = 'grid' cannot be replayed: a grid has points of its own; replay random, which trains every trial")
+    return name, dict(settings or {})

@@ -1,0 +1,44 @@
+"""From a sweep spec to the rules of its search."""
+
+from resources.search.space import grid_size
+from resources.search.state import Halving, MedianStop, Rules
+from resources.spec import GridSearch, MedianStopping, SuccessiveHalving, SweepSpec
+
+
+def rules_of(spec: SweepSpec) -> Rules:
+    """What the spec means to the state machine."""
+    return Rules(
+        ladders=spec.ladders,
+        weights=spec.strategy.chosen.weights,
+        maximize=tuple(objective.maximize for objective in spec.objectives),
+        early_stopping=_early_stopping(spec),
+        max_retries=spec.max_retries,
+        max_preemptions=spec.max_preemptions,
+        audit=spec.audit,
+    )
+
+
+def max_trials(spec: SweepSpec) -> int:
+    """Trials that the sweep can start: a grid may have fewer points than ``max_trials``."""
+    return grid_size(spec) if isinstance(spec.strategy.chosen, GridSearch) else spec.max_trials
+
+
+def violation(spec: SweepSpec, values: dict[str, float]) -> float:
+    """How far metrics are out of their bounds: each excess in units of the bound it breaks (of 1 where that is 0), summed."""
+    excess = 0.0
+    for metric, bounds in spec.bounds.items():
+        value = values[metric]
+        if bounds.max is not None and value > bounds.max:
+            excess += (value - bounds.max) / (abs(bounds.max) or 1.0)
+        if bounds.min is not None and value < bounds.min:
+            excess += (bounds.min - value) / (abs(bounds.min) or 1.0)
+    return excess
+
+
+def _early_stopping(spec: SweepSpec) -> Halving | MedianStop | None:
+    strategy = spec.strategy.chosen
+    if isinstance(strategy, SuccessiveHalving):
+        return Halving(strategy.reduction_factor)
+    if isinstance(strategy, MedianStopping):
+        return MedianStop(strategy.min_trials, strategy.quantile)
+    return None

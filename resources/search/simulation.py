@@ -1,0 +1,287 @@
+"""A whole search in virtual time: the same brain and suggester as in a real sweep, with workers that only pretend.
+
+Workers may differ in speed, be lost and be replaced; trials may crash, fail or end early. It serves to replay a finished
+sweep under another strategy, to compare strategies, and to see searches of ten thousand trials in seconds.
+"""
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from resources.search.brain import (
+    Continue,
+    Crashed,
+    Decision,
+    Event,
+    Failed,
+    Finish,
+    Idle,
+    Preempted,
+    Reached,
+    Returned,
+    Wait,
+    decide,
+)
+from resources.search.rules import max_trials, rules_of
+from resources.search.state import Result, SearchState
+from resources.search.suggest import Params, Suggester, Tried
+from resources.spec import SweepSpec
+
+Evaluate = Callable[[int, Params, int], Result | None]
+"""A trial's number, its params and the epochs it is trained for, to its result; None where its curve ends before."""
+
+Watch = Callable[[SearchState, Event, Decision], None]
+"""Called for every event with the state before it and the decision on it."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers of a simulation.
+
+    Attributes:
+        workers: how many run at a time.
+        speeds: epochs take from 1 / speeds[1] to 1 / speeds[0] of their time, evenly drawn for each worker.
+        mean_life: virtual seconds until a worker is lost, on average (exponential); None: never.
+        replaced_after: virtual seconds until a lost worker is replaced.
+        lease: virtual seconds until it is noticed that a worker is lost.
+        crash, fail, early: chances that a leg ends in a crash, in a final failure, or in an early return.
+    """
+
+    workers: int
+    speeds: tuple[float, float] = (1.0, 1.0)
+    mean_life: float | None = None
+    replaced_after: float = 120.0
+    lease: float = 15.0
+    crash: float = 0.0
+    fail: float = 0.0
+    early: float = 0.0
+
+
+@dataclass
+class Simulation:
+    """A search that was simulated.
+
+    Attributes:
+        state: how it ended.
+        params: of each trial.
+        seconds: virtual seconds that it took.
+        epochs: epochs trained, each counted as often as it was trained.
+        repeated_epochs: of those, epochs that a trial had trained already.
+        lost_epochs: parts of epochs that were under way when their worker was lost.
+        rungs: how often each (trial, rung) was trained to its end; more than once would be work done twice.
+        busy_seconds: virtual worker-seconds spent training.
+        idle_seconds: virtual worker-seconds that workers waited while trials were still to be started.
+        tail_seconds: virtual worker-seconds that workers waited after the last trial was started.
+        lost_workers: workers lost.
+        starting: virtual seconds until the last trial was started.
+    """
+
+    state: SearchState
+    params: list[Params] = field(default_factory=list)
+    seconds: float = 0.0
+    epochs: int = 0
+    repeated_epochs: int = 0
+    lost_epochs: float = 0.0
+    rungs: dict[tuple[int, int], int] = field(default_factory=dict)
+    busy_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    tail_seconds: float = 0.0
+    lost_workers: int = 0
+    starting: float = 0.0
+
+
+def simulate(
+    spec: SweepSpec,
+    evaluate: Evaluate,
+    cluster: Cluster,
+    *,
+    seed: int = 0,
+    epoch_seconds: Callable[[Params], float] = lambda params: 1.0,
+    max_epochs: int | None = None,
+    suggest: Callable[[int], Params] | None = None,
+    watch: Watch | None = None,
+) -> Simulation:
+    """Run a sweep's search to its end in virtual time; the same arguments give the same search.
+
+    Args:
+        spec: the sweep.
+        evaluate: what a trial reports after so many epochs.
+        cluster: the workers.
+        seed: of speeds, losses and faults; the sampler has the spec's.
+        epoch_seconds: virtual seconds of an epoch on a worker of speed 1.
+        max_epochs: end the search when so many epochs were trained, with what was found by then.
+        suggest: params by a trial's number, instead of the spec's sampler.
+        watch: sees every event.
+    """
+    return _Run(spec, evaluate, cluster, seed, epoch_seconds, max_epochs, suggest, watch).run()
+
+
+@dataclass
+class _Leg:
+    """A worker on its way to a trial's next rung."""
+
+    worker: int
+    trial: int
+    began: float
+    from_epoch: int
+    to_epoch: int
+    epoch_seconds: float
+
+
+class _Run:
+    def __init__(
+        self,
+        spec: SweepSpec,
+        evaluate: Evaluate,
+        cluster: Cluster,
+        seed: int,
+        epoch_seconds: Callable[[Params], float],
+        max_epochs: int | None,
+        suggest: Callable[[int], Params] | None,
+        watch: Watch | None,
+    ) -> None:
+        self._evaluate, self._cluster, self._epoch_seconds = evaluate, cluster, epoch_seconds
+        self._max_epochs, self._watch = max_epochs, watch
+        self._rng = random.Random(seed)
+        self._state = SearchState(rules_of(spec), max_trials(spec))
+        self._suggester = Suggester(spec)
+        self._suggest = suggest or self._sampled
+        self._found = Simulation(self._state)
+        self._now, self._serial = 0.0, 0
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._waiting: dict[int, float] = {}  # idle worker to the moment it began to wait
+        self._speed: dict[int, float] = {}
+        self._legs: dict[int, _Leg] = {}  # by worker
+        self._trained: dict[int, int] = {}  # trial to epochs with a checkpoint
+        self._furthest: dict[int, int] = {}  # trial to epochs ever trained
+
+    def run(self) -> Simulation:
+        for worker in range(self._cluster.workers):
+            self._join(worker)
+        self._serve_waiting()
+        while self._agenda and not self._spent():
+            self._now, _, happen = heapq.heappop(self._agenda)
+            happen()
+            if not self._serve_waiting() and not self._legs:
+                break
+        for worker in list(self._waiting):
+            self._stop_waiting(worker)
+        self._found.seconds = self._now
+        return self._found
+
+    def _spent(self) -> bool:
+        return self._max_epochs is not None and self._found.epochs >= self._max_epochs
+
+    def _serve_waiting(self) -> bool:
+        """Give the waiting workers what there is; False when the search is over."""
+        while self._waiting:
+            worker = next(iter(self._waiting))
+            decision = self._decide(Idle())
+            if isinstance(decision, Wait):
+                return True
+            if isinstance(decision, Finish):
+                return False
+            self._stop_waiting(worker)
+            self._begin_leg(worker, decision.trial)
+        return True
+
+    def _decide(self, event: Event) -> Any:
+        decision, trial = decide(self._state, event)
+        if self._watch:
+            self._watch(self._state, event, decision)
+        if trial is not None:
+            self._state.put(trial)
+            if trial.number == len(self._found.params):
+                self._found.params.append(self._suggest(trial.number))
+                self._found.starting = self._now
+        return decision
+
+    def _sampled(self, number: int) -> Params:
+        if self._suggester.needs_history:
+            known = zip(self._found.params, self._state.trials, strict=False)
+            self._suggester.learn([Tried(params, trial) for params, trial in known], {})
+        return self._suggester.suggest(number).params
+
+    def _begin_leg(self, worker: int, trial: int) -> None:
+        rung = len(self._state.trials[trial].results)
+        per_epoch = self._epoch_seconds(self._found.params[trial]) / self._speed[worker]
+        leg = _Leg(worker, trial, self._now, self._trained.get(trial, 0), self._state.rules.ladder(trial)[rung], per_epoch)
+        self._legs[worker] = leg
+        self._at(leg.began + (leg.to_epoch - leg.from_epoch) * per_epoch, lambda: self._end_leg(leg))
+
+    def _end_leg(self, leg: _Leg) -> None:
+        if self._legs.get(leg.worker) is not leg:
+            return  # its worker was lost on the way
+        del self._legs[leg.worker]
+        self._account(leg, leg.to_epoch)
+        event = self._outcome(leg)
+        if isinstance(event, Reached | Returned):
+            key = (leg.trial, len(self._state.trials[leg.trial].results))
+            self._found.rungs[key] = self._found.rungs.get(key, 0) + 1
+        if isinstance(self._decide(event), Continue):
+            self._begin_leg(leg.worker, leg.trial)
+        else:
+            self._waiting[leg.worker] = self._now
+
+    def _outcome(self, leg: _Leg) -> Event:
+        chance, cluster = self._rng.random(), self._cluster
+        if chance < cluster.crash:
+            return Crashed(leg.trial)
+        if chance < cluster.crash + cluster.fail:
+            return Failed(leg.trial)
+        result = self._evaluate(leg.trial, self._found.params[leg.trial], leg.to_epoch)
+        if result is None:  # the curve ends before the rung: what was last known of it counts there
+            last = max((epoch for epoch in range(leg.to_epoch) if self._value_at(leg, epoch) is not None), default=None)
+            known = self._value_at(leg, last) if last is not None else None
+            return Returned(leg.trial, known) if known is not None else Failed(leg.trial)
+        return Returned(leg.trial, result) if chance < cluster.crash + cluster.fail + cluster.early else Reached(leg.trial, result)
+
+    def _value_at(self, leg: _Leg, epoch: int) -> Result | None:
+        return self._evaluate(leg.trial, self._found.params[leg.trial], epoch)
+
+    def _account(self, leg: _Leg, epoch: int) -> None:
+        """A leg was trained up to this epoch, which has a checkpoint."""
+        self._found.busy_seconds += self._now - leg.began
+        self._found.epochs += epoch - leg.from_epoch
+        self._found.repeated_epochs += max(0, min(epoch, self._furthest.get(leg.trial, 0)) - leg.from_epoch)
+        self._furthest[leg.trial] = max(epoch, self._furthest.get(leg.trial, 0))
+        self._trained[leg.trial] = epoch
+
+    def _join(self, worker: int) -> None:
+        self._speed[worker] = self._rng.uniform(*self._cluster.speeds)
+        self._waiting[worker] = self._now
+        if self._cluster.mean_life is not None:
+            self._at(self._now + self._rng.expovariate(1 / self._cluster.mean_life), lambda: self._lose(worker))
+
+    def _lose(self, worker: int) -> None:
+        """A worker is gone without a word: its trial is missed when the lease runs out, and another worker comes later."""
+        self._found.lost_workers += 1
+        if (leg := self._legs.pop(worker, None)) is not None:
+            done = min((self._now - leg.began) / leg.epoch_seconds, leg.to_epoch - leg.from_epoch)
+            self._account(leg, leg.from_epoch + int(done))
+            self._found.lost_epochs += done - int(done)
+            self._at(self._now + self._cluster.lease, lambda: self._miss(leg))
+            self._legs[-1 - leg.trial] = leg  # a trial that is missed later is still under way
+        self._stop_waiting(worker)
+        self._at(self._now + self._cluster.replaced_after, lambda: self._join(worker))
+
+    def _miss(self, leg: _Leg) -> None:
+        del self._legs[-1 - leg.trial]
+        self._decide(Preempted(leg.trial))
+
+    def _stop_waiting(self, worker: int) -> None:
+        if (since := self._waiting.pop(worker, None)) is None:
+            return
+        before_last = len(self._state.trials) < self._state.max_trials
+        if before_last:
+            self._found.idle_seconds += self._now - since
+        else:
+            idle = max(0.0, self._found.starting - since)
+            self._found.idle_seconds += idle
+            self._found.tail_seconds += self._now - since - idle
+
+    def _at(self, moment: float, happen: Callable[[], None]) -> None:
+        self._serial += 1
+        heapq.heappush(self._agenda, (moment, self._serial, happen))

@@ -1,0 +1,227 @@
+"""A sweep as the search sees it: its rules, its trials, and the results at every rung in order.
+
+:class:`SearchState` keeps what decisions ask for (who is best at a rung, who waits there, who is queued) in sorted
+lists, so that a decision costs O(log n) with ten thousand trials.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """Where a trial stands."""
+
+    SUGGESTED = "suggested"  # its params were chosen ahead of time; it has never run
+    QUEUED = "queued"  # has run, and waits for a worker to go on: crashed, preempted or given back
+    RUNNING = "running"
+    PAUSED = "paused"  # has a checkpoint, holds no worker, may be promoted later
+    COMPLETED = "completed"  # reached the last rung, or its trainable returned early
+    STOPPED = "stopped"  # ended before its last rung, by the median rule or with its sweep
+    FAILED = "failed"
+
+
+class Control(StrEnum):
+    """What its user wants of a sweep now."""
+
+    RUN = "run"
+    PAUSE = "pause"  # hand nothing out; running trials are given back with a checkpoint
+    STOP = "stop"  # end the search with what it has found
+
+
+@dataclass(frozen=True)
+class Halving:
+    """Promotion of the top 1/η of a rung (ASHA: Li et al., MLSys 2020, Algorithm 2)."""
+
+    reduction_factor: int
+
+
+@dataclass(frozen=True)
+class MedianStop:
+    """A trial worse than a quantile of the others' results at the same epoch stops (Golovin et al., KDD 2017, section 3.2.2).
+
+    Attributes:
+        min_trials: results at the epoch that it takes to stop anyone.
+        quantile: counted from the best; 0.5 is the median rule, 0.25 lets only the best quarter go on.
+    """
+
+    min_trials: int
+    quantile: float
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a sweep's spec means to the machine.
+
+    Attributes:
+        ladders: epochs at each rung, rising; one ladder for each bracket, the longest first. All end at the same epoch.
+        weights: how new trials are shared among the ladders, in proportion.
+        maximize: for each objective, whether larger is better; the first one ranks.
+        early_stopping: how trials are stopped below the last rung; None where there is one rung.
+        max_retries: times that a crashed trial is queued again.
+        max_preemptions: times that a trial whose worker is gone is queued again.
+        audit: share ε of the pruned trials that are trained to the end once the search is over, 0 to 1.
+    """
+
+    ladders: tuple[tuple[int, ...], ...]
+    weights: tuple[int, ...] = (1,)
+    maximize: tuple[bool, ...] = (False,)
+    early_stopping: Halving | MedianStop | None = None
+    max_retries: int = 0
+    max_preemptions: int = 10
+    audit: float = 0.0
+    _cycle: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_cycle", _bracket_cycle(self.weights))
+
+    def bracket(self, trial: int) -> int:
+        """The bracket of a trial, by its number alone."""
+        return self._cycle[trial % len(self._cycle)]
+
+    def ladder(self, trial: int) -> tuple[int, ...]:
+        """Epochs at each rung of a trial's bracket."""
+        return self.ladders[self.bracket(trial)]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a trial reported at a rung.
+
+    Attributes:
+        values: each objective, the one that ranks first.
+        violation: how far its metrics are out of their bounds, summed; 0 is feasible.
+    """
+
+    values: tuple[float, ...]
+    violation: float = 0.0
+
+    @property
+    def value(self) -> float:
+        return self.values[0]
+
+
+@dataclass(frozen=True)
+class TrialState:
+    """One trial: ``results[k]`` is what it reported at rung k, None where it failed there.
+
+    ``audited`` is None, or how many results the trial had when it was pruned: those after them are the audit's,
+    and no decision counts them.
+    """
+
+    number: int
+    status: Status
+    results: tuple[Result | None, ...] = ()
+    failures: int = 0
+    preemptions: int = 0
+    audited: int | None = None
+
+    @property
+    def counted(self) -> tuple[Result | None, ...]:
+        """The results that promotions are decided by."""
+        return self.results if self.audited is None else self.results[: self.audited]
+
+
+Place = tuple[int, float, int]
+"""A result's place at its rung, the best first: feasible ones by objective, infeasible ones by violation, failed ones; then by number."""
+
+
+@dataclass
+class Rung:
+    """The results at one rung of one bracket, best first, and those of them whose trials are paused there."""
+
+    results: list[Place] = field(default_factory=list)
+    paused: list[Place] = field(default_factory=list)
+
+
+class SearchState:
+    """A sweep between two events. Trials are in the order of their numbers, from 0 without a gap.
+
+    Args:
+        rules: what the spec says.
+        max_trials: trials to start at most.
+        trials: the trials so far.
+        control: what the sweep's user wants of it.
+    """
+
+    def __init__(self, rules: Rules, max_trials: int, trials: Iterable[TrialState] = (), control: Control = Control.RUN) -> None:
+        self.rules, self.max_trials, self.control = rules, max_trials, control
+        self.trials: list[TrialState] = []
+        self.queued: list[tuple[int, int]] = []  # (minus its results, number): the one that got furthest comes first
+        self.suggested: list[int] = []
+        self.running = 0
+        self._rungs = [[Rung() for _ in ladder] for ladder in rules.ladders]
+        # Every rung that trials can be paused at, those with the most epochs first.
+        self.rungs_from_the_top = [
+            self._rungs[bracket][rung]
+            for _, bracket, rung in sorted(
+                (-epochs, bracket, rung) for bracket, ladder in enumerate(rules.ladders) for rung, epochs in enumerate(ladder[:-1])
+            )
+        ]
+        for trial in trials:
+            self.put(trial)
+
+    def rung(self, trial: int, rung: int) -> Rung:
+        """A rung of the trial's bracket."""
+        return self._rungs[self.rules.bracket(trial)][rung]
+
+    def place(self, trial: int, result: Result | None) -> Place:
+        """Where a result stands among others: smaller is better."""
+        if result is None:
+            return (2, 0.0, trial)
+        if result.violation > 0:
+            return (1, result.violation, trial)
+        return (0, -result.value if self.rules.maximize[0] else result.value, trial)
+
+    def put(self, trial: TrialState) -> None:
+        """Put a changed trial in its place, or a new one behind the last."""
+        if trial.number == len(self.trials):
+            self.trials.append(trial)
+        else:
+            self._take_out(self.trials[trial.number])
+            self.trials[trial.number] = trial
+        for rung, result in enumerate(trial.counted):
+            insort(self.rung(trial.number, rung).results, self.place(trial.number, result))
+        if trial.status is Status.RUNNING:
+            self.running += 1
+        elif trial.status is Status.QUEUED:
+            insort(self.queued, (-len(trial.results), trial.number))
+        elif trial.status is Status.SUGGESTED:
+            insort(self.suggested, trial.number)
+        elif trial.status is Status.PAUSED:
+            insort(self._paused(trial), self.place(trial.number, trial.results[-1]))
+
+    def _take_out(self, trial: TrialState) -> None:
+        for rung, result in enumerate(trial.counted):
+            _remove(self.rung(trial.number, rung).results, self.place(trial.number, result))
+        if trial.status is Status.RUNNING:
+            self.running -= 1
+        elif trial.status is Status.QUEUED:
+            _remove(self.queued, (-len(trial.results), trial.number))
+        elif trial.status is Status.SUGGESTED:
+            _remove(self.suggested, trial.number)
+        elif trial.status is Status.PAUSED:
+            _remove(self._paused(trial), self.place(trial.number, trial.results[-1]))
+
+    def _paused(self, trial: TrialState) -> list[Place]:
+        return self.rung(trial.number, len(trial.results) - 1).paused
+
+
+def _remove(ordered: list, item: object) -> None:
+    index = bisect_left(ordered, item)
+    if index == len(ordered) or ordered[index] != item:
+        raise ValueError(f"{item} is not in its place")
+    del ordered[index]
+
+
+def _bracket_cycle(weights: tuple[int, ...]) -> tuple[int, ...]:
+    """Brackets in the order in which trials enter them: interleaved, the one that is furthest behind its share first."""
+    cycle: list[int] = []
+    given = [0] * len(weights)
+    for turn in range(1, sum(weights) + 1):
+        behind = [weight * turn / sum(weights) - count for weight, count in zip(weights, given, strict=True)]
+        bracket = behind.index(max(behind))
+        given[bracket] += 1
+        cycle.append(bracket)
+    return tuple(cycle)

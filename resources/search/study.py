@@ -1,0 +1,197 @@
+"""A sweep as Optuna sees it: a storage in memory whose trials are replaced as the sweep goes on.
+
+Optuna's own storages never change a finished trial. A paused trial is finished to a sampler (pruned, with what it
+reached) and may be promoted a minute later, so the sweep brings a storage of its own. It also shows no more trials
+than a sampler can digest (:data:`HISTORY`).
+"""
+
+import copy
+from bisect import bisect_left, insort
+from collections.abc import Container, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+HISTORY = {"tpe": 1000, "gp": 200}
+"""Finished trials that a sampler sees at most: a quarter of them the best, the others spread evenly over the rest.
+
+TPE builds its good model from at most the 25 best trials, whatever the history (Optuna's ``default_gamma``), and its bad
+model from a density that a sample shows as well as the whole. A Gaussian process costs the cube of its history.
+"""
+
+IN_FLIGHT = {"gp": 64}
+"""Trials in flight that a sampler sees at most, the newest: qLogEI's cost grows with each."""
+
+_STUDY = 0
+_NAME = "sweep"
+
+
+class SweepStorage(BaseStorage):
+    """One study. A trial's id is its number in the sweep; trials of earlier sweeps have numbers behind them all.
+
+    Args:
+        maximize: for each objective, whether larger is better.
+        limit: finished trials to show at most, None for all.
+        in_flight: running trials to show at most, None for all.
+    """
+
+    def __init__(self, maximize: Sequence[bool], limit: int | None = None, in_flight: int | None = None) -> None:
+        self._directions = [StudyDirection.MAXIMIZE if larger else StudyDirection.MINIMIZE for larger in maximize]
+        self._limit, self._in_flight = limit, in_flight
+        self._trials: dict[int, FrozenTrial] = {}
+        self._finished: list[tuple[Any, int]] = []  # (how good, id), best first
+        self._order: dict[int, Any] = {}
+        self._shown: list[FrozenTrial] | None = None
+        self.attrs: dict[str, Any] = {}
+        self.next_number = 0
+        """The number of the trial that is asked for next: not every trial of the sweep may be shown, so they can't tell."""
+
+    def put(self, trial: FrozenTrial, number: int, order: Any) -> None:
+        """Show this trial under this number from now on; ``order`` sorts finished trials, the best first."""
+        self.take_out(number)
+        trial.number = trial._trial_id = number
+        self._trials[number] = trial
+        if trial.state.is_finished():
+            self._order[number] = order
+            insort(self._finished, (order, number))
+
+    def take_out(self, number: int) -> None:
+        """Show no trial under this number any more."""
+        self._shown = None
+        if self._trials.pop(number, None) is not None and number in self._order:
+            place = (self._order.pop(number), number)
+            del self._finished[bisect_left(self._finished, place)]
+
+    def drop_from(self, number: int) -> None:
+        """Show none of the sweep's own trials from this number on."""
+        self._drop(number, FIRST_EARLIER)
+
+    def refuse(self, number: int, attempt: int) -> None:
+        """Show this trial as one that is in flight beside the sweep's own, until :meth:`forget_refused`."""
+        trial = self._trials[number]
+        self.take_out(number)
+        self.put(trial, _FIRST_REFUSED + attempt, order=None)
+
+    def forget_refused(self) -> None:
+        """Show no refused trials any more."""
+        self._drop(_FIRST_REFUSED, 2 * _FIRST_REFUSED)
+
+    def _drop(self, first: int, behind: int) -> None:
+        for number in [known for known in self._trials if first <= known < behind]:
+            self.take_out(number)
+
+    def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+        if self._shown is None:
+            unfinished = sorted(number for number in self._trials if number not in self._order)
+            kept = _sample([number for _, number in self._finished], self._limit) + unfinished[-(self._in_flight or len(unfinished)) :]
+            self._shown = [self._trials[number] for number in sorted(kept)]
+        trials = self._shown if states is None else [trial for trial in self._shown if trial.state in states]
+        return copy.deepcopy(trials) if deepcopy else trials
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        return self._trials[trial_id]
+
+    def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
+        return self._trials[trial_number]._trial_id
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        trial = copy.deepcopy(template_trial) if template_trial else new_trial(TrialState.RUNNING)
+        self.put(trial, self.next_number, order=None)
+        return self.next_number
+
+    def set_trial_param(self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution) -> None:
+        trial = self._trials[trial_id]
+        trial.params[param_name] = distribution.to_external_repr(param_value_internal)
+        trial.distributions[param_name] = distribution
+
+    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
+        trial = self._trials[trial_id]
+        if state == TrialState.RUNNING and trial.state != TrialState.WAITING:
+            return False
+        trial.state = state
+        if values is not None:
+            trial.values = list(values)
+        return True
+
+    def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> None:
+        self._trials[trial_id].intermediate_values[step] = intermediate_value
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
+        self._trials[trial_id].user_attrs[key] = value
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        self._trials[trial_id].system_attrs[key] = value
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        self.attrs[key] = value
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        return self.attrs
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        raise NotImplementedError("a sweep keeps no user attributes in its study")
+
+    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
+        return {}
+
+    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
+        return self._directions
+
+    def get_study_id_from_name(self, study_name: str) -> int:
+        return _STUDY
+
+    def get_study_name_from_id(self, study_id: int) -> str:
+        return _NAME
+
+    def get_all_studies(self) -> list[Any]:
+        raise NotImplementedError("a sweep is one study")
+
+    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> int:
+        raise NotImplementedError("a sweep is one study")
+
+    def delete_study(self, study_id: int) -> None:
+        raise NotImplementedError("a sweep is one study")
+
+
+FIRST_EARLIER = 1_000_000
+"""Number of the first trial that comes from an earlier sweep."""
+
+_FIRST_REFUSED = 2_000_000
+
+
+def study_on(storage: SweepStorage, sampler: "optuna.samplers.BaseSampler | None" = None) -> "optuna.Study":
+    """Optuna's study over a sweep, to ask with ``sampler``, or for its figures."""
+    return optuna.load_study(study_name=_NAME, storage=storage, sampler=sampler, pruner=optuna.pruners.NopPruner())
+
+
+def new_trial(state: TrialState, **given: Any) -> FrozenTrial:
+    """A trial as Optuna keeps it: its own constructor wants every field, and its helper checks each one again."""
+    moment = datetime.now(UTC)
+    fields: dict[str, Any] = {
+        "number": -1,
+        "trial_id": -1,
+        "value": None,
+        "values": None,
+        "datetime_start": moment,
+        "datetime_complete": moment if state.is_finished() else None,
+        "params": {},
+        "distributions": {},
+        "user_attrs": {},
+        "system_attrs": {},
+        "intermediate_values": {},
+    }
+    return FrozenTrial(state=state, **{**fields, **given})
+
+
+def _sample(best_first: list[int], limit: int | None) -> list[int]:
+    if limit is None or len(best_first) <= limit:
+        return best_first
+    best = limit // 4
+    rest = best_first[best:]
+    wanted = limit - best
+    return best_first[:best] + [rest[index * len(rest) // wanted] for index in range(wanted)]

@@ -1,0 +1,60 @@
+"""The sweep spec: what a user writes in ``sweeps/*.yaml`` or in Dagster's launchpad, checked before anything runs."""
+
+from resources.spec.base import FunctionPath, Name, OneOf, Value
+from resources.spec.functions import check_functions, import_sampler
+from resources.spec.parsing import load_spec, parse_spec
+from resources.spec.space import FloatRange, IntRange, Parameter
+from resources.spec.strategy import (
+    SAMPLERS,
+    Asha,
+    Bohb,
+    EarlyStopping,
+    FullBudget,
+    GpSearch,
+    GridSearch,
+    Hyperband,
+    MedianStopping,
+    Nsga2Search,
+    OptunaSearch,
+    RandomSearch,
+    Strategy,
+    SuccessiveHalving,
+    TpeSearch,
+)
+from resources.spec.sweep import Bounds, DatasetSource, Gates, Objective, Resources, SweepSpec, Training
+
+__all__ = [
+    "SAMPLERS",
+    "Asha",
+    "Bohb",
+    "Bounds",
+    "DatasetSource",
+    "EarlyStopping",
+    "FloatRange",
+    "FullBudget",
+    "FunctionPath",
+    "Gates",
+    "GpSearch",
+    "GridSearch",
+    "Hyperband",
+    "IntRange",
+    "MedianStopping",
+    "Name",
+    "Nsga2Search",
+    "Objective",
+    "OneOf",
+    "OptunaSearch",
+    "Parameter",
+    "RandomSearch",
+    "Resources",
+    "Strategy",
+    "SuccessiveHalving",
+    "SweepSpec",
+    "TpeSearch",
+    "Training",
+    "Value",
+    "check_functions",
+    "import_sampler",
+    "load_spec",
+    "parse_spec",
+]
