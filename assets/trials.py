@@ -40,8 +40,7 @@ def trial(context: dg.AssetExecutionContext, lab: Lab) -> Iterator[dg.Materializ
         raise failure(error) from None
     decision = runner.run(assignment, lambda changed: log_trial(context, lab, changed))
     if isinstance(decision, Retry | Fail):
-        with lab.catalog.read() as session:
-            error_text = lab.catalog.trials(session, sweep_id)[number].error or "no reason was recorded"
+        error_text = _trial_row(lab, sweep_id, number).error or "no reason was recorded"
         raise dg.Failure(f"attempt {assignment.attempt} at trial {assignment.key} failed:\n{error_text}", allow_retries=False)
     # Every rung was logged when it was reached; a result of the step itself would be one materialization too many.
     yield from ()
@@ -59,8 +58,7 @@ def make_runner(lab: Lab, scheduler: Scheduler, *, dagster_run: str, slot: int =
 def log_trial(context: Any, lab: Lab, changed: Assignment) -> None:
     """Tell Dagster what is new about a trial: a materialization for each new rung, an observation for a failure."""
     log_new_rungs(context, lab, changed.sweep, changed.trial)
-    with lab.catalog.read() as session:
-        row = lab.catalog.trials(session, changed.sweep)[changed.trial]
+    row = _trial_row(lab, changed.sweep, changed.trial)
     if row.error and row.attempt == changed.attempt:
         context.log.error(f"{changed.key}: attempt {row.attempt} failed, the trial is {row.status}:\n{row.error}")
         context.log_event(
@@ -87,7 +85,7 @@ def log_new_rungs(context: Any, lab: Lab, sweep_id: str, number: int | None = No
         query = select(RungResultRow).where(RungResultRow.sweep == sweep_id, RungResultRow.materialized.is_(False))
         query = query if number is None else query.where(RungResultRow.trial == number)
         results = list(session.scalars(query.order_by(RungResultRow.reached_at)))
-        trials = lab.catalog.trials(session, sweep_id)
+        trials = {result.trial: session.get_one(TrialRow, (sweep_id, result.trial)) for result in results}
     spec = parse_spec(row.spec)
     # The trials of the spec are known from the sweep's opening, those that it was extended by are not.
     if extended := {trial_key(sweep_id, result.trial) for result in results if result.trial >= spec.max_trials}:
@@ -139,6 +137,11 @@ def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, resul
             "report_page": dg.MetadataValue.path(report),
         },
     )
+
+
+def _trial_row(lab: Lab, sweep: str, number: int) -> TrialRow:
+    with lab.catalog.read() as session:
+        return session.get_one(TrialRow, (sweep, number))
 
 
 def _mark_materialized(catalog: Catalog, result: RungResultRow) -> None:

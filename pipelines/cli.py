@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _REFRESH_SECONDS = 1.0
+_SHARE = 20  # of the time, at most one part is spent looking: the cores are the trials'
 _CONTROLS = {
     "pause": "hand out no more trials of a sweep; running ones save a checkpoint and stop",
     "resume": "let a paused sweep go on where it stands",
@@ -145,12 +146,14 @@ def _show_progress(console: "Console", lab: Any, spec: Any, process: "subprocess
     began, last = time.monotonic(), 0.0
     with Live(Text("starting"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else _NoLive() as live:
         while process.poll() is None:
-            line = f"{time.monotonic() - began:4.0f} s  {_progress(lab, spec, known)}"
+            asked = time.monotonic()
+            line = f"{asked - began:4.0f} s  {_progress(lab, spec, known)}"
+            took = time.monotonic() - asked
             live.update(Text(line))
             if not console.is_terminal and time.monotonic() - last >= 10:
                 console.print(line, highlight=False)
                 last = time.monotonic()
-            time.sleep(_REFRESH_SECONDS)
+            time.sleep(max(_REFRESH_SECONDS, _SHARE * took))
 
 
 class _NoLive:
@@ -175,14 +178,16 @@ def _progress(lab: Any, spec: Any, known: str | None) -> str:
     done = counts.get("completed", 0)
     shown = f"{counts.get('running', 0)} running, {counts.get('paused', 0)} paused, {done} done"
     shown += f", {counts['failed']} failed" if counts.get("failed") else ""
-    started = sum(counts.values())
+    started = sum(counts.values()) - counts.get("suggested", 0)
     best = (
         f"; best {summary.objective} {summary.best.objective:.4f} ({summary.best.key}, {summary.best.epochs} epochs)"
         if summary.best
         else ""
     )
     phase = f"trials {started}/{summary.planned}" if summary.status == "searching" else summary.status
-    return f"{sweep}  {phase}: {shown}{best}"
+    hints = {"pause": f"; paused, halving resume {sweep} lets it go on", "stop": "; being stopped"}
+    hint = hints.get(summary.control, "") if summary.status == "searching" else ""
+    return f"{sweep}  {phase}: {shown}{best}{hint}"
 
 
 def _conclude(console: "Console", lab: Any, spec: Any, arguments: argparse.Namespace, status: int, log: Path, known: str | None) -> int:

@@ -12,12 +12,16 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"spec": {…, with all defaults}, "warnings": [...]}``.
     """
+    from resources.lab import Lab
     from resources.search.lint import lint
     from resources.search.rules import max_trials
     from resources.spec import check_functions, load_spec
+    from resources.warm_start import check_warm_start
 
     spec = load_spec(arguments.spec)
     check_functions(spec)
+    if spec.warm_start:
+        check_warm_start(Lab(root=arguments.root).catalog, spec)
     warnings = lint(spec)
     if arguments.json:
         print_json({"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True), "warnings": warnings})

@@ -62,7 +62,9 @@ def print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) 
 
     summary = summarize(lab.catalog, sweep)
     searching = summary.status == "searching"
-    console.print(f"[bold]{sweep}: {summary.status}[/]", highlight=False)
+    hints = {"pause": f" (paused: halving resume {sweep} lets it go on)", "stop": " (being stopped)"}
+    asked = hints.get(summary.control, "") if searching else ""
+    console.print(f"[bold]{sweep}: {summary.status}[/]{asked}", highlight=False)
     for line in [explain_failures(summary.failed)] if summary.failed else []:
         console.print(line, style="red", highlight=False)
     if not summary.standings:

@@ -26,6 +26,7 @@ from resources.report import explain_failures, load_report
 from resources.scheduler import Scheduler
 from resources.search.lint import lint
 from resources.search.rules import max_trials
+from resources.search.state import Control
 from resources.spec import check_functions, parse_spec
 from resources.summary import summarize
 from resources.sweeps import open_sweep, trial_key
@@ -122,7 +123,8 @@ def count_failures(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> None
 
 @dg.job(
     config=sweep_config,
-    executor_def=dg.multiprocess_executor,
+    # Steps are forked from a process that has imported the definitions, which takes each of them two seconds otherwise.
+    executor_def=dg.multiprocess_executor.configured({"start_method": {"forkserver": {"preload_modules": ["pipelines.definitions"]}}}),
     description="A whole sweep in one job: snapshot, trials on all cores, evaluation on the test split, promotion.",
 )
 def sweep() -> None:
@@ -184,6 +186,10 @@ def _open(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any], *, 
         context.log.warning(f"sweep {row.id} was begun with commit {row.commit} and goes on with {git.get('commit')}")
     for warning in lint(spec):
         context.log.warning(warning)
+    if row.control == Control.PAUSE:
+        context.log.warning(f"sweep {row.id} is paused: no trial starts until halving resume {row.id}, or the job resume_sweep")
+    if row.control == Control.STOP:
+        context.log.warning(f"sweep {row.id} was told to stop: its search ends here, and what it found is evaluated")
     trials = [trial_key(row.id, number) for number in range(max_trials(spec))]
     add_partitions(context, SWEEPS, [row.id])
     add_partitions(context, TRIALS, trials)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from halving import HalvingError, Store
+from halving import Store
 from halving.divergence import DivergenceWatch
 from halving.execute import Raised, ReachedRung, ReturnedEarly, Stopped
 from resources.divergence import bounds_of
@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 class Attempt:
     """One attempt seen from its worker: the lease, the clock, and the reports to the scheduler.
 
-    A thread of its own renews the lease, so that nothing which takes long (importing a trainable, Dagster's event log)
-    makes a living attempt look lost.
+    A thread of its own renews the lease, so that nothing which takes long (importing a trainable, Dagster's event log, a
+    slow store) makes a living attempt look lost. Another looks at the metrics that the trial streams.
     """
 
     def __init__(self, scheduler: Scheduler, assignment: Assignment, store: Store) -> None:
@@ -44,7 +44,8 @@ class Attempt:
         self._superseded: Superseded | None = None
         self._kill_at: float | None = None  # when the grace period ends
         self._closed = threading.Event()
-        threading.Thread(target=self._beat, name=f"halving-lease-{assignment.key}", daemon=True).start()
+        for name, target in (("lease", self._beat), ("stream", self._look)):
+            threading.Thread(target=target, name=f"halving-{name}-{assignment.key}", daemon=True).start()
 
     def close(self) -> None:
         """End the heartbeats."""
@@ -123,18 +124,18 @@ class Attempt:
             except Superseded as superseded:
                 self._superseded = superseded
                 return
-            except DBAPIError as error:  # the database is away for a moment: training goes on, the next beat may arrive
+            except Exception as error:  # noqa: BLE001  # the database is away for a moment: training goes on, the next beat may arrive
                 _log.warning("no heartbeat for %s: %s", self.assignment.key, error)
                 continue
             if control is not Control.RUN:
                 self.withdraw()
-            self._look_at_stream()
 
-    def _look_at_stream(self) -> None:
-        try:
-            self._diverged = self._diverged or self._streamed.check()
-        except HalvingError as error:  # the store is away for a moment: what it holds is looked at with the next beat
-            _log.warning("cannot see the metrics of %s: %s", self.assignment.key, error)
+    def _look(self) -> None:
+        while not self._closed.wait(HEARTBEAT_SECONDS) and self._diverged is None:
+            try:
+                self._diverged = self._streamed.check()
+            except Exception as error:  # noqa: BLE001  # whatever a store may raise: the next look may see it
+                _log.warning("cannot see the metrics of %s: %s", self.assignment.key, error)
 
     def _lap(self) -> float:
         now = time.monotonic()

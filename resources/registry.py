@@ -12,8 +12,6 @@ from resources.catalog import Catalog, ModelVersionRow, utcnow
 from resources.evaluation import HIGHER_IS_BETTER
 from resources.spec import Gates
 
-STAGES = ("staging", "champion", "archived")
-
 
 class GateFailed(HalvingError, RuntimeError):
     """The winner did not pass a gate; nothing was promoted."""

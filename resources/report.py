@@ -168,6 +168,8 @@ def new_version(store: Store, report: Report) -> NewVersion:
 
 def explain_failures(failed: list[dict[str, Any]]) -> str:
     """Which trials failed and the last line of why, the same reason once."""
+    if not failed:
+        return "it was stopped before any trial reported"
     reasons: dict[str, list[str]] = {}
     for trial in failed:
         lines = trial["error"].strip().splitlines() or ["no reason was recorded"]

@@ -28,6 +28,7 @@ from resources.warm_start import earlier_trials
 
 LEASE_SECONDS = 15.0
 HEARTBEAT_SECONDS = 3.0
+_POLL_SECONDS = 0.05
 
 
 class Superseded(HalvingError, RuntimeError):
@@ -100,6 +101,7 @@ class Scheduler:
         while True:
             with self._deciding() as connection:
                 self._requeue_lost(connection)
+                self._take_back_unclaimed(connection)
                 decision, trial = brain.decide(self._mirror.state, brain.Idle())
                 if isinstance(decision, brain.Finish):
                     self._end_search(connection)
@@ -107,10 +109,11 @@ class Scheduler:
                     return decision  # type: ignore[return-value]  # to wait or to finish
                 if trial.number < len(self._mirror.known):
                     return self._hand_out(connection, trial, worker)
-                if not suggester.needs_history:
+                if not suggester.takes_long:
                     self._add(connection, suggester.suggest(trial.number))
                     return self._hand_out(connection, trial, worker)
-            self.suggest_ahead(1)
+            if not self.suggest_ahead(1):
+                time.sleep(_POLL_SECONDS)  # another process is choosing
 
     def suggest_ahead(self, wanted: int) -> int:
         """Choose params ahead of time until ``wanted`` trials wait to be started; give how many were added.
@@ -118,21 +121,36 @@ class Scheduler:
         The sampler works outside of the transaction, on what was known before it: others decide meanwhile.
         """
         added = 0
-        while self._suggester.needs_history:
-            with self._suggesting_lock:
-                with self._looking() as state:
-                    number = len(state.trials)
-                    if len(state.suggested) >= wanted or number >= state.max_trials or state.control is not Control.RUN:
-                        break
-                    self._suggester.learn(self._tried(), self._mirror.sampler_attrs)
-                suggestion = self._suggester.suggest(number)
-            with self._deciding() as connection:
-                state = self._mirror.state
-                # Unless another worker was faster: then its suggestion counts, and this one did not know of it.
-                if len(state.trials) == number < state.max_trials and state.control is Control.RUN:
-                    self._add(connection, suggestion)
-                    added += 1
+        with self._suggesting_lock:
+            while self._suggester.takes_long and (number := self._turn_to_suggest(wanted)) is not None:
+                suggestion = None
+                try:
+                    suggestion = self._suggester.suggest(number)
+                finally:
+                    with self._deciding() as connection:
+                        connection.execute(decisions.END_SUGGESTING, {"of_sweep": self.id})
+                        state = self._mirror.state
+                        if suggestion and len(state.trials) == number < state.max_trials and state.control is Control.RUN:
+                            self._add(connection, suggestion)
+                            added += 1
         return added
+
+    def _turn_to_suggest(self, wanted: int) -> int | None:
+        """The number of the next trial, if this process is the one to choose its params.
+
+        One process at a time does, for as long as a lease: the others would come to the same point, on the cores that train.
+        """
+        now = self._clock()
+        with self._deciding() as connection:
+            state = self._mirror.state
+            if len(state.suggested) >= wanted or len(state.trials) >= state.max_trials or state.control is not Control.RUN:
+                return None
+            taken = connection.execute(decisions.TAKE_SUGGESTING, {"of_sweep": self.id, "now": now, "until": now + LEASE_SECONDS})
+            if taken.rowcount == 0:
+                return None
+        with self._deciding_lock:
+            self._suggester.learn(self._tried(), self._mirror.sampler_attrs)
+            return len(self._mirror.known)
 
     def claim(self, trial: int, worker: str) -> Assignment:
         """Take a trial that was handed out without a worker.
@@ -142,6 +160,8 @@ class Scheduler:
         """
         with self._deciding() as connection:
             state, given = self._stands(trial), {"of_sweep": self.id, "of_trial": trial}
+            if self._mirror.state.control is not Control.RUN:
+                raise Superseded(f"trial {trial_key(self.id, trial)} is not to start: its sweep was told to {self._mirror.state.control}")
             if state is not Status.RUNNING or (holder := connection.scalar(decisions.WORKER, given)) is not None:
                 stands = (
                     "there is no such trial"
@@ -244,6 +264,8 @@ class Scheduler:
                     if self._changed:
                         connection.execute(decisions.SET_REVISION, {"of_sweep": self.id, "revision": self._mirror.revision + 1})
                         self._mirror.revision += 1
+            except Superseded:  # said before anything was written
+                raise
             except BaseException:
                 self._mirror.forget()
                 raise
@@ -374,6 +396,14 @@ class Scheduler:
             error = f"attempt {assignment.attempt} was lost: worker {worker} stopped sending heartbeats"
             self._apply(connection, brain.Preempted(number), error=error)
         return assignments
+
+    def _take_back_unclaimed(self, connection: Connection) -> None:
+        """A sweep that is paused or stopped does not wait for runs that have not begun."""
+        if self._mirror.state.control is Control.RUN:
+            return
+        for number, worker in connection.execute(decisions.RUNNING, {"of_sweep": self.id}).all():
+            if worker is None:
+                self._apply(connection, brain.Released(number))
 
     def _end_search(self, connection: Connection) -> None:
         if self._mirror.status != "searching":

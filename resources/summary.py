@@ -74,6 +74,7 @@ class Summary:
     """A sweep's standing.
 
     Attributes:
+        control: what its user wants of it: run, pause or stop.
         objective, direction: the one that ranks trials.
         objectives: all of them, with how each is summarised at a rung.
         planned: trials that it may start.
@@ -91,6 +92,7 @@ class Summary:
 
     sweep: str
     status: str
+    control: str
     objective: str
     direction: str
     objectives: list[dict[str, Any]]
@@ -146,6 +148,7 @@ def summarize(catalog: Catalog, sweep: str) -> Summary:
     return Summary(
         sweep=sweep,
         status=row.status,
+        control=row.control,
         objective=spec.objective.metric,
         direction=spec.objective.direction,
         objectives=[objective.model_dump(exclude_none=True) for objective in spec.objectives],

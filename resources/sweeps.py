@@ -28,6 +28,8 @@ def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str,
     Raises:
         InvalidInput: an earlier sweep that it names cannot be learned from.
     """
+    with catalog.read() as session:  # ahead of the transaction: these have ended, and looking at them may take a while
+        warm_start = sources(catalog, session, spec)
     with catalog.write(exclusive=True) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
         earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))
@@ -43,7 +45,7 @@ def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str,
             ordinal=len(earlier),
             commit=commit,
             status="searching",
-            warm_start=sources(catalog, session, spec),
+            warm_start=warm_start,
             created_at=utcnow(),
         )
         session.add(row)

@@ -4,6 +4,7 @@ A trial counts when its params are a point of the new space: parameters that the
 constants must agree, and whatever lies out of range, off a step or breaks a constraint drops the trial.
 """
 
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import select
@@ -17,7 +18,7 @@ from resources.search.state import Result
 from resources.search.suggest import Earlier
 from resources.spec import SweepSpec, parse_spec
 
-_ENDED = ("evaluating", "finished", "rejected")
+_ENDED = ("evaluating", "finished", "rejected", "failed")
 _AUTO_SWEEPS = 5  # the newest that fit; older ones say less about today's code and data
 
 
@@ -39,8 +40,8 @@ def sources(catalog: Catalog, session: Session, spec: SweepSpec) -> list[str]:
     """
     if spec.warm_start == "auto":
         query = select(SweepRow).where(SweepRow.status.in_(_ENDED)).order_by(SweepRow.created_at.desc())
-        fitting = [row.id for row in session.scalars(query) if _misfit(catalog, session, row, spec) is None]
-        return fitting[:_AUTO_SWEEPS]
+        fitting = (row.id for row in session.scalars(query) if _misfit(catalog, session, row, spec) is None)
+        return list(islice(fitting, _AUTO_SWEEPS))
     for sweep in spec.warm_start or []:
         try:
             misfit = _misfit(catalog, session, catalog.sweep(session, sweep), spec)

@@ -96,7 +96,7 @@ class Dagster:
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "dagster"
-        self.home.mkdir(parents=True)
+        self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "dagster.yaml").write_text((CHECKOUT / "dagster.yaml").read_text())
         self.environment = {
             **os.environ,
@@ -128,8 +128,3 @@ class Dagster:
             text=True,
             check=False,
         )
-
-
-@pytest.fixture
-def dagster_cli(tmp_path: Path) -> Dagster:
-    return Dagster(tmp_path)

@@ -1,4 +1,4 @@
-"""A Postgres server of the tests' own, from the machine's binaries, on a free port and without durability."""
+"""A Postgres server of the tests' own, from the machine's binaries, on a free port."""
 
 import os
 import shutil
@@ -10,9 +10,9 @@ INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(fo
 
 
 class Postgres:
-    """A running server; :meth:`database` makes an empty database in it."""
+    """A running server; :meth:`database` makes an empty database in it. Unless ``durable`` it never waits for the disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self._data, self._binaries = folder / "data", INSTALLED[-1].parent
         folder.chmod(0o755)
         self._data.mkdir()
@@ -24,7 +24,7 @@ class Postgres:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
         self._call("initdb", "-D", self._data, "-U", "tests", "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = f"-p {self._port} -h 127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        options = f"-p {self._port} -h 127.0.0.1 -c unix_socket_directories='' -c fsync={'on' if durable else 'off'}"
         self._call("pg_ctl", "-D", self._data, "-w", "-l", self._data / "log", "-o", options, "start")
 
     def database(self, name: str) -> str:

@@ -5,7 +5,7 @@ Parameters that begin with ``of_`` say which rows; the others are columns.
 
 from typing import Any
 
-from sqlalchemy import Table, bindparam, func, insert, null, select, update
+from sqlalchemy import Table, bindparam, func, insert, null, or_, select, update
 
 from resources.catalog.tables import AttemptRow, RungResultRow, SweepRow, TrialRow
 
@@ -62,6 +62,12 @@ LOST_TRIALS = (
 )
 
 SET_REVISION = update(SWEEPS).where(_SWEEP).values(revision=bindparam("revision"))
+TAKE_SUGGESTING = (
+    update(SWEEPS)
+    .where(_SWEEP, or_(SWEEPS.c.suggesting_until.is_(None), SWEEPS.c.suggesting_until < bindparam("now")))
+    .values(suggesting_until=bindparam("until"))
+)
+END_SUGGESTING = update(SWEEPS).where(_SWEEP).values(suggesting_until=null())
 SET_SAMPLER_ATTRS = update(SWEEPS).where(_SWEEP).values(sampler_attrs=bindparam("sampler_attrs"))
 END_SEARCH = update(SWEEPS).where(_SWEEP).values(status=bindparam("status"), finished_at=bindparam("finished_at"))
 

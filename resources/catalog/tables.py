@@ -45,6 +45,7 @@ class SweepRow(Base):
     ``revision`` counts the decisions about it; rows that a decision changes carry its number, so that whoever keeps the
     sweep in memory reads only what is new. ``control`` is what its user wants (run, pause, stop), ``max_trials`` what the
     spec said or the sweep was extended to, ``warm_start`` the earlier sweeps that it learns from.
+    Until ``suggesting_until`` one process chooses params for its next trials, and the others leave it to that one.
     """
 
     __tablename__ = "sweeps"
@@ -64,6 +65,7 @@ class SweepRow(Base):
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
     sampler_attrs: Mapped[dict[str, Any] | None]
     warm_start: Mapped[list[str] | None]
+    suggesting_until: Mapped[float | None]
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
 

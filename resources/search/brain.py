@@ -151,7 +151,7 @@ def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | Non
     ``state`` is not changed: whoever carries the decision out puts the trial there.
 
     Raises:
-        ValueError: a result or a crash of a trial that is not running (or queued, for a crash).
+        ValueError: an event of a trial that is not running.
     """
     match event:
         case Reached(number, result):
@@ -159,13 +159,13 @@ def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | Non
         case Returned(number, result):
             return Complete(number), _close(_running(state, number), Status.COMPLETED, result)
         case Crashed(number):
-            return _crashed(state, _running(state, number, or_queued=True))
+            return _crashed(state, _running(state, number))
         case Preempted(number):
             return _preempted(state, _running(state, number))
         case Failed(number):
-            return Fail(number), _close(_running(state, number, or_queued=True), Status.FAILED, None)
+            return Fail(number), _close(_running(state, number), Status.FAILED, None)
         case Released(number):
-            return _requeued(state, _running(state, number), Requeue(number))
+            return _requeued(_running(state, number), Requeue(number))
         case Idle():
             return _next_work(state)
 
@@ -203,12 +203,15 @@ def pareto_front(state: SearchState) -> list[int]:
 
 
 def pruned(state: SearchState) -> list[TrialState]:
-    """Trials that were stopped below their last rung on account of their results, those under audit among them."""
+    """Trials that were stopped below their last rung on account of their results, those under audit among them.
+
+    With halving those are paused ones: what is stopped there was stopped with its sweep.
+    """
+    by_results = Status.PAUSED if isinstance(state.rules.early_stopping, Halving) else Status.STOPPED
     return [
         trial
         for trial in state.trials
-        if trial.audited is not None
-        or (trial.status in (Status.PAUSED, Status.STOPPED) and trial.results and trial.results[-1] is not None)
+        if trial.audited is not None or (trial.status is by_results and trial.results and trial.results[-1] is not None)
     ]
 
 
@@ -223,7 +226,7 @@ def _reached(state: SearchState, trial: TrialState, result: Result) -> tuple[Dec
     if not goes_on:
         return Stop(trial.number), replace(after, status=Status.STOPPED)
     if state.control is not Control.RUN:
-        return _requeued(state, after, Requeue(trial.number))
+        return _requeued(after, Requeue(trial.number))
     return Continue(trial.number), after
 
 
@@ -235,8 +238,8 @@ def _may_go_on(state: SearchState, number: int, rung: int, result: Result) -> bo
         case Halving(reduction_factor):
             return better < (len(others) + 1) // reduction_factor
         case MedianStop(min_trials, quantile):
-            # Strictly worse than the quantile: equal results never stop one another.
-            return len(others) < min_trials or place[:2] <= others[math.ceil(quantile * len(others)) - 1][:2]
+            strictly_better = bisect_left(others, (*place[:2], -1))
+            return len(others) < min_trials or strictly_better <= quantile * len(others)
     return True
 
 
@@ -244,20 +247,17 @@ def _crashed(state: SearchState, trial: TrialState) -> tuple[Decision, TrialStat
     trial = replace(trial, failures=trial.failures + 1)
     if trial.failures > state.rules.max_retries:
         return Fail(trial.number), _close(trial, Status.FAILED, None)
-    return _requeued(state, trial, Retry(trial.number))
+    return _requeued(trial, Retry(trial.number))
 
 
 def _preempted(state: SearchState, trial: TrialState) -> tuple[Decision, TrialState]:
     trial = replace(trial, preemptions=trial.preemptions + 1)
     if trial.preemptions > state.rules.max_preemptions:
         return Fail(trial.number), _close(trial, Status.FAILED, None)
-    return _requeued(state, trial, Requeue(trial.number))
+    return _requeued(trial, Requeue(trial.number))
 
 
-def _requeued(state: SearchState, trial: TrialState, decision: Retry | Requeue) -> tuple[Decision, TrialState]:
-    """Queued again; but a sweep that is being stopped ends its trials instead."""
-    if state.control is Control.STOP:
-        return Stop(trial.number), replace(trial, status=Status.STOPPED)
+def _requeued(trial: TrialState, decision: Retry | Requeue) -> tuple[Decision, TrialState]:
     return decision, replace(trial, status=Status.QUEUED)
 
 
@@ -301,20 +301,21 @@ def _next_audit(state: SearchState) -> TrialState | None:
     Which trials are audited depends on their numbers alone (by a hash), so that the sample is unbiased and any
     process picks the same.
     """
-    if any(trial.status is Status.RUNNING and trial.audited is None for trial in state.trials):
+    if state.running > state.audits_running:
         return None
-    population = sorted(pruned(state), key=lambda trial: blake2b(str(trial.number).encode(), digest_size=8).digest())
-    chosen = population[: math.ceil(state.rules.audit * len(population))]
-    return next((trial for trial in chosen if trial.audited is None), None)
+    if state.audit_order is None:  # kept, as idle workers ask many times
+        population = [trial.number for trial in pruned(state)]
+        state.audit_order = sorted(population, key=lambda number: blake2b(str(number).encode(), digest_size=8).digest())
+    chosen = state.audit_order[: math.ceil(state.rules.audit * len(state.audit_order))]
+    return next((state.trials[number] for number in chosen if state.trials[number].audited is None), None)
 
 
 def _close(trial: TrialState, status: Status, result: Result | None) -> TrialState:
     return replace(trial, status=status, results=(*trial.results, result))
 
 
-def _running(state: SearchState, number: int, *, or_queued: bool = False) -> TrialState:
+def _running(state: SearchState, number: int) -> TrialState:
     trial = state.trials[number]
-    accepted = {Status.RUNNING, Status.QUEUED} if or_queued else {Status.RUNNING}
-    if trial.status not in accepted:
-        raise ValueError(f"trial {number} is {trial.status}, not {' or '.join(sorted(accepted))}: this event is not its own")
+    if trial.status is not Status.RUNNING:
+        raise ValueError(f"trial {number} is {trial.status}, not running: this event is not its own")
     return trial

@@ -88,12 +88,12 @@ def result_at(spec: SweepSpec, curve: Curve, epochs: int) -> Result | None:
         return None
     values = {}
     for metric in spec.bounds:
-        known = _until(curve.points[metric], epochs)
+        known = _until(curve.points.get(metric, ()), epochs)
         if not known:
             return None
         values[metric] = known[-1]
     for objective in spec.objectives:
-        known = _until(curve.points[objective.metric], epochs)
+        known = _until(curve.points.get(objective.metric, ()), epochs)
         if not known:
             return None
         values[objective.metric] = _summarised(objective, known)

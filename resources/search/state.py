@@ -39,7 +39,11 @@ class Halving:
 
 @dataclass(frozen=True)
 class MedianStop:
-    """A trial worse than a quantile of the others' results at the same epoch stops (Golovin et al., KDD 2017, section 3.2.2).
+    """A trial worse than a quantile of the others' results at the same epoch stops.
+
+    After Golovin et al., KDD 2017, section 3.2.2, with two differences: the paper compares a trial's best so far with the
+    running averages of completed trials; here both are what the objective's summary says, and every trial counts that
+    came so far.
 
     Attributes:
         min_trials: results at the epoch that it takes to stop anyone.
@@ -150,7 +154,8 @@ class SearchState:
         self.trials: list[TrialState] = []
         self.queued: list[tuple[int, int]] = []  # (minus its results, number): the one that got furthest comes first
         self.suggested: list[int] = []
-        self.running = 0
+        self.running = self.audits_running = 0
+        self.audit_order: list[int] | None = None  # pruned trials in the order in which they are audited, once it was asked for
         self._rungs = [[Rung() for _ in ladder] for ladder in rules.ladders]
         # Every rung that trials can be paused at, those with the most epochs first.
         self.rungs_from_the_top = [
@@ -183,8 +188,11 @@ class SearchState:
             self.trials[trial.number] = trial
         for rung, result in enumerate(trial.counted):
             insort(self.rung(trial.number, rung).results, self.place(trial.number, result))
+        if trial.audited is None:
+            self.audit_order = None
         if trial.status is Status.RUNNING:
             self.running += 1
+            self.audits_running += trial.audited is not None
         elif trial.status is Status.QUEUED:
             insort(self.queued, (-len(trial.results), trial.number))
         elif trial.status is Status.SUGGESTED:
@@ -197,6 +205,7 @@ class SearchState:
             _remove(self.rung(trial.number, rung).results, self.place(trial.number, result))
         if trial.status is Status.RUNNING:
             self.running -= 1
+            self.audits_running -= trial.audited is not None
         elif trial.status is Status.QUEUED:
             _remove(self.queued, (-len(trial.results), trial.number))
         elif trial.status is Status.SUGGESTED:

@@ -17,7 +17,7 @@ from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-HISTORY = {"tpe": 1000, "gp": 200}
+HISTORY = {"tpe": 500, "gp": 200}
 """Finished trials that a sampler sees at most: a quarter of them the best, the others spread evenly over the rest.
 
 TPE builds its good model from at most the 25 best trials, whatever the history (Optuna's ``default_gamma``), and its bad

@@ -74,12 +74,18 @@ class Suggester:
         self._spec, self._rules = spec, rules_of(spec)
         self._sampler_name, self._options = spec.sampler
         self.needs_history = not isinstance(spec.strategy.chosen, GridSearch) and self._sampler_name != "random"
-        """Whether what is suggested depends on results: then it may take long, and is prepared ahead of time."""
+        """Whether what is suggested depends on results."""
+        self.takes_long = self.needs_history or bool(spec.constraints)
+        """Whether it is chosen ahead of time, outside of any transaction."""
         self._by_rung = isinstance(spec.strategy.chosen, Bohb) or (self._sampler_name == "gp" and len(spec.budgets) > 1)
         self._earlier = earlier
         self._seen: list[TrialState] = []
-        self._at_epochs: Counter[int] = Counter(earlier_trial.epochs for earlier_trial in earlier)
+        self._rungs = sorted({epochs for ladder in self._rules.ladders for epochs in ladder})
+        self._at_epochs: Counter[int] = Counter(rung for trial in earlier if (rung := self._rung_of(trial)) is not None)
         self._level: int | None = None
+        self._complete_only = self._sampler_name == "gp" or len(spec.objectives) > 1
+        self._failed: dict[int, Tried] = {}
+        self._worst: list[float] | None = None  # of each objective, among what is shown
         self._storage: SweepStorage | None = None
 
     def learn(self, trials: Sequence[Tried], sweep_attrs: dict[str, Any]) -> None:
@@ -95,10 +101,13 @@ class Suggester:
                 self._at_epochs.subtract(_epochs_of(self._rules.ladder(tried.state.number), self._seen[tried.state.number]))
             self._at_epochs.update(_epochs_of(self._rules.ladder(tried.state.number), tried.state))
         if self._by_rung and (level := self._highest_populated()) != self._level:
-            self._level, changed = level, list(trials)
+            self._level, self._worst, changed = level, None, list(trials)
             self._show_earlier()
         for tried in changed:
             self._show(tried)
+        if self._complete_only:
+            for tried in self._failed.values():  # what is the worst may have changed
+                self._put_failed(tried.state.number, tried)
         self._seen = [tried.state for tried in trials]
 
     def suggest(self, number: int) -> Suggestion:
@@ -130,7 +139,7 @@ class Suggester:
 
         storage = self._shown()
         storage.next_number = number
-        study = study_on(storage, _make_sampler(sampler, self._options, self._spec, self._seed(number, attempt)))
+        study = study_on(storage, _make_sampler(sampler, self._options, self._spec, self._seed(number, attempt), self._enough))
         if number < len(self._spec.start_from):
             first = self._spec.start_from[number]
             study.enqueue_trial({name: value for name, value in first.items() if self._spec.space[name].constant is None})
@@ -166,27 +175,40 @@ class Suggester:
             self._show_earlier()
         return self._storage
 
+    @property
+    def _enough(self) -> int:
+        """Finished trials that a model is built from: N_min + 2 = d + 3 on a rung (BOHB, section 3.2), else Optuna's default."""
+        return len(self._spec.space) + 3 if self._by_rung else STARTUP_TRIALS
+
     def _highest_populated(self) -> int | None:
-        """The most epochs that enough trials have results at for a model: d + 2 or more (BOHB, section 3.2)."""
-        enough = len(self._spec.space) + 2
-        return max((epochs for epochs, count in self._at_epochs.items() if count >= enough), default=None)
+        """The most epochs that enough trials have results at for a model."""
+        return max((epochs for epochs, count in self._at_epochs.items() if count >= self._enough), default=None)
+
+    def _rung_of(self, trial: Earlier) -> int | None:
+        """The highest rung of this sweep that an earlier trial was trained to; None where it was trained for less."""
+        return max((epochs for epochs in self._rungs if epochs <= trial.epochs), default=None)
 
     def _show(self, tried: Tried) -> None:
         assert self._storage is not None
         trial, ladder = tried.state, self._rules.ladder(tried.state.number)
         reached = {epochs: result for epochs, result in zip(ladder, trial.results, strict=False) if result is not None}
         in_flight = trial.status in (Status.RUNNING, Status.QUEUED, Status.SUGGESTED)
+        if trial.status is Status.FAILED:  # whatever it reached before: it does not get further
+            self._failed[trial.number] = tried
+            return self._put_failed(trial.number, tried)
         if self._by_rung and self._level is not None and self._level in reached:
             return self._put(trial.number, tried, self._level, reached[self._level], complete=True)
-        if in_flight and (self._by_rung or not reached):
+        if in_flight and (not reached or self._complete_only):
             return self._put_in_flight(trial.number, tried)
         if not reached:
-            return self._put_failed(trial.number, tried)
-        epochs, result = max(reached.items())
-        if self._by_rung:
-            # Trained less than the level: it says nothing there, and would be the best known if it were shown as it is.
             return self._storage.take_out(trial.number)
-        return self._put(trial.number, tried, epochs, result, complete=trial.status is Status.COMPLETED)
+        epochs, result = max(reached.items())
+        if self._by_rung and self._complete_only:
+            # Trained less than the level: it says nothing there.
+            return self._storage.take_out(trial.number)
+        # To TPE every complete trial (here: one at the level) is better than every pruned one, so that those below the level
+        # tell it where not to look. A model of the level's few trials alone would not know where the search has been.
+        return self._put(trial.number, tried, epochs, result, complete=trial.status is Status.COMPLETED and not self._by_rung)
 
     def _put(self, number: int, tried: Tried | Earlier, epochs: int, result: Result, *, complete: bool) -> None:
         assert self._storage is not None
@@ -199,7 +221,10 @@ class Suggester:
         trial = new_trial(state, **given, **self._described(tried))
         if self._spec.bounds:
             trial.set_constraint("bounds", result.violation)
-        worse = -value if self._rules.maximize[0] else value
+        signs = [-1.0 if larger else 1.0 for larger in self._rules.maximize]
+        known = self._worst or list(result.values)
+        self._worst = [sign * max(sign * old, sign * new) for sign, old, new in zip(signs, known, result.values, strict=True)]
+        worse = signs[0] * value
         self._storage.put(trial, number, (result.violation > 0, result.violation, -epochs, worse))
 
     def _put_in_flight(self, number: int, tried: Tried) -> None:
@@ -209,13 +234,23 @@ class Suggester:
         self._storage.put(new_trial(load_optuna().trial.TrialState.RUNNING, **self._described(tried)), number, None)
 
     def _put_failed(self, number: int, tried: Tried) -> None:
-        """A trial that failed without a result: pruned before its first epoch, which is the worst that TPE knows of."""
+        """A trial that failed: pruned before its first epoch, which is the worst that TPE knows of.
+
+        A sampler that reads complete trials alone is shown the worst values that are known instead.
+        """
         assert self._storage is not None
         from resources.search.study import new_trial
 
-        states = load_optuna().trial.TrialState
-        state = states.PRUNED if len(self._rules.maximize) == 1 else states.FAIL
-        self._storage.put(new_trial(state, **self._described(tried)), number, (True, float("inf"), 0, 0.0))
+        states, last = load_optuna().trial.TrialState, (True, float("inf"), 0, 0.0)
+        if not self._complete_only:
+            self._storage.put(new_trial(states.PRUNED, **self._described(tried)), number, last)
+        elif self._worst is None:
+            self._storage.put(new_trial(states.FAIL, **self._described(tried)), number, last)
+        else:
+            trial = new_trial(states.COMPLETE, values=list(self._worst), **self._described(tried))
+            if self._spec.bounds:
+                trial.set_constraint("bounds", 0.0)
+            self._storage.put(trial, number, last)
 
     def _described(self, tried: Tried | Earlier) -> dict[str, Any]:
         searched = {name: value for name, value in tried.params.items() if self._spec.space[name].constant is None}
@@ -232,10 +267,13 @@ class Suggester:
         from resources.search.study import FIRST_EARLIER
 
         for index, trial in enumerate(self._earlier):
-            if self._by_rung and self._level is not None and trial.epochs != self._level:
+            rung = self._rung_of(trial)
+            if self._by_rung and self._complete_only and rung != self._level:
                 self._storage.take_out(FIRST_EARLIER + index)
-            else:
-                self._put(FIRST_EARLIER + index, trial, trial.epochs, trial.result, complete=True)
+                continue
+            # As far as it was trained: what was paused early there must not count for more than what was paused late here.
+            whole = rung == (self._level if self._by_rung else self._rungs[-1]) or len(self._rules.maximize) > 1
+            self._put(FIRST_EARLIER + index, trial, min(trial.epochs, self._rungs[-1]), trial.result, complete=whole)
 
 
 @cache
@@ -252,7 +290,7 @@ def load_optuna() -> Any:
 _STATELESS = ("random", "tpe", "gp")
 
 
-def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int) -> "optuna.samplers.BaseSampler":
+def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int, startup: int) -> "optuna.samplers.BaseSampler":
     samplers = load_optuna().samplers
     conditional = any(parameter.when for parameter in spec.space.values())
     several = len(spec.objectives) > 1
@@ -260,12 +298,12 @@ def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int
         case "random":
             return samplers.RandomSampler(seed=seed)
         case "tpe":
-            given: dict[str, Any] = {"constant_liar": True, "n_startup_trials": STARTUP_TRIALS}
+            given: dict[str, Any] = {"constant_liar": True, "n_startup_trials": startup}
             # multivariate: parameters interact; group: those of a subtree are learned from the trials that have them.
             given |= {} if several else {"multivariate": True, "group": conditional}
             return samplers.TPESampler(**{**given, "seed": seed, **options})
         case "gp":
-            given = {"n_startup_trials": STARTUP_TRIALS}
+            given = {"n_startup_trials": startup}
             return samplers.GPSampler(**{**given, "seed": seed, **options})
     kind = import_sampler(name)
     given = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}

@@ -1,10 +1,15 @@
-"""Imported last by the fork server that trials are forked from: what torch would import when the first optimizer is made.
+"""Imported last by the fork server that trials are forked from: what every trial would import for itself.
 
-``torch.optim`` imports ``torch._dynamo`` (and sympy with it) only then, which takes over a second in every process.
+``torch.optim`` imports ``torch._dynamo`` (and sympy with it) only when the first optimizer is made, which takes over a
+second in every process; Parquet is first needed when the first points are written.
 """
 
 import contextlib
 import sys
+
+import pyarrow.parquet  # noqa: F401
+
+import halving.buckets  # noqa: F401
 
 if "torch" in sys.modules:
     with contextlib.suppress(ImportError):

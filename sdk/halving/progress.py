@@ -40,6 +40,7 @@ class Progress:
         self._started: int | None = None  # the epoch that is being trained
         self._until = self._total = trial.max_epochs if trial else 0
         self._stopping = self._looked = self._told = False
+        self._asked = 0.0  # when it was first asked to stop
         self._report_is_there = True  # whether every objective had been reported when this epoch was last saved
         self._report_follows = False  # whether this trainable's epochs end with a report, behind their last save
         self._diverged: str | None = None
@@ -105,11 +106,16 @@ class Progress:
         return written
 
     def ask_to_stop(self) -> bool:
-        """A SIGTERM has come. False when there is nothing to wait for: no epoch of a trial is trained, or this is the second one."""
-        if self._trial is None or self._started is None or self._stopping or self.closed:
+        """A SIGTERM has come. False when there is nothing to wait for: no epoch of a trial is trained, or the grace period is over.
+
+        More of them within the grace period change nothing: a batch system sends one to the whole process group, and the worker,
+        which got it as well, sends another.
+        """
+        if self._trial is None or self._started is None or self.closed:
             return False
-        self._stopping = True
-        return True
+        if not self._stopping:
+            self._stopping, self._asked = True, monotonic()
+        return monotonic() - self._asked <= self._trial.grace_seconds
 
     def look_at_stopping(self) -> bool:
         """Whether to stop; and this trainable knows to ask."""

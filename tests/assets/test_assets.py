@@ -15,8 +15,9 @@ from resources.catalog import ModelVersionRow
 from resources.compute import TrialRunner, work
 from resources.datasets import take_snapshot
 from resources.lab import Lab
-from resources.scheduler import Scheduler, open_sweep
+from resources.scheduler import Scheduler
 from resources.spec import SweepSpec
+from resources.sweeps import open_sweep
 
 Spec = Callable[..., SweepSpec]
 ALL = [dataset_snapshot, sweep_asset, trial, evaluation_report, promoted_checkpoint]
@@ -77,7 +78,7 @@ def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(lab: Lab, sma
     worse = opened(lab, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True)
     result = materialize(lab, instance, CONCLUDE, worse.id)
     assert not result.success
-    assert [check.passed for check in result.get_asset_check_evaluations()] == [True, True, False]
+    assert [check.passed for check in result.get_asset_check_evaluations()] == [True, True, True, False]
     assert result.asset_materializations_for_node("promoted_checkpoint") == []
     assert (status(lab, worse.id), versions(lab)) == ("rejected", ["1.0.0 champion"])
     again = materialize(lab, instance, "promoted_checkpoint", worse.id)

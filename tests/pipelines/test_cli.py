@@ -1,19 +1,23 @@
 """The ``halving`` command as a person meets it: what it prints, when it is stopped, and when it is called wrongly."""
 
+import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
+from halving.cli import main
 from resources.catalog import SweepRow
-from tests.conftest import CHECKOUT, Dagster
+from tests.conftest import CHECKOUT, SMALL, Dagster
 
 Small = Callable[..., dict[str, Any]]
 
@@ -21,9 +25,15 @@ Small = Callable[..., dict[str, Any]]
 class Shell:
     """A terminal in the checkout, on a store of its own."""
 
-    def __init__(self, folder: Path, dagster: Dagster) -> None:
+    def __init__(self, folder: Path) -> None:
+        dagster = Dagster(folder)
         self.folder, self.environment = folder, dagster.environment
         self.lab = dagster.lab
+
+    def copy(self, folder: Path) -> "Shell":
+        """Another terminal, on a copy of the store."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return Shell(folder)
 
     def spec(self, data: Any) -> str:
         path = self.folder / "sweep.yaml"
@@ -46,34 +56,57 @@ class Shell:
         return process.returncode, out, err
 
     def data(self, *arguments: str) -> Any:
-        """What a command prints with ``--json``."""
-        status, out, err = self.run(*arguments, "--json")
-        assert (status, err) == (0, ""), out + err
-        return json.loads(out)
+        """What a command prints with ``--json``, called in this process: it has imported what each process would import again."""
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
+            for name, value in self.environment.items():
+                patched.setenv(name, value)
+            status = main([*arguments, "--json"])
+        assert (status, err.getvalue()) == (0, ""), out.getvalue() + err.getvalue()
+        return json.loads(out.getvalue())
 
 
 @pytest.fixture
-def shell(tmp_path: Path, dagster_cli: Dagster) -> Shell:
-    return Shell(tmp_path, dagster_cli)
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
 
 
-def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_type_next(shell: Shell, small: Small) -> None:
-    status, out, err = shell.run("sweep", shell.spec(small()))
-    assert status == 0, out + err
-    with shell.lab.catalog.read() as session:
-        sweep = session.query(SweepRow.id).scalar()
+class Swept(NamedTuple):
+    """A sweep that ``halving sweep`` has run: where, from which file, and what it said."""
+
+    shell: Shell
+    spec: Path
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    """The small sweep, run once; whoever changes its store works on a copy."""
+    shell = Shell(tmp_path_factory.mktemp("swept"))
+    spec = Path(shell.spec(SMALL))
+    spec.write_text(spec.read_text().replace("low: 0.0", "low: 1e-4"))
+    return Swept(shell, spec, *shell.run("sweep", str(spec)))
+
+
+@pytest.mark.xdist_group("swept")
+def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_type_next(swept: Swept, tmp_path: Path) -> None:
+    assert swept.status == 0, swept.out + swept.err
+    sweep = _sweep(swept.shell)
     for said in (
         "small: maximize score, rungs at [1, 3, 9] epochs",
         f"{sweep}: finished",
         " epochs trained, ",
         "Test split: accuracy 1.0000",
         "Promoted: model small 1.0.0 is champion",
-        f"Report: {shell.lab.store.root}/reports/{sweep}.html",
+        f"Report: {swept.shell.lab.store.root}/reports/{sweep}.html",
         "Next: make dev",
     ):
-        assert said in out
-    assert "taking the dataset's snapshot" in out
+        assert said in swept.out
+    assert "taking the dataset's snapshot" in swept.out
 
+    shell = swept.shell.copy(tmp_path)
     status, shown, _ = shell.run("leaderboard")
     assert (status, sweep in shown) == (0, True)
     assert "1.0.0" in shell.run("models")[1]
@@ -86,7 +119,8 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
     board = shell.data("leaderboard")
     assert (board["sweep"], board["status"], board["test_metrics"]) == (sweep, "finished", {"accuracy": 1.0, "f1_macro": 1.0})
     assert board["promoted"] == {"model": "small", "version": "1.0.0", "stage": "champion"}
-    assert [row["key"] for row in board["standings"]][:1] == [shell.data("models")["models"][0]["run"]]
+    models = shell.data("models")["models"]
+    assert [row["key"] for row in board["standings"]][:1] == [models[0]["run"]]
     assert Path(board["report"]).exists()
     assert shell.data("archive", "small", "1.0.0")["stage"] == "archived"
     assert shell.data("promote", "small", "1.0.0") == shell.data("models")["models"][0]
@@ -94,6 +128,37 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
     runs = shell.data("runs", "--sweep", sweep)
     assert (runs["total"], {run["project"] for run in runs["runs"]}) == (9, {"small"})
     assert set(shell.data("compact", "--project", "small", "--merge", sweep)["merged"]["runs"]) == {run["run"] for run in runs["runs"]}
+
+
+@pytest.mark.xdist_group("swept")
+def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(swept: Swept) -> None:
+    assert "low: 1e-4" in swept.spec.read_text()
+    assert swept.status == 0, swept.out + swept.err
+    with swept.shell.lab.catalog.read() as session:
+        assert session.query(SweepRow.spec).scalar()["space"]["x"]["float"]["low"] == 0.0001
+
+
+@pytest.mark.xdist_group("swept")
+def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches(swept: Swept, tmp_path: Path) -> None:
+    shell = swept.shell.copy(tmp_path)
+    champion = shell.data("models")["models"][0]["run"]
+    others = {run["run"] for run in shell.data("runs")["runs"]} - {champion}
+    assert len(others) == 8
+    assert "nothing is old enough to go" in shell.run("retention", "--full-days", "0")[1]  # nothing is compacted
+    shell.data("compact", "--all")
+
+    planned = shell.data("retention", "--full-days", "0", "--dry-run")
+    assert {drop["run"] for drop in planned["drops"] if drop["what"] == "full"} == others
+    assert (planned["dry_run"], planned["protected_runs"]) == (True, 1)
+    assert shell.data("retention", "--full-days", "0") == planned
+    status, out, _ = shell.run("retention", "--full-days", "0")
+    assert (status, "would go; --apply deletes it" in out, "1 runs are protected by sqlite" in out) == (0, True, True)
+
+    applied = shell.data("retention", "--full-days", "0", "--apply")
+    assert {**applied, "dry_run": True} == planned
+    assert {run: shell.data("show", run)["files"]["full"] is None for run in others} == dict.fromkeys(others, True)
+    assert shell.data("show", champion)["files"]["full"]
+    assert shell.data("retention", "--full-days", "0")["drops"] == []
 
 
 def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small: Small) -> None:
@@ -134,14 +199,6 @@ def test_a_job_that_fails_says_why_and_where_its_log_is(shell: Shell, small: Sma
 def _sweep(shell: Shell) -> str:
     with shell.lab.catalog.read() as session:
         return str(session.query(SweepRow.id).scalar())
-
-
-def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(shell: Shell, small: Small) -> None:
-    path = Path(shell.spec(small(max_trials=1)))
-    path.write_text(path.read_text().replace("low: 0.0", "low: 1e-4"))
-    assert "1e-4" in path.read_text()
-    status, out, err = shell.run("sweep", str(path))
-    assert status == 0, out + err
 
 
 def test_a_command_that_is_killed_takes_its_job_with_it(shell: Shell, small: Small) -> None:
@@ -221,29 +278,6 @@ def test_a_sweep_that_fails_says_so_in_its_data(shell: Shell, small: Small) -> N
     data = json.loads(out)
     assert (data["status"], data["test_metrics"], [failed["trial"] for failed in data["failed"]]) == ("failed", None, [0])
     assert data["error"] in err
-
-
-def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches(shell: Shell, small: Small) -> None:
-    status, out, err = shell.run("sweep", shell.spec(small(max_trials=3)))
-    assert status == 0, out + err
-    champion = shell.data("models")["models"][0]["run"]
-    others = {run["run"] for run in shell.data("runs")["runs"]} - {champion}
-    assert len(others) == 2
-    assert "nothing is old enough to go" in shell.run("retention", "--full-days", "0")[1]  # nothing is compacted
-    shell.data("compact", "--all")
-
-    planned = shell.data("retention", "--full-days", "0", "--dry-run")
-    assert {drop["run"] for drop in planned["drops"] if drop["what"] == "full"} == others
-    assert (planned["dry_run"], planned["protected_runs"]) == (True, 1)
-    assert shell.data("retention", "--full-days", "0") == planned
-    status, out, _ = shell.run("retention", "--full-days", "0")
-    assert (status, "would go; --apply deletes it" in out, "1 runs are protected by sqlite" in out) == (0, True, True)
-
-    applied = shell.data("retention", "--full-days", "0", "--apply")
-    assert {**applied, "dry_run": True} == planned
-    assert {run: shell.data("show", run)["files"]["full"] is None for run in others} == dict.fromkeys(others, True)
-    assert shell.data("show", champion)["files"]["full"]
-    assert shell.data("retention", "--full-days", "0")["drops"] == []
 
 
 def test_retention_that_is_called_wrongly_deletes_nothing(shell: Shell) -> None:

@@ -12,6 +12,35 @@ from pipelines.definitions import defs
 from resources.spec import SweepSpec, parse_spec
 from tests.conftest import CHECKOUT, SMALL
 
+# Every field of the spec, in each of the spellings that it has.
+FULL = """
+objective: {metric: val_accuracy, direction: maximize, summary: average, window: 3}
+other_objectives: [{metric: latency_ms, direction: minimize, summary: best}]
+bounds: {latency_ms: {max: 20}, val_f1: {min: 0.1, max: 1}}
+divergence: {train/loss: {max: 1000}}
+space:
+  lr: {float: {low: 1.0e-4, high: 0.1, log: true}}
+  dropout: {float: {low: 0, high: 0.5, step: 0.1}}
+  hidden: {int: {low: 16, high: 256, step: 16}}
+  optimizer: {categorical: [adam, sgd, 3, true, 0.5]}
+  momentum: {float: {low: 0.0, high: 0.99}, when: {optimizer: sgd}}
+  nesterov: {categorical: [true, false], when: {optimizer: [sgd, 3], warmup: 3}}
+  warmup: {constant: 3}
+constraints: ["hidden * lr <= 8192", "momentum < 0.9 or lr < 0.01"]
+strategy:
+  optuna: {sampler: "optuna.samplers:TPESampler", options: {n_startup_trials: 3, gamma: null, other: [1, {a: null}]}, budget: 9}
+warm_start: [small-7f3a, small-80ab]
+start_from: [{lr: 0.01, hidden: 64}, {optimizer: true}, {}]
+training: {warmup_epochs: 3, lr_schedule: cosine, schedule_epochs: 27}
+resources: {cpus: 1, gpus: 0, grace_seconds: 5}
+max_trials: 40
+max_preemptions: 3
+max_failed_trials: 2
+gates: {metric: accuracy, margin: 0.01}
+auto_promote: true
+seed: 5
+"""
+
 
 def resolved(mapping: dg.ConfigMapping, config: dict[str, Any]) -> dict[str, Any]:
     """What Dagster gives to the first op for a config."""
@@ -36,17 +65,72 @@ def test_defaults_filled_in_by_dagster_are_the_specs_own() -> None:
     assert parse_spec(resolved(launch_config, SMALL)) == parse_spec(SMALL)
 
 
+def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged() -> None:
+    data = {**SMALL, **yaml.safe_load(FULL)}
+    assert set(data) == set(SweepSpec.model_fields)
+    for mapping in (sweep_config, launch_config):
+        assert parse_spec(resolved(mapping, data)) == parse_spec(data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"warm_start": "auto", "strategy": {"tpe": {}}},
+        {"warm_start": None},
+        {"strategy": {"grid": {"points": None}}, "space": {"n": {"int": {"low": 1, "high": 3}}}},
+        {"training": {"warmup_epochs": None, "lr_schedule": None, "schedule_epochs": None}, "gates": {"metric": None}},
+        {"objective": {"metric": "score", "direction": "maximize", "window": None}, "bounds": {"score": {"min": 0, "max": None}}},
+    ],
+)
+def test_null_and_auto_mean_the_same_in_the_launchpad_and_to_the_spec(change: dict[str, Any]) -> None:
+    assert parse_spec(resolved(launch_config, {**SMALL, **change})) == parse_spec({**SMALL, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"space": {"a": {"categorical": [1, None]}}}, r"space\.a\.categorical\.1 = None"),
+        ({"space": {"a": {"categorical": [1], "when": {"b": None}}}}, r"space\.a\.when\.b\.0 = None"),
+        ({"start_from": [{"x": None}]}, r"start_from\.0\.x = None"),
+        ({"warm_start": 3}, r"warm_start = 3 is not accepted: give auto, or a list"),
+    ],
+)
+def test_a_value_that_dagster_does_not_check_is_refused_in_the_specs_own_words(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSweepSpec, match=said):
+        resolved(sweep_config, {**SMALL, **change})
+
+
 def test_every_field_has_a_description_and_dagster_shows_it() -> None:
-    def check(schema: dict[str, dg.Field], path: str) -> None:
+    def check(schema: dict[str, dg.Field], path: str) -> int:
         for name, field in schema.items():
             assert field.description, f"{path}{name} has no description"
-            inner = getattr(field.config_type, "fields", None) or getattr(getattr(field.config_type, "inner_type", None), "fields", None)
-            check(inner or {}, f"{path}{name}.")
+        return len(schema) + sum(check(_fields_inside(field.config_type), f"{path}{name}.") for name, field in schema.items())
 
-    check(config_schema(SweepSpec), "")
+    assert check(config_schema(SweepSpec), "") > 100
 
 
-@pytest.mark.parametrize("kind", [{"random": {"budget": 3}}, {"grid": {"budget": 3, "points": 4}}, {"asha": {"sampler": "random"}}])
+def _fields_inside(kind: Any) -> dict[str, dg.Field]:
+    """The fields of a shape or selector, of a list or map of them, or of what may be null."""
+    while not hasattr(kind, "fields") and hasattr(kind, "inner_type"):
+        kind = kind.inner_type
+    return getattr(kind, "fields", None) or {}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"random": {"budget": 3}},
+        {"grid": {"budget": 3, "points": 4}},
+        {"tpe": {"budget": 3}},
+        {"gp": {}},
+        {"nsga2": {"population_size": 4}},
+        {"optuna": {"sampler": "optuna.samplers:QMCSampler"}},
+        {"asha": {"sampler": "optuna.samplers:CmaEsSampler", "options": {"sigma0": 0.1}, "audit": 0.1}},
+        {"hyperband": {"sampler": "random", "reduction_factor": 4}},
+        {"bohb": {"audit": 1}},
+        {"median": {"min_trials": 3, "quantile": 0.25, "interval": 2}},
+    ],
+)
 def test_every_strategy_passes_through_the_launchpad(kind: dict[str, Any]) -> None:
     assert parse_spec(resolved(launch_config, {**SMALL, "strategy": kind})) == parse_spec({**SMALL, "strategy": kind})
 

@@ -32,7 +32,7 @@ def test_the_five_assets_are_one_line_of_descent() -> None:
 def test_the_gates_are_blocking_checks_of_the_report() -> None:
     graph = defs.resolve_asset_graph()
     checks = {key.name: graph.get(key).blocking for key in graph.asset_check_keys}
-    assert checks == {"finite_metrics": True, "lineage_complete": True, "not_worse_than_champion": True}
+    assert checks == dict.fromkeys(("finite_metrics", "lineage_complete", "within_bounds", "not_worse_than_champion"), True)
 
 
 @pytest.mark.parametrize("selection", ['group:"halving"', '+key:"evaluation_report"', 'key:"*report*"', 'kind:"dvc" or kind:"plotly"'])
@@ -43,7 +43,7 @@ def test_string_selections_work_beside_dvc(selection: str) -> None:
 
 def test_the_sensors_run_by_default_and_the_schedule_does_not() -> None:
     assert {sensor.name: sensor.default_status for sensor in defs.sensors or []} == dict.fromkeys(
-        ("start_trials", "retry_crashed_trials", "finish_sweeps"), dg.DefaultSensorStatus.RUNNING
+        ("start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps"), dg.DefaultSensorStatus.RUNNING
     )
     assert scheduled_retraining.default_status is dg.DefaultScheduleStatus.STOPPED
 

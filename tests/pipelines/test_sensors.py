@@ -14,14 +14,16 @@ import pytest
 import yaml
 from sqlalchemy import select
 
-from halving.records import RunRecords
+from halving import curves, init
 from pipelines.definitions import defs
-from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials
+from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials, stop_diverged_trials
 from resources.catalog import ModelVersionRow, SweepRow
 from resources.datasets import take_snapshot
 from resources.lab import Lab
-from resources.scheduler import Scheduler, open_sweep
+from resources.scheduler import Report, Scheduler, Superseded
+from resources.search.state import Status
 from resources.spec import parse_spec
+from resources.sweeps import extend_sweep, open_sweep
 from tests.conftest import Dagster
 
 Small = Callable[..., dict[str, Any]]
@@ -77,7 +79,7 @@ def test_a_paused_trial_in_the_top_share_is_resumed_under_its_next_rung_and_atte
         waiting = tick(start_trials, lab, instance)[0]
         number = int(str(waiting.partition_key)[-4:])
         given = launched.claim(number, "worker")
-        launched.reached(given, value, "sha256:c", 1.0, 1)
+        launched.reached(given, Report({"score": value}, "sha256:c", 1), 1.0)
     assert f"{launched.id}.0000/r1/a2" in [request.run_key for request in tick(start_trials, lab, instance)]
 
 
@@ -89,6 +91,42 @@ def test_a_trial_whose_run_was_canceled_is_queued_again_with_its_next_attempt(
     instance.add_run(dg.DagsterRun(job_name="run_trial", tags={"dagster/run_key": key}, status=dg.DagsterRunStatus.CANCELED))
     assert tick(retry_crashed_trials, lab, instance) == []
     assert f"{launched.id}.0000/r0/a2" in [request.run_key for request in tick(start_trials, lab, instance)]
+
+
+def test_a_running_trial_whose_streamed_metrics_diverged_is_ended_and_its_place_is_free(
+    lab: Lab, instance: dg.DagsterInstance, small: Small
+) -> None:
+    spec = parse_spec(small(max_trials=4, divergence={"loss": {"max": 10.0}}))
+    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
+    row = open_sweep(lab.catalog, spec, snapshot.digest, driver="sensors", commit=None)
+    scheduler = Scheduler(lab.catalog, row.id)
+    prepare(instance, scheduler)
+    tick(start_trials, lab, instance)
+    given = scheduler.claim(0, "worker")
+    with init(project="small", id=given.key, root=lab.store.root) as run:
+        run.log({"loss": 2.0}, step=1)
+        run.flush()
+        tick(stop_diverged_trials, lab, instance)
+        assert scheduler.state().trials[0].status is Status.RUNNING
+        run.log({"loss": 11.0}, step=2)
+        run.flush()
+        tick(stop_diverged_trials, lab, instance)
+    assert scheduler.state().trials[0].status is Status.FAILED
+    with pytest.raises(Superseded):
+        scheduler.heartbeat(given)
+    assert f"{row.id}.0002/r0/a1" in [request.run_key for request in tick(start_trials, lab, instance)]
+
+
+def test_trials_that_a_sweep_was_extended_by_get_their_partition_with_their_run(
+    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance
+) -> None:
+    prepare(instance, launched)
+    extend_sweep(lab.catalog, launched.id, 6)
+    context = dg.build_sensor_context(instance=instance, resources={"lab": lab}, definitions=defs)
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        data = start_trials.evaluate_tick(context)
+    asked = [key for request in data.dynamic_partitions_requests or [] for key in request.partition_keys]
+    assert asked == [request.partition_key for request in data.run_requests or []] != []
 
 
 def test_a_sweep_that_one_job_drives_is_left_to_it(lab: Lab, small: Small, instance: dg.DagsterInstance) -> None:
@@ -165,8 +203,9 @@ def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(tmp
     assert [trial.failures for trial in trials] == [1, 1, 1]
     assert sorted(trial.status for trial in trials) == ["completed", "paused", "paused"]
     for trial in trials:
-        saved = RunRecords(dagster.lab.store, "small", f"{sweep.id}.{trial.number:04d}").checkpoints()
-        assert [entry.epoch for entry in saved] == list(range(1, len(saved) + 1))
+        points = curves([f"{sweep.id}.{trial.number:04d}"], "score", project="small", root=dagster.lab.store, attempts="raw")
+        steps = points["step"].to_pylist()
+        assert sorted(steps) == list(range(1, len(steps) + 1)), "an epoch was trained twice or not at all"
     with dg.DagsterInstance.from_config(str(dagster.home)) as instance:
         runs = instance.get_runs()
         keys = [run.tags["dagster/run_key"] for run in runs if run.job_name == "run_trial"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,10 +30,16 @@ class Executed:
     """One or more executions of a spec on one instance."""
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+        self.folder = folder
         self.dagster = Dagster(folder)
         self.config = folder / "sweep.yaml"
         self.config.write_text(yaml.safe_dump(spec))
         self.lab = self.dagster.lab
+
+    def copy(self, folder: Path, spec: dict[str, Any]) -> "Executed":
+        """The same instance and store in another folder, to execute a spec there next: what was executed before need not be again."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return Executed(folder, spec)
 
     def run(self) -> "subprocess.CompletedProcess[str]":
         return self.dagster.execute_sweep(self.config)
@@ -127,7 +134,7 @@ def test_the_gates_are_recorded_as_checks_of_the_report(done: Done) -> None:
     executed, _ = done
     report = dg.AssetKey("evaluation_report")
     with executed.instance() as instance:
-        for gate in ("finite_metrics", "lineage_complete", "not_worse_than_champion"):
+        for gate in ("finite_metrics", "lineage_complete", "within_bounds", "not_worse_than_champion"):
             check = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(report, gate))
             assert check is not None
             assert check.status.value == "SUCCEEDED"
@@ -171,9 +178,9 @@ def test_metrics_of_every_trained_epoch_are_in_parquet(done: Done) -> None:
         assert steps == list(range(1, standing.epochs + 1))
 
 
-def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_staging(tmp_path: Path, small: Small) -> None:
-    executed = Executed(tmp_path, small(max_trials=3))
-    assert executed.run().returncode == 0
+@pytest.mark.xdist_group("done")
+def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_staging(done: Done, tmp_path: Path) -> None:
+    executed = done[0].copy(tmp_path, SMALL)
     assert executed.run().returncode == 0
     first, second = executed.sweeps()
     assert first.snapshot == second.snapshot
@@ -184,10 +191,11 @@ def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_s
     assert report["champion"]["metrics"]["accuracy"] == 1.0
 
 
-def test_a_winner_that_is_worse_than_the_champion_is_rejected_by_its_gate_and_the_job_fails(tmp_path: Path, small: Small) -> None:
-    executed = Executed(tmp_path, small(max_trials=3))
-    assert executed.run().returncode == 0
-    executed.config.write_text(yaml.safe_dump(small(max_trials=3, predictor="tests.trainables:predict_badly")))
+@pytest.mark.xdist_group("done")
+def test_a_winner_that_is_worse_than_the_champion_is_rejected_by_its_gate_and_the_job_fails(
+    done: Done, tmp_path: Path, small: Small
+) -> None:
+    executed = done[0].copy(tmp_path, small(max_trials=3, predictor="tests.trainables:predict_badly"))
     process = executed.run()
     assert process.returncode != 0
     assert "not_worse_than_champion: accuracy 0." in process.stderr

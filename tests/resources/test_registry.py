@@ -43,9 +43,18 @@ RIVAL_IN_NUMBERS = {**CHAMPION, "metrics": {"rmse": 2.0, "mae": 1.0}}
 def test_the_gates_that_fail_are_those_that_should(
     metrics: dict[str, float], champion: Any, gates: dict[str, Any], missing: list[str], failed: list[str]
 ) -> None:
-    checked = check_gates(Gates.model_validate(gates), {"metrics": metrics, "champion": champion}, missing)
+    checked = check_gates(Gates.model_validate(gates), {"metrics": metrics, "champion": champion, "spec": {}, "winner": {}}, missing)
     assert [gate.name for gate in checked if not gate.passed] == failed
     assert all(gate.reason for gate in checked)
+
+
+@pytest.mark.parametrize(("violation", "passed"), [(0.0, True), (0.25, False)])
+def test_a_winner_out_of_its_bounds_does_not_pass(violation: float, passed: bool) -> None:
+    winner = {"violation": violation, "metrics": {"score": 0.9, "latency_ms": 20.0 + 80 * violation}}
+    report = {"metrics": {"accuracy": 0.9}, "champion": None, "spec": {"bounds": {"latency_ms": {"max": 20.0}}}, "winner": winner}
+    (gate,) = [gate for gate in check_gates(Gates(), report, []) if gate.name == "within_bounds"]
+    assert gate.passed is passed
+    assert "latency_ms" in gate.reason
 
 
 @pytest.fixture

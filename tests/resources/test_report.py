@@ -16,9 +16,10 @@ from resources.lab import Lab
 from resources.registry import register
 from resources.report import NoWinner, Report, evaluate_sweep, explain_failures, load_report, missing_lineage, new_version, report_path
 from resources.report_page import duration, number
-from resources.scheduler import Scheduler, open_sweep
+from resources.scheduler import Scheduler
 from resources.spec import SweepSpec
 from resources.summary import summarize
+from resources.sweeps import open_sweep
 
 Spec = Callable[..., SweepSpec]
 
@@ -65,8 +66,10 @@ def test_the_page_draws_its_charts_in_a_browser_without_a_network(lab: Lab, work
         charts = browser.find_elements("css selector", ".js-plotly-plot .main-svg")
         text = browser.find_element("tag name", "body").text
         assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
-    assert len(charts) >= 3
+    assert len(charts) >= 6
     for said in (sweep, "Winner", "Confusion matrix", "Failed trials", "is too much for me", "There is no champion", "stopped here"):
+        assert said in text
+    for said in ("Optimisation history", "Rung ladder", "Slices", "What early stopping saved", "Was pruning right?", "halving replay"):
         assert said in text
 
 
@@ -77,7 +80,7 @@ def test_a_report_is_found_again_and_names_what_was_stopped_where(lab: Lab, work
     assert (found.digest, found.html_digest, found.path) == (made.digest, made.html_digest, made.path)
     rungs = found.data["summary"]["rungs"]
     for rung, following in itertools.pairwise(rungs):
-        assert rung["reached"] == rung["promoted"] + rung["stopped"] + rung["failed"]
+        assert rung["reached"] == sum(rung[became] for became in ("promoted", "paused", "stopped", "completed", "failed"))
         assert rung["promoted"] == following["reached"]
     assert found.data["summary"]["epochs_trained"] == sum(s["epochs"] for s in found.data["summary"]["standings"])
     assert f"`{found.data['winner']['key']}`" in found.preview

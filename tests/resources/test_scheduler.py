@@ -10,17 +10,11 @@ import pytest
 
 from resources.catalog import Catalog, SnapshotRow
 from resources.lab import Lab
-from resources.scheduler import (
-    LEASE_SECONDS,
-    Assignment,
-    Scheduler,
-    Superseded,
-    open_sweep,
-    parse_trial_key,
-    trial_key,
-)
-from resources.search import Complete, Continue, Fail, Finish, Pause, Retry, Status, Wait
+from resources.scheduler import LEASE_SECONDS, Assignment, Report, Scheduler, Superseded
+from resources.search.brain import Complete, Continue, Fail, Finish, Pause, Retry, Wait
+from resources.search.state import Status
 from resources.spec import SweepSpec
+from resources.sweeps import open_sweep, parse_trial_key, trial_key
 from tests.conftest import snapshot_row
 
 Spec = Callable[..., SweepSpec]
@@ -61,7 +55,11 @@ def work(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
 
 
 def reach(scheduler: Scheduler, given: Assignment, value: float) -> object:
-    return scheduler.reached(given, value, f"sha256:{given.key}", 1.5, given.granted)
+    return scheduler.reached(given, report(value, given.granted), 1.5)
+
+
+def report(value: float, epochs: int) -> Report:
+    return Report({"score": value}, "sha256:c", epochs)
 
 
 def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(lab: Lab, small_spec: Spec, clock: Clock) -> None:
@@ -72,7 +70,7 @@ def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(lab: 
     assert isinstance(reach(scheduler, second, 0.1), Pause)
     assert isinstance(reach(scheduler, third, 0.95), Continue)
     assert isinstance(scheduler.next_work("w"), Wait)
-    assert isinstance(scheduler.reached(third, 0.96, "sha256:x", 1.0, 3), Pause)
+    assert isinstance(scheduler.reached(third, report(0.96, 3), 1.0), Pause)
     assert isinstance(scheduler.next_work("w"), Finish)
 
 
@@ -213,7 +211,7 @@ def test_workers_that_come_at_once_never_get_the_same_attempt(lab: Lab, small_sp
             while not isinstance(given := own.next_work(threading.current_thread().name), Finish):
                 if isinstance(given, Assignment):
                     ran.append((given.trial, given.attempt))
-                    while isinstance(own.reached(given, given.params["x"], "sha256:c", 0.0, given.granted), Continue):
+                    while isinstance(own.reached(given, report(given.params["x"], given.granted), 0.0), Continue):
                         pass
 
     with ThreadPoolExecutor(4) as pool:

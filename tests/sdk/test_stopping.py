@@ -193,19 +193,28 @@ run_trial(context(Store()), "script:train", 2, theirs, 1)
 """
 
 
-def test_a_second_sigterm_ends_a_trial_at_once_as_it_ends_any_run(script: Script, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it_changes_nothing(
+    script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     Path("stopped.py").write_text(
-        "import os, signal\n"
+        "import os, signal, time\n"
         "def train(run):\n"
         "    for epoch in run.epochs():\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        run.log({'a': 1.0}, step=1)\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        print('within')\n"
+        "        time.sleep(0.6)\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        print('not reached')\n"
     )
-    done = script(TRIAL.replace("script:train", "stopped:train"))
-    assert (done.returncode, done.stdout) == (-signal.SIGTERM, ""), done.stderr
+    done = script(
+        TRIAL.replace("script:train", "stopped:train")
+        .replace("context(Store())", "dataclasses.replace(context(Store()), grace_seconds=0.5)")
+        .replace("import os", "import dataclasses, os")
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "within\n"), done.stderr
     assert status(store) == "terminated"
 
 

@@ -37,6 +37,7 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column('revision', sa.Integer(), server_default='0', nullable=False))
         batch_op.add_column(sa.Column('sampler_attrs', sa.JSON(), nullable=True))
         batch_op.add_column(sa.Column('warm_start', sa.JSON(), nullable=True))
+        batch_op.add_column(sa.Column('suggesting_until', sa.Double(), nullable=True))
 
     with op.batch_alter_table('trials', schema=None) as batch_op:
         batch_op.add_column(sa.Column('preemptions', sa.Integer(), server_default='0', nullable=False))
@@ -60,6 +61,7 @@ def downgrade() -> None:
         batch_op.drop_column('preemptions')
 
     with op.batch_alter_table('sweeps', schema=None) as batch_op:
+        batch_op.drop_column('suggesting_until')
         batch_op.drop_column('warm_start')
         batch_op.drop_column('sampler_attrs')
         batch_op.drop_column('revision')

@@ -1,0 +1,61 @@
+"""What ``halving leaderboard`` and ``halving replay`` show, for people and as JSON."""
+
+import io
+import json
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from typing import Any
+
+from rich.console import Console
+
+from pipelines.cli_views import print_leaderboard, run_replay, strategy_text
+from resources.lab import Lab
+from resources.spec import SweepSpec
+from tests.searches import search
+
+Spec = Callable[..., SweepSpec]
+
+
+def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float]:
+    return {"score": params["x"] * epochs, "latency_ms": 100 * params["x"]}
+
+
+def replayed(**asked: Any) -> str:
+    """What the command prints."""
+    with redirect_stdout(io.StringIO()) as output:
+        assert run_replay(Namespace(**asked)) == 0
+    return output.getvalue()
+
+
+def test_a_replay_is_a_table_beside_the_sweep_itself_and_the_same_as_json(lab: Lab, small_spec: Spec) -> None:
+    sweep = search(lab, small_spec(max_trials=2), score, curves=True)
+    asked = {"root": lab.store.root, "sweep": sweep, "strategy": ["asha: {min_budget: 3}", "random"]}
+    found = json.loads(replayed(**asked, json=True))
+    assert [next(iter(one["strategy"])) for one in found["replayed"]] == ["asha", "random"]
+    assert found["replayed"][1]["epochs"] == 18 == found["replayed"][1]["unknown_epochs"] + found["itself"]["epochs"]
+    shown = replayed(**asked, json=False)
+    for said in (f"{sweep}: 2 trials", "the sweep itself", "asha: {min_budget: 3, max_budget: 9}", "random: {budget: 9}", "unknown"):
+        assert said in shown
+
+
+def test_a_leaderboard_shows_what_exists_of_each_trial(lab: Lab, small_spec: Spec) -> None:
+    space = {
+        "kind": {"categorical": ["a", "b"]},
+        "x": {"float": {"low": 0.0, "high": 1.0}},
+        "y": {"float": {"low": 0.0, "high": 1.0}, "when": {"kind": "b"}},
+    }
+    strategy = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "audit": 0.3}}
+    sweep = search(lab, small_spec(space=space, bounds={"latency_ms": {"max": 50}}, strategy=strategy, max_trials=12), score)
+    output = io.StringIO()
+    print_leaderboard(Console(width=200, file=output), lab, sweep, rows=20)
+    shown = output.getvalue()
+    for said in ("latency_ms", "out of bounds", "audited", "Audit of pruning: ", "within bounds before all", " - "):
+        assert said in shown
+
+
+def test_a_strategy_is_told_by_its_budgets_and_what_differs_from_the_defaults() -> None:
+    assert strategy_text({"random": {"budget": 27}}) == "random: {budget: 27}"
+    given = {"sampler": "tpe", "options": {}, "min_budget": 1, "max_budget": 9, "reduction_factor": 4, "audit": 0.0}
+    assert strategy_text({"asha": given}) == "asha: {min_budget: 1, max_budget: 9, reduction_factor: 4}"
+    assert strategy_text({"optuna": {"sampler": "optuna.samplers:CmaEsSampler", "options": {}, "budget": 9}}) == "optuna: {budget: 9}"

@@ -1,0 +1,110 @@
+"""An attempt that is to end before its rung: the sweep is paused or stopped, or the metrics that it streams say that it diverged."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import select
+
+from resources import attempt
+from resources.catalog import AttemptRow
+from resources.compute import work
+from resources.lab import Lab
+from resources.scheduler import Scheduler
+from resources.search.brain import ranking
+from resources.search.state import Status
+from resources.spec import SweepSpec
+from resources.sweeps import pause_sweep, resume_sweep, stop_sweep
+from tests.resources.test_compute import Ran, trained
+
+Spec = Callable[..., SweepSpec]
+
+
+@pytest.fixture(autouse=True)
+def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.1)
+
+
+def endless(small_spec: Spec) -> SweepSpec:
+    return small_spec(trainable="tests.search_trainables:train_until_told", max_trials=1, strategy={"random": {"budget": 100_000}})
+
+
+def once_it_trains(ran: Ran, act: Callable[[Lab], object]) -> None:
+    """Act from another thread, with another connection, as soon as the trial has saved something."""
+
+    def watch() -> None:
+        while not ran.records(0).checkpoints():
+            time.sleep(0.02)
+        act(Lab(root=ran.lab.store.root))
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_and_goes_on_from_there(lab: Lab, small_spec: Spec) -> None:
+    ran = Ran(lab, endless(small_spec))
+
+    def pause_and_resume(other: Lab) -> None:
+        pause_sweep(other.catalog, ran.sweep)
+        watching = Scheduler(other.catalog, ran.sweep)
+        while watching.state().trials[0].status is not Status.QUEUED:
+            time.sleep(0.05)
+        seen.append(ran.records(0).checkpoints()[-1].epoch)
+        resume_sweep(other.catalog, ran.sweep)
+        time.sleep(1.0)
+        stop_sweep(other.catalog, ran.sweep)
+
+    seen: list[int] = []
+    once_it_trains(ran, pause_and_resume)
+    ran.work()
+    (row,) = ran.rows()
+    assert (row.status, row.failures, row.preemptions, row.error) == ("stopped", 0, 0, None)
+    epochs = [epoch for epoch, _ in trained(ran, 0)]
+    assert epochs == list(range(1, len(epochs) + 1))
+    assert {count for _, count in trained(ran, 0)} == {1}, "an epoch was trained twice"
+    assert 1 <= seen[0] < len(epochs)
+    with lab.catalog.read() as session:
+        outcomes = list(session.scalars(select(AttemptRow.outcome).order_by(AttemptRow.attempt)))
+    assert outcomes[0] == "requeue"
+    assert outcomes[-1] == "requeue"
+
+
+def test_a_stopped_sweep_with_results_goes_on_to_its_evaluation(lab: Lab, small_spec: Spec) -> None:
+    spec = small_spec(trainable="tests.search_trainables:train_until_told", max_trials=50, strategy={"asha": {"sampler": "random"}})
+    ran = Ran(lab, spec)
+    done: list[object] = []
+
+    def stop_after_three(changed: object) -> None:
+        done.append(changed)
+        if len(done) == 3:
+            stop_sweep(lab.catalog, ran.sweep)
+
+    work(ran.scheduler, ran.runner, stop_after_three)
+    assert len(ran.rows()) < 50
+    with lab.catalog.read() as session:
+        assert lab.catalog.sweep(session, ran.sweep).status == "evaluating"
+
+
+def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(lab: Lab, small_spec: Spec) -> None:
+    spec = small_spec(trainable="tests.search_trainables:stream_nan", max_trials=1, divergence={"train/loss": {"max": 100.0}})
+    began = time.monotonic()
+    ran = Ran(lab, spec).work()
+    (row,) = ran.rows()
+    assert (row.status, row.attempt) == ("failed", 1)
+    assert "'train/loss' became nan at step 2" in str(row.error)
+    assert time.monotonic() - began < 30, "it would have slept for ten minutes"
+
+
+def test_a_trial_out_of_bounds_ranks_behind_every_trial_within_them(lab: Lab, small_spec: Spec) -> None:
+    spec = small_spec(
+        trainable="tests.search_trainables:exceed_bounds",
+        strategy={"random": {"budget": 1}},
+        max_trials=4,
+        start_from=[{"x": 0.9}, {"x": 0.1}, {"x": 0.4}, {"x": 0.6}],
+        bounds={"latency_ms": {"max": 50.0}},
+    )
+    ran = Ran(lab, spec).work()
+    assert [trial.number for trial, _ in ranking(ran.scheduler.state())] == [2, 1, 3, 0]
+    violations = {result.trial: round(result.violation, 6) for result in ran.results()}
+    assert violations == {0: 0.8, 1: 0.0, 2: 0.0, 3: 0.2}
+    assert ran.results()[0].metrics == {"score": 0.9, "latency_ms": 90.0}
