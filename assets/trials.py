@@ -8,12 +8,13 @@ from sqlalchemy import select
 
 from assets.events import GROUP, Materialized, add_partitions, asset_link, failure
 from halving import HalvingError
+from resources.assignment import Assignment
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
 from resources.compute import TrialRunner, worker_name
 from resources.datasets import known_snapshot
 from resources.lab import Lab
 from resources.report import report_path
-from resources.scheduler import Assignment, Scheduler
+from resources.scheduler import Scheduler
 from resources.search.brain import Fail, Retry
 from resources.spec import SweepSpec, parse_spec
 from resources.sweeps import parse_trial_key, trial_key

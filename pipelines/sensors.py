@@ -14,11 +14,12 @@ from sqlalchemy import select
 
 from assets.trials import TRIALS
 from pipelines.jobs import conclude_sweep, run_trial
+from resources.assignment import Assignment, Superseded
 from resources.catalog import SweepRow, utcnow
 from resources.compute import local_concurrency
 from resources.divergence import diverged_trials
 from resources.lab import Lab
-from resources.scheduler import Assignment, Scheduler, Superseded
+from resources.scheduler import Scheduler
 from resources.spec import parse_spec
 
 _TICK_SECONDS = 5

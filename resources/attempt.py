@@ -13,8 +13,9 @@ from sqlalchemy.exc import DBAPIError
 from halving import Store
 from halving.divergence import DivergenceWatch
 from halving.execute import Raised, ReachedRung, ReturnedEarly, Stopped
+from resources.assignment import Assignment, Report, Superseded
 from resources.divergence import bounds_of
-from resources.scheduler import HEARTBEAT_SECONDS, Assignment, Report, Scheduler, Superseded
+from resources.scheduler import HEARTBEAT_SECONDS, Scheduler
 from resources.search import brain
 from resources.search.state import Control
 

@@ -28,9 +28,10 @@ from halving.errors import InvalidInput
 from halving.execute import Granted, ReachedRung, run_trial
 from halving.functions import add_working_folder
 from halving.trial import ObjectiveRule, TrialContext
+from resources.assignment import Assignment, Superseded
 from resources.attempt import Attempt
 from resources.prefetch import Prefetch
-from resources.scheduler import Assignment, Scheduler, Superseded
+from resources.scheduler import Scheduler
 from resources.search import brain
 from resources.spec import Resources, SweepSpec
 

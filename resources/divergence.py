@@ -2,7 +2,8 @@
 
 from halving import Store
 from halving.divergence import DivergenceWatch
-from resources.scheduler import Assignment, Scheduler
+from resources.assignment import Assignment
+from resources.scheduler import Scheduler
 from resources.spec import SweepSpec
 
 Bounds = dict[str, tuple[float | None, float | None]]

@@ -8,20 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection
 
-from halving.errors import HalvingError
+from resources.assignment import Assignment, Report, Superseded
 from resources.catalog import Catalog, TrialRow, decisions, utcnow
 from resources.mirror import Known, Mirror
 from resources.search import brain
 from resources.search.rules import violation
 from resources.search.state import Control, Result, SearchState, Status, TrialState
-from resources.search.suggest import Params, Suggester, Suggestion, Tried, load_optuna
+from resources.search.suggest import Suggester, Suggestion, Tried, load_optuna
 from resources.spec import parse_spec
 from resources.sweeps import trial_key
 from resources.warm_start import earlier_trials
@@ -29,51 +29,6 @@ from resources.warm_start import earlier_trials
 LEASE_SECONDS = 15.0
 HEARTBEAT_SECONDS = 3.0
 _POLL_SECONDS = 0.05
-
-
-class Superseded(HalvingError, RuntimeError):
-    """This attempt at the trial has lost its lease, and another attempt has the trial now."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A trial given to a worker: everything needed to run it up to its next rung."""
-
-    sweep: str
-    trial: int
-    attempt: int
-    params: Params
-    seed: int
-    rung: int
-    granted: int
-    ladder: tuple[int, ...]
-
-    @property
-    def key(self) -> str:
-        """The trial's name everywhere: its run id and its partition, ``digits-7f3a.0007``."""
-        return trial_key(self.sweep, self.trial)
-
-    @property
-    def run_key(self) -> str:
-        """What makes Dagster launch this attempt once: ``sweep.trial/rRUNG/aATTEMPT``."""
-        return f"{self.key}/r{self.rung}/a{self.attempt}"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a trial says at a rung.
-
-    Attributes:
-        values: every objective and bounded metric by name, finite.
-        checkpoint: digest of the checkpoint at this epoch.
-        epochs: epochs trained in all.
-        best_checkpoint: digest of the best epoch's checkpoint, where the objective is the best value so far.
-    """
-
-    values: dict[str, float]
-    checkpoint: str
-    epochs: int
-    best_checkpoint: str | None = None
 
 
 class Scheduler:

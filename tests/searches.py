@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import halving
+from resources.assignment import Assignment, Report
 from resources.datasets import take_snapshot
 from resources.lab import Lab
-from resources.scheduler import Assignment, Report, Scheduler
+from resources.scheduler import Scheduler
 from resources.search.brain import Continue, Finish
 from resources.spec import SweepSpec
 from resources.sweeps import open_sweep

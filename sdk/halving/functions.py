@@ -27,8 +27,11 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
         ) from None
     function = getattr(module, name, None)
     if not callable(function):
+        # Of a package also what it passes on from its own modules.
         defined = sorted(
-            key for key, value in vars(module).items() if getattr(value, "__module__", None) == module_name and callable(value)
+            key
+            for key, value in vars(module).items()
+            if callable(value) and not key.startswith("_") and f"{getattr(value, '__module__', '')}.".startswith(f"{module_name}.")
         )
         raise InvalidInput(f"{field} = {path!r} is not accepted: {module_name} has no function {name!r}; it has {defined}")
     found: Callable[..., Any] = function

@@ -10,8 +10,9 @@ import pytest
 
 from halving import cli
 from pipelines.controls import extend_sweep, pause_sweep, resume_sweep, stop_sweep
+from resources.assignment import Assignment
 from resources.lab import Lab
-from resources.scheduler import Assignment, Scheduler
+from resources.scheduler import Scheduler
 from resources.search.brain import Finish, Wait
 from resources.search.state import Control
 from resources.spec import SweepSpec

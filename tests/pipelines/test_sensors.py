@@ -17,10 +17,11 @@ from sqlalchemy import select
 from halving import curves, init
 from pipelines.definitions import defs
 from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials, stop_diverged_trials
+from resources.assignment import Report, Superseded
 from resources.catalog import ModelVersionRow, SweepRow
 from resources.datasets import take_snapshot
 from resources.lab import Lab
-from resources.scheduler import Report, Scheduler, Superseded
+from resources.scheduler import Scheduler
 from resources.search.state import Status
 from resources.spec import parse_spec
 from resources.sweeps import extend_sweep, open_sweep

@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
+from resources.assignment import Assignment, Report, Superseded
 from resources.catalog import AttemptRow, Catalog, RungResultRow
 from resources.mirror import Mirror
-from resources.scheduler import LEASE_SECONDS, Assignment, Report, Scheduler, Superseded
+from resources.scheduler import LEASE_SECONDS, Scheduler
 from resources.search.brain import Continue, Decision, ranking
 from resources.search.state import Rung, Status
 from resources.search.suggest import Suggestion

@@ -17,11 +17,12 @@ from halving import query
 from halving.records import RunRecords
 from resources import attempt
 from resources import scheduler as scheduler_module
+from resources.assignment import Assignment
 from resources.catalog import RungResultRow, TrialRow
 from resources.compute import TrialRunner, local_concurrency, work, worker_name
 from resources.datasets import take_snapshot
 from resources.lab import Lab
-from resources.scheduler import Assignment, Scheduler
+from resources.scheduler import Scheduler
 from resources.search.state import Status
 from resources.spec import SweepSpec
 from resources.sweeps import open_sweep

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from resources.assignment import Assignment, Report, Superseded
 from resources.catalog import Catalog, SnapshotRow
 from resources.lab import Lab
-from resources.scheduler import LEASE_SECONDS, Assignment, Report, Scheduler, Superseded
+from resources.scheduler import LEASE_SECONDS, Scheduler
 from resources.search.brain import Complete, Continue, Fail, Finish, Pause, Retry, Wait
 from resources.search.state import Status
 from resources.spec import SweepSpec

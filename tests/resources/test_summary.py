@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from resources.assignment import Report
 from resources.catalog import Catalog
 from resources.lab import Lab
 from resources.replay import NotReplayable, read_strategy, replay_sweep
-from resources.scheduler import Report, Scheduler
+from resources.scheduler import Scheduler
 from resources.spec import SweepSpec
 from resources.summary import Summary, outcome, summarize
 from resources.sweeps import stop_sweep

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from halving.errors import InvalidInput, NotFound
+from resources.assignment import Assignment, Report
 from resources.lab import Lab
-from resources.scheduler import LEASE_SECONDS, Assignment, Report, Scheduler
+from resources.scheduler import LEASE_SECONDS, Scheduler
 from resources.search.brain import Continue, Fail, Finish, Pause, Requeue, Wait
 from resources.search.state import Control, Status
 from resources.spec import SweepSpec

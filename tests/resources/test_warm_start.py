@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from halving.errors import InvalidInput
+from resources.assignment import Assignment, Report
 from resources.catalog import SweepRow, utcnow
 from resources.lab import Lab
-from resources.scheduler import Assignment, Report, Scheduler
+from resources.scheduler import Scheduler
 from resources.search.brain import Continue, Finish
 from resources.search.state import Result
 from resources.search.suggest import Earlier
