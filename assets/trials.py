@@ -41,7 +41,7 @@ def trial(context: dg.AssetExecutionContext, lab: Lab) -> Iterator[dg.Materializ
         raise failure(error) from None
     decision = runner.run(assignment, lambda changed: log_trial(context, lab, changed))
     if isinstance(decision, Retry | Fail):
-        error_text = _trial_row(lab, sweep_id, number).error or "no reason was recorded"
+        error_text = trial_row(lab, sweep_id, number).error or "no reason was recorded"
         raise dg.Failure(f"attempt {assignment.attempt} at trial {assignment.key} failed:\n{error_text}", allow_retries=False)
     # Every rung was logged when it was reached; a result of the step itself would be one materialization too many.
     yield from ()
@@ -59,21 +59,22 @@ def make_runner(lab: Lab, scheduler: Scheduler, *, dagster_run: str, slot: int =
 def log_trial(context: Any, lab: Lab, changed: Assignment) -> None:
     """Tell Dagster what is new about a trial: a materialization for each new rung, an observation for a failure."""
     log_new_rungs(context, lab, changed.sweep, changed.trial)
-    row = _trial_row(lab, changed.sweep, changed.trial)
+    row = trial_row(lab, changed.sweep, changed.trial)
     if row.error and row.attempt == changed.attempt:
         context.log.error(f"{changed.key}: attempt {row.attempt} failed, the trial is {row.status}:\n{row.error}")
-        context.log_event(
-            dg.AssetObservation(
-                "trial",
-                partition=changed.key,
-                metadata={
-                    "status": row.status,
-                    "attempt": row.attempt,
-                    "failures": row.failures,
-                    "traceback": dg.MetadataValue.md(f"```\n{row.error}\n```"),
-                },
-            )
-        )
+        context.log_event(observed_failure(changed.key, row))
+
+
+def observed_failure(key: str, row: TrialRow) -> dg.AssetObservation:
+    """How an attempt at a trial failed, as an observation of the trial's partition."""
+    metadata: dict[str, Any] = {
+        "status": row.status,
+        "attempt": row.attempt,
+        "failures": row.failures,
+        "preemptions": row.preemptions,
+        "traceback": dg.MetadataValue.md(f"```\n{row.error}\n```"),
+    }
+    return dg.AssetObservation("trial", partition=key, metadata=metadata)
 
 
 def log_new_rungs(context: Any, lab: Lab, sweep_id: str, number: int | None = None) -> None:
@@ -140,7 +141,8 @@ def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, resul
     )
 
 
-def _trial_row(lab: Lab, sweep: str, number: int) -> TrialRow:
+def trial_row(lab: Lab, sweep: str, number: int) -> TrialRow:
+    """A trial as the catalog has it."""
     with lab.catalog.read() as session:
         return session.get_one(TrialRow, (sweep, number))
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import dagster as dg
 from sqlalchemy import select
 
-from assets.trials import TRIALS
+from assets.trials import TRIALS, observed_failure, trial_row
 from pipelines.jobs import conclude_sweep, run_trial
 from resources.assignment import Assignment, Superseded
 from resources.catalog import SweepRow, utcnow
@@ -52,7 +52,7 @@ def start_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResu
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Queue a crashed trial again, from its checkpoint and at most max_retries times; start_trials launches it.",
 )
-def retry_crashed_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SkipReason:
+def retry_crashed_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResult:
     lost = []
     for scheduler in _searching(context, lab):
         lost += _contained(context, scheduler, Scheduler.requeue_lost)
@@ -61,7 +61,7 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.Sk
                 scheduler.launch_failed(assignment, f"the run of attempt {assignment.attempt} ended before it began to train")
                 lost.append(assignment)
     keys = [assignment.run_key for assignment in lost]
-    return dg.SkipReason(f"queued again or given up: {keys}" if lost else "no trial has crashed")
+    return _told(lab, lost, f"queued again or given up: {keys}" if lost else "no trial has crashed")
 
 
 @dg.sensor(
@@ -70,14 +70,15 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.Sk
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="End a trial whose streamed metrics are NaN, infinite or out of the spec's divergence bounds; its worker is freed.",
 )
-def stop_diverged_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SkipReason:
-    stopped = []
+def stop_diverged_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResult:
+    stopped: list[Assignment] = []
     for scheduler in _searching(context, lab):
         for assignment, told in _contained(context, scheduler, lambda scheduler: diverged_trials(lab.store, scheduler)):
             with suppress(Superseded):  # it ended by itself meanwhile
                 scheduler.failed(assignment, told, seconds=0.0, checkpoint=None)
-                stopped.append(assignment.key)
-    return dg.SkipReason(f"diverged and stopped: {stopped}" if stopped else "no trial has diverged")
+                stopped.append(assignment)
+    keys = [assignment.key for assignment in stopped]
+    return _told(lab, stopped, f"diverged and stopped: {keys}" if stopped else "no trial has diverged")
 
 
 @dg.sensor(
@@ -110,6 +111,12 @@ def hand_out(scheduler: Scheduler) -> list[Assignment]:
         if not isinstance(scheduler.next_work(worker=None), Assignment):
             break
     return scheduler.handed_out()
+
+
+def _told(lab: Lab, failed: list[Assignment], summary: str) -> dg.SensorResult:
+    """What a tick did to trials whose own runs can no longer say it, on the trials' pages too."""
+    seen = [observed_failure(assignment.key, trial_row(lab, assignment.sweep, assignment.trial)) for assignment in failed]
+    return dg.SensorResult(skip_reason=summary, asset_events=seen)
 
 
 def _launched(lab: Lab, status: str) -> list[SweepRow]:

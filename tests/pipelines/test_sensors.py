@@ -111,7 +111,10 @@ def test_a_running_trial_whose_streamed_metrics_diverged_is_ended_and_its_place_
         assert scheduler.state().trials[0].status is Status.RUNNING
         run.log({"loss": 11.0}, step=2)
         run.flush()
-        tick(stop_diverged_trials, lab, instance)
+        context = dg.build_sensor_context(instance=instance, resources={"lab": lab}, definitions=defs)
+        (seen,) = stop_diverged_trials.evaluate_tick(context).asset_events
+    assert (seen.partition, seen.metadata["status"].value) == (given.key, "failed")
+    assert "'loss' became 11.0 at step 2" in seen.metadata["traceback"].value
     assert scheduler.state().trials[0].status is Status.FAILED
     with pytest.raises(Superseded):
         scheduler.heartbeat(given)
