@@ -11,7 +11,21 @@ from benchmarks import machine, report
 from benchmarks.results import Part, load
 
 # In the order of the page. The heaviest come last, so that what they leave in the page cache disturbs nobody.
-PARTS = ("log", "training", "durable", "size", "startup", "recovery", "peers", "queries")
+PARTS = (
+    "log",
+    "training",
+    "durable",
+    "size",
+    "startup",
+    "recovery",
+    "peers",
+    "queries",
+    "search",
+    "scale",
+    "decisions",
+    "suggestions",
+    "driver",
+)
 PAGE = machine.CHECKOUT / "docs" / "benchmarks.md"
 
 
@@ -73,7 +87,13 @@ def _kept(results: Path) -> list[Part]:
     return [load(path) for path in (results / f"{name}.json" for name in PARTS) if path.exists()]
 
 
-_MODULES = {"peers": "peers.compare"}
+_MODULES = {
+    "peers": "peers.compare",
+    "scale": "search_scale",
+    "decisions": "search_latency",
+    "suggestions": "search_suggestions",
+    "driver": "search_driver",
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -164,7 +164,8 @@ def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches
 def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small: Small) -> None:
     status, out, err = shell.run("sweep", shell.spec(small(space={"x": {"float": {"low": 2, "high": 1}}})))
     assert (status, out) == (1, "")
-    said = "halving sweep: the sweep spec is not accepted:\n  - space.x.float is not accepted: low = 2.0 must be below high = 1.0\n"
+    told = "low = 2.0 must be below high = 1.0; for a single value give constant"
+    said = f"halving sweep: the sweep spec is not accepted:\n  - space.x.float is not accepted: {told}\n"
     assert err == said
     status, _, err = shell.run("sweep", "nowhere.yaml")
     assert (status, err) == (

@@ -316,7 +316,8 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_chec
     assert process.wait() == 0, (tmp_path / "job.log").read_text()[-3000:]
     with executed.lab.catalog.read() as session:
         trials = executed.lab.catalog.trials(session, killed.sweep)
-    assert [(trial.status, trial.attempt, trial.failures) for trial in trials] == [("completed", 2, 1), ("completed", 1, 0)]
+    stand = [(trial.status, trial.attempt, trial.preemptions, trial.failures) for trial in trials]
+    assert stand == [("completed", 2, 1, 0), ("completed", 1, 0, 0)]
     saved = RunRecords(executed.lab.store, "small", f"{killed.sweep}.0000").checkpoints()
     assert [entry.epoch for entry in saved] == list(range(1, 21))
 

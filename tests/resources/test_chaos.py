@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -200,8 +201,12 @@ Players = Callable[[str], Player]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _preloaded() -> None:
+def _preloaded() -> Iterator[None]:
+    # A process has one fork server: that of the tests before knows none of this, and every child would import it, for two seconds.
+    forkserver._forkserver._stop()
     _processes.set_forkserver_preload(["pytest", "optuna", "tests.resources.test_chaos"])
+    yield
+    forkserver._forkserver._stop()
 
 
 @pytest.fixture

@@ -11,3 +11,12 @@ class OneObjective(optuna.samplers.RandomSampler):
     ) -> dict[str, optuna.distributions.BaseDistribution]:
         self._raise_error_if_multi_objective(study)
         return {}
+
+
+class NeedsAPackage(optuna.samplers.RandomSampler):
+    """Cannot be made here."""
+
+    def __init__(self) -> None:
+        import package_that_is_missing  # noqa: F401
+
+        super().__init__()

@@ -1,0 +1,71 @@
+"""The searches through Halving's own simulator: the brain and the suggester of a real sweep, in virtual time."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.search_loop import WORKERS
+from benchmarks.search_problems import EPOCHS, Params, Problem, Real, Record, Whole, problem
+
+_EARLY = {"min_budget": 1, "max_budget": EPOCHS}
+_RUNGS = {**_EARLY, "reduction_factor": 3}
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "random": {"random": {"budget": EPOCHS}},
+    "tpe": {"tpe": {"budget": EPOCHS}},
+    "gp": {"gp": {"budget": EPOCHS}},
+    "asha, random": {"asha": {"sampler": "random", **_RUNGS}},
+    "asha, tpe": {"asha": {"sampler": "tpe", **_RUNGS}},
+    "hyperband, random": {"hyperband": {"sampler": "random", **_RUNGS}},
+    "bohb": {"bohb": _RUNGS},
+    "median, random": {"median": {"sampler": "random", **_EARLY}},
+    "median, tpe": {"median": {"sampler": "tpe", **_EARLY}},
+}
+
+
+def run(given: dict[str, Any]) -> dict[str, Any]:
+    """Search with one strategy and every seed, in a process of its own: what :mod:`benchmarks.peers.search_loop` prints."""
+    import importlib.metadata
+
+    os.environ["OMP_NUM_THREADS"] = "1"  # one process a core
+    searched = problem(given["problem"], Path(given["table"]))
+    began = time.perf_counter()
+    runs = [_search(searched, seed, given) for seed in range(given["seeds"])]
+    return {"version": importlib.metadata.version("halving-platform"), "seconds": time.perf_counter() - began, "runs": runs}
+
+
+def _search(searched: Problem, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+    from resources.search.simulation import Cluster, simulate
+    from resources.search.state import Result
+    from resources.spec import parse_spec
+
+    record = Record(searched)
+
+    def evaluate(trial: int, params: Params, epochs: int) -> Result:
+        value = searched.value(params, epochs, seed)
+        record.add(trial, params, epochs, value)
+        return Result((value,))
+
+    spec = parse_spec(_spec(searched, given["strategy"], seed, given["trials"] or given["budget"]))
+    simulate(spec, evaluate, Cluster(WORKERS), seed=seed, epoch_seconds=searched.seconds, max_epochs=given["budget"])
+    return record.result()
+
+
+def _spec(searched: Problem, strategy: str, seed: int, trials: int) -> dict[str, Any]:
+    return {
+        "name": "bench",
+        "trainable": "examples.digits:train",
+        "predictor": "examples.digits:predict",
+        "dataset": {"name": "digits", "source": "examples.digits:load", "target": "label"},
+        "objective": {"metric": "value", "direction": "minimize"},
+        "space": {name: _parameter(axis) for name, axis in searched.space.items()},
+        "strategy": STRATEGIES[strategy],
+        "max_trials": trials,
+        "seed": seed,
+    }
+
+
+def _parameter(axis: Any) -> dict[str, Any]:
+    if isinstance(axis, Real | Whole):
+        return {"float" if isinstance(axis, Real) else "int": {"low": axis.low, "high": axis.high}}
+    return {"categorical": list(axis.choices)}
