@@ -4,7 +4,9 @@ import random
 import tempfile
 import time
 from array import array
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +36,10 @@ def measure(setting: Setting) -> Part:
     trials = setting.choose(50, TRIALS)
     for name, clients, taken in (("SQLite", 2, 250), ("Postgres", setting.choose(2, 16), 60)):
         taken = setting.choose(5, taken)
-        server = None
-        if name == "Postgres":
-            if not (server := _postgres()):
+        with _catalog(name, setting.work) as url:
+            if url is None:
                 part.missing.append("Postgres: no initdb on this machine")
                 continue
-            url = server.database("bench")
-        else:
-            url = f"sqlite:///{setting.work}/catalog.db"
-        try:
             sweep = in_child("benchmarks.search_latency:fill", url=url, trials=trials, more=2 * clients * (taken + 1))
             for loop, pace in (("paced", setting.choose(1, 100) / 100 * PACE), ("saturated", 0.0)):
                 rows, p99 = _loop(setting.work / f"{name}-{loop}", url, sweep, clients, taken, pace)
@@ -50,9 +47,6 @@ def measure(setting: Setting) -> Part:
                 if pace:
                     what = f"p99 of a call to the catalog, {name}, {clients} paced clients, {trials:,} trials"
                     part.targets.append(Target(what, "ms", [p99], BOUND))
-        finally:
-            if server:
-                server.stop()
     part.tables.append(table)
     return part
 
@@ -167,11 +161,20 @@ def _wait(source: random.Random, pace: float) -> None:
         time.sleep(source.expovariate(1 / pace))
 
 
-def _postgres() -> Any:
-    """A server of the benchmark's own, with its defaults, or None where Postgres is not installed."""
+@contextmanager
+def _catalog(name: str, work: Path) -> Iterator[str | None]:
+    """The URL of an empty catalog, on Postgres in a server of the benchmark's own; None where Postgres is not installed."""
     from tests.postgres import INSTALLED, Postgres
 
+    if name == "SQLite":
+        yield f"sqlite:///{work}/catalog.db"
+        return
     if not INSTALLED:
-        return None
-    folder = Path(tempfile.mkdtemp(prefix="postgres-"))  # not below the work folder, which its user may not enter
-    return Postgres(folder, durable=True)
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:  # not below the work folder, which its user may not enter
+        server = Postgres(Path(folder), durable=True)
+        try:
+            yield server.database("bench")
+        finally:
+            server.stop()

@@ -318,8 +318,10 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_chec
         trials = executed.lab.catalog.trials(session, killed.sweep)
     stand = [(trial.status, trial.attempt, trial.preemptions, trial.failures) for trial in trials]
     assert stand == [("completed", 2, 1, 0), ("completed", 1, 0, 0)]
+    points = curves(executed.lab.store, "small", [f"{killed.sweep}.0000"], "score")
+    assert points["step"].to_pylist() == list(range(1, 21))
     saved = RunRecords(executed.lab.store, "small", f"{killed.sweep}.0000").checkpoints()
-    assert [entry.epoch for entry in saved] == list(range(1, 21))
+    assert {entry.attempt for entry in saved} == {1, 2}, "the second attempt went on from the first one's checkpoint"
 
 
 def test_dagsters_own_script_finds_a_trainable_in_the_folder_where_it_is_started(tmp_path: Path, small: Small) -> None:
