@@ -231,11 +231,13 @@ def _reason(log: Path) -> str:
 
 def _ended_sweep(lab: Any, spec: Any) -> str | None:
     """The spec's newest sweep if it is over, so that this launch begins another."""
+    from resources.sweeps import OPEN
+
     sweep = newest_sweep(lab, spec)
     if sweep is None:
         return None
     with lab.catalog.read() as session:
-        return None if lab.catalog.sweep(session, sweep).status in ("searching", "evaluating") else sweep
+        return None if lab.catalog.sweep(session, sweep).status in OPEN else sweep
 
 
 def _end_with_parent() -> None:

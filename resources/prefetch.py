@@ -38,7 +38,8 @@ class Prefetch:
     def while_training(self) -> Iterator[None]:
         """Refill the queue now, while the attempt in the block runs."""
         began = time.monotonic()
-        self._wanted.set()
+        if self._scheduler.chooses_ahead:
+            self._wanted.set()
         yield
         self._training = time.monotonic() - began
 

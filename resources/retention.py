@@ -8,9 +8,7 @@ from sqlalchemy.orm import Session
 
 from halving import Store
 from resources.catalog import Catalog, ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow
-from resources.sweeps import trial_key
-
-OPEN = ("searching", "evaluating")
+from resources.sweeps import OPEN, trial_key
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,11 @@ class Scheduler:
             if not self.suggest_ahead(1):
                 time.sleep(_POLL_SECONDS)  # another process is choosing
 
+    @property
+    def chooses_ahead(self) -> bool:
+        """Whether params are chosen ahead of time: where that takes long. Else :meth:`suggest_ahead` has nothing to do."""
+        return self._suggester.takes_long
+
     def suggest_ahead(self, wanted: int) -> int:
         """Choose params ahead of time until ``wanted`` trials wait to be started; give how many were added.
 
@@ -77,7 +82,7 @@ class Scheduler:
         """
         added = 0
         with self._suggesting_lock:
-            while self._suggester.takes_long and (number := self._turn_to_suggest(wanted)) is not None:
+            while self.chooses_ahead and (number := self._turn_to_suggest(wanted)) is not None:
                 suggestion = None
                 try:
                     suggestion = self._suggester.suggest(number)
@@ -192,13 +197,14 @@ class Scheduler:
 
     def state(self) -> SearchState:
         """The sweep as the brain sees it now; a copy of the caller's own."""
-        with self._looking() as state:
+        with self._looking():
+            state = self._mirror.state
             return SearchState(self.rules, state.max_trials, state.trials, state.control)
 
     def running(self) -> int:
         """Trials that are handed out or running."""
-        with self._looking() as state:
-            return state.running
+        with self._looking():
+            return self._mirror.state.running
 
     @cached_property
     def _suggester(self) -> Suggester:
@@ -226,18 +232,20 @@ class Scheduler:
                 raise
 
     @contextmanager
-    def _looking(self) -> Iterator[SearchState]:
+    def _looking(self) -> Iterator[Connection]:
+        """A consistent view, with the mirror up to date."""
         with self._deciding_lock, self.catalog.read() as session:
+            connection = session.connection()
             try:
-                self._mirror.refresh(session.connection(), lock=False)
+                self._mirror.refresh(connection, lock=False)
             except BaseException:
                 self._mirror.forget()  # part of it may have been taken over
                 raise
-            yield self._mirror.state
+            yield connection
 
     def _running(self, *, claimed: bool) -> list[Assignment]:
         given = {"of_sweep": self.id}
-        with self._deciding() as connection:
+        with self._looking() as connection:
             return [
                 self._assignment(row.number) for row in connection.execute(decisions.RUNNING, given) if (row.worker is not None) is claimed
             ]

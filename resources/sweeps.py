@@ -13,7 +13,8 @@ from resources.spec import GridSearch, SweepSpec, parse_spec
 from resources.warm_start import sources
 
 MOST_TRIALS = 90_000  # Dagster's advice is fewer than 100,000 partitions an asset
-_OPEN = ("searching", "evaluating")
+OPEN = ("searching", "evaluating")
+"""Statuses of a sweep that the same launch resumes."""
 
 
 class SweepEnded(HalvingError, RuntimeError):
@@ -33,7 +34,7 @@ def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str,
     with catalog.write(exclusive=True) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
         earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))
-        if earlier and earlier[0].status in _OPEN:
+        if earlier and earlier[0].status in OPEN:
             return earlier[0]
         row = SweepRow(
             id=_free_id(session, spec, f"{spec.digest} {snapshot} {driver} {len(earlier)}"),

@@ -217,8 +217,3 @@ class SweepSpec(Strict):
         factor = getattr(strategy, "reduction_factor", 1)
         trials = max(1, self.max_trials * strategy.weights[ladder] // sum(strategy.weights))
         return sum(factor**rung <= trials for rung in range(len(self.ladders[ladder])))
-
-    @property
-    def reachable_rungs(self) -> int:
-        """How many rungs of the longest ladder are reached."""
-        return self.reachable(0)

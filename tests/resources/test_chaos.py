@@ -376,8 +376,8 @@ def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
 
 def seen(one: Scheduler) -> dict[str, Any]:
     """All that a scheduler has in memory of its sweep, brought up to date."""
-    with one._looking() as state:
-        mirror = one._mirror
+    with one._looking():
+        mirror, state = one._mirror, one._mirror.state
         return {
             **{name: value for name, value in vars(state).items() if name != "rungs_from_the_top"},
             "known": list(mirror.known),

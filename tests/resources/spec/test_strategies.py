@@ -83,12 +83,12 @@ def test_every_strategy_names_its_sampler_and_its_audit(
 
 @pytest.mark.parametrize(("trials", "rungs"), [(27, 4), (26, 3), (9, 3), (3, 2), (1, 1)])
 def test_few_trials_fill_few_rungs(small_spec: Callable[..., SweepSpec], trials: int, rungs: int) -> None:
-    assert small_spec(max_trials=trials, strategy={"asha": {"max_budget": 27}}).reachable_rungs == rungs
+    assert small_spec(max_trials=trials, strategy={"asha": {"max_budget": 27}}).reachable(0) == rungs
 
 
 def test_every_bracket_is_reached_with_the_papers_number_of_trials(small_spec: Callable[..., SweepSpec]) -> None:
     hyperband = {"hyperband": {"max_budget": 27}}
     enough = small_spec(max_trials=49, strategy=hyperband)
     assert [enough.reachable(number) for number in range(4)] == [4, 3, 2, 1]
-    assert small_spec(max_trials=48, strategy=hyperband).reachable_rungs == 3
-    assert small_spec(max_trials=1, strategy={"median": {}}).reachable_rungs == 27
+    assert small_spec(max_trials=48, strategy=hyperband).reachable(0) == 3
+    assert small_spec(max_trials=1, strategy={"median": {}}).reachable(0) == 27
