@@ -32,8 +32,9 @@ demo: install $(DAGSTER_HOME)/dagster.yaml ## Run the main job on the digits dat
 dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0.1:3000 with the sensors running
 	$(BIN)/dagster dev --workspace workspace.yaml
 
-test: install ## Run the tests
-	$(BIN)/pytest
+test: install ## Run the tests; those on a cluster where KUBECONFIG names one
+	$(BIN)/pytest --ignore=tests/kubernetes/installation
+	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes/installation
 
 check: install ## Lint, format, types and import direction
 	$(BIN)/ruff check .
@@ -45,7 +46,7 @@ format: install ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install ## Measure: log(), the store, recovery, curves, and the peers (each installed in .bench); writes docs/benchmarks.md
+bench: install ## Measure: log(), the store, recovery, curves, and the peers (each installed in .bench); writes docs/benchmarks.md and docs/scale.md
 	$(BIN)/python -m benchmarks
 
 migration: install ## Write a catalog migration for changed tables: make migration m="what changed"

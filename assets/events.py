@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from halving import HalvingError
+from halving.errors import StoreAway
 
 GROUP = "halving"
 
@@ -55,5 +56,5 @@ def asset_link(asset: str, partition: str) -> dg.MetadataValue:
 
 
 def failure(error: HalvingError, **metadata: Any) -> dg.Failure:
-    """An expected end of a step: the message alone, and no retry, which would end the same way."""
-    return dg.Failure(str(error), metadata=metadata, allow_retries=False)
+    """An expected end of a step: the message alone, and no retry, which would end the same way; but a store that is away comes back."""
+    return dg.Failure(str(error), metadata=metadata, allow_retries=isinstance(error, StoreAway))

@@ -10,8 +10,12 @@ from assets.events import GROUP, Materialized, add_partitions, asset_link, failu
 from halving import HalvingError
 from resources.assignment import Assignment
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
+from resources.catalog.patience import WORKER_SECONDS, retry_while_away
 from resources.compute import TrialRunner, worker_name
 from resources.datasets import known_snapshot
+from resources.kubernetes.api import autopsy
+from resources.kubernetes.cluster import load_cluster
+from resources.kubernetes.pods import ATTEMPT_LABEL
 from resources.lab import Lab
 from resources.report import report_path
 from resources.scheduler import Scheduler
@@ -28,15 +32,16 @@ TRIALS = dg.DynamicPartitionsDefinition(name="trials")
     deps=["sweep"],
     partitions_def=TRIALS,
     output_required=False,
+    pool="trials",
     kinds={"python"},
 )
 def trial(context: dg.AssetExecutionContext, lab: Lab) -> Iterator[dg.MaterializeResult[Any]]:
     """Run the attempt that a sensor handed out: up to the rung where the trial pauses, ends or fails."""
     sweep_id, number = parse_trial_key(context.partition_key)
-    scheduler = Scheduler(lab.catalog, sweep_id)
+    scheduler = make_scheduler(lab, sweep_id)
     runner = make_runner(lab, scheduler, dagster_run=context.run.run_id)
     try:
-        assignment = scheduler.claim(number, worker_name())
+        assignment = scheduler.claim(number, worker_name(), attempt=int(context.run.tags.get(ATTEMPT_LABEL, 0)) or None)
     except HalvingError as error:
         raise failure(error) from None
     decision = runner.run(assignment, lambda changed: log_trial(context, lab, changed))
@@ -45,6 +50,11 @@ def trial(context: dg.AssetExecutionContext, lab: Lab) -> Iterator[dg.Materializ
         raise dg.Failure(f"attempt {assignment.attempt} at trial {assignment.key} failed:\n{error_text}", allow_retries=False)
     # Every rung was logged when it was reached; a result of the step itself would be one materialization too many.
     yield from ()
+
+
+def make_scheduler(lab: Lab, sweep: str, **options: Any) -> Scheduler:
+    """A sweep's decisions; on a cluster it knows what becomes of workers' pods."""
+    return Scheduler(lab.catalog, sweep, autopsy=autopsy if load_cluster() else None, **options)
 
 
 def make_runner(lab: Lab, scheduler: Scheduler, *, dagster_run: str, slot: int = 0) -> TrialRunner:
@@ -61,19 +71,22 @@ def log_trial(context: Any, lab: Lab, changed: Assignment) -> None:
     log_new_rungs(context, lab, changed.sweep, changed.trial)
     row = trial_row(lab, changed.sweep, changed.trial)
     if row.error and row.attempt == changed.attempt:
-        context.log.error(f"{changed.key}: attempt {row.attempt} failed, the trial is {row.status}:\n{row.error}")
-        context.log_event(observed_failure(changed.key, row))
+        context.log.error(f"{changed.key}: attempt {row.attempt} did not come to its end, the trial is {row.status}:\n{row.error}")
+        context.log_event(observed_trial(changed.key, row))
 
 
-def observed_failure(key: str, row: TrialRow) -> dg.AssetObservation:
-    """How an attempt at a trial failed, as an observation of the trial's partition."""
+def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
+    """How an attempt at a trial failed, or why its pod has not started, as an observation of the trial's partition."""
     metadata: dict[str, Any] = {
         "status": row.status,
         "attempt": row.attempt,
         "failures": row.failures,
         "preemptions": row.preemptions,
-        "traceback": dg.MetadataValue.md(f"```\n{row.error}\n```"),
     }
+    if row.waiting:
+        metadata["waiting"] = row.waiting
+    if row.error:
+        metadata["traceback"] = dg.MetadataValue.md(f"```\n{row.error}\n```")
     return dg.AssetObservation("trial", partition=key, metadata=metadata)
 
 
@@ -94,7 +107,7 @@ def log_new_rungs(context: Any, lab: Lab, sweep_id: str, number: int | None = No
         add_partitions(context, TRIALS, sorted(extended))
     for result in results:
         if result.value is not None:
-            rung = materialized_rung(row, spec, trials[result.trial], result, lab.store.path(report_path(sweep_id)))
+            rung = materialized_rung(row, spec, trials[result.trial], result, lab.store.address(report_path(sweep_id)))
             context.log_event(rung.event())
             context.log.info(
                 f"{rung.partition}: {spec.objective.metric} {result.value:.4f} after {result.epochs} epochs "
@@ -148,7 +161,10 @@ def trial_row(lab: Lab, sweep: str, number: int) -> TrialRow:
 
 
 def _mark_materialized(catalog: Catalog, result: RungResultRow) -> None:
-    with catalog.write() as session:
-        row = session.get(RungResultRow, (result.sweep, result.trial, result.rung))
-        if row is not None:
-            row.materialized = True
+    def mark() -> None:
+        with catalog.write() as session:
+            row = session.get(RungResultRow, (result.sweep, result.trial, result.rung))
+            if row is not None:
+                row.materialized = True
+
+    retry_while_away(mark, WORKER_SECONDS)

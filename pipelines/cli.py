@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from halving import StoreError
 from halving.commands import add_common
 from halving.commands.output import print_json
-from pipelines import cli_sweeps, cli_views
+from pipelines import cli_sweeps, cli_trial, cli_views
 from pipelines.cli_views import console_of, newest_sweep
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def add_commands(commands: Any) -> None:
     told = "show a sweep's trials, best first, and what early stopping saved"
     leaderboard = _command(commands, "leaderboard", told, cli_views.run_leaderboard)
     leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
+    trial = _command(commands, "trial", "show a trial: its params, why it waits, its results, and every attempt at it", cli_trial.run_trial)
+    trial.add_argument("trial", help="the trial's name, for example digits-7f3a.0007")
     _command(commands, "models", "list the registry's model versions", cli_views.run_models)
     promote = _command(commands, "promote", "make a version the champion", cli_views.run_promote)
     promote.add_argument("model")

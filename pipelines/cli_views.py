@@ -48,7 +48,7 @@ def leaderboard_of(lab: Any, sweep: str) -> dict[str, Any]:
         "saved": summary.saved,
         "test_metrics": report.metrics if report else None,
         "promoted": {"model": version.model, "version": version.version, "stage": version.stage} if version else None,
-        "report": lab.store.path(report_path(sweep)) if lab.store.exists(report_path(sweep)) else None,
+        "report": lab.store.address(report_path(sweep)) if lab.store.exists(report_path(sweep)) else None,
     }
 
 
@@ -67,6 +67,7 @@ def print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) 
     console.print(f"[bold]{sweep}: {summary.status}[/]{asked}", highlight=False)
     for line in [explain_failures(summary.failed)] if summary.failed else []:
         console.print(line, style="red", highlight=False)
+    _print_waiting(console, summary.waiting, rows)
     if not summary.standings:
         console.print("no trial has a result yet" if searching else "no trial has a result")
         return
@@ -98,7 +99,17 @@ def print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) 
         console.print(f"Audit of pruning: {summary.audit_epochs} epochs more, {duration(summary.audit_seconds)}.", highlight=False)
     _print_outcome(console, lab, sweep)
     if lab.store.exists(report_path(sweep)):
-        console.print(f"Report: {lab.store.path(report_path(sweep))}")
+        console.print(f"Report: {lab.store.address(report_path(sweep))}")
+
+
+def _print_waiting(console: "Console", waiting: list[dict[str, Any]], rows: int) -> None:
+    """Trials whose pods have not started, with the cluster's reason."""
+    from rich.markup import escape
+
+    for trial in waiting[:rows]:
+        console.print(f"{trial['key']} waits for its pod: {escape(trial['reason'])}", style="yellow", highlight=False)
+    if len(waiting) > rows:
+        console.print(f"and {len(waiting) - rows} more trials wait for theirs", style="yellow", highlight=False)
 
 
 def _print_outcome(console: "Console", lab: Any, sweep: str) -> None:
@@ -240,10 +251,11 @@ def run_retention(arguments: argparse.Namespace) -> int:
     """Say what is old enough to go, and with ``--apply`` delete it.
 
     JSON: ``{"dry_run", "catalog", "protected_runs", "bytes", "drops": [{"project", "run", "what", "points", "bytes", "digest"}]}``;
-    ``what`` is ``full``, ``system``, ``rollup`` or ``checkpoint``.
+    ``what`` is ``full``, ``system``, ``rollup``, ``checkpoint`` or ``leftovers``.
     """
     from halving.retention import apply_retention
     from halving.runs import list_names
+    from resources.catalog import masked
     from resources.lab import Lab
     from resources.retention import protected
 
@@ -263,7 +275,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
         project=arguments.project,
         dry_run=not arguments.apply,
     )
-    catalog = str(lab.catalog.engine.url)
+    catalog = masked(lab.catalog.url)
     if arguments.json:
         drops = [vars(drop) for drop in done.drops]
         print_json({"dry_run": done.dry_run, "catalog": catalog, "protected_runs": len(kept.runs), "bytes": done.bytes, "drops": drops})

@@ -8,7 +8,9 @@ from pydantic import BaseModel, BeforeValidator, PlainValidator
 from pydantic.fields import FieldInfo
 
 from halving import InvalidInput
-from resources.compute import local_concurrency, visible_gpus
+from resources.kubernetes.cluster import load_cluster
+from resources.kubernetes.pods import worker_config
+from resources.places import places
 from resources.spec import OneOf, SweepSpec, parse_spec
 
 
@@ -41,14 +43,17 @@ def spec_from_config(config: Any) -> SweepSpec:
 
 def _job_config(config: dict[str, Any]) -> dict[str, Any]:
     spec = spec_from_config(config)
-    return {"execution": {"config": {"max_concurrent": _slots(spec)}}, **_snapshot_config(spec)}
+    execution: dict[str, Any] = {"max_concurrent": _places(spec)}
+    if cluster := load_cluster():
+        worker = worker_config(spec, cluster, labels={})
+        # Steps are not owned by the coordinator's pod: they train on while it is replaced. A sensor ends those of a run that is over.
+        execution["per_step_k8s_config"] = {"work_on_trials": worker}
+    return {"execution": {"config": execution}, **_snapshot_config(spec)}
 
 
 def _launch_config(config: dict[str, Any]) -> dict[str, Any]:
     spec = spec_from_config(config)
-    if not spec.concurrency:
-        _slots(spec)  # the sensors will ask this machine as well
-    if spec.resources.gpus and spec.concurrency != 1 and len(visible_gpus()) > spec.resources.gpus:
+    if _places(spec) > 1 and spec.resources.gpus and load_cluster() is None:
         raise InvalidSweepSpec(
             f"concurrency = {spec.concurrency} is not accepted with resources.gpus = {spec.resources.gpus} here: runs that sensors launch "
             "on one machine cannot share out its GPUs; give concurrency = 1, or use the job sweep"
@@ -60,9 +65,9 @@ def _snapshot_config(spec: SweepSpec) -> dict[str, Any]:
     return {"ops": {"take_snapshot": {"config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
 
 
-def _slots(spec: SweepSpec) -> int:
+def _places(spec: SweepSpec) -> int:
     try:
-        return local_concurrency(spec)
+        return places(spec)
     except InvalidInput as error:
         raise InvalidSweepSpec(str(error)) from None
 

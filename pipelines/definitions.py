@@ -10,8 +10,11 @@ from assets.trials import trial
 from pipelines.controls import extend_sweep, pause_sweep, resume_sweep, stop_sweep
 from pipelines.jobs import conclude_sweep, launch_sweep, promote_version, run_trial, sweep
 from pipelines.maintenance import apply_retention, compact_metrics
+from pipelines.orphans import end_abandoned_runs, end_orphaned_steps
 from pipelines.schedules import hourly_compaction, scheduled_retraining
-from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials, stop_diverged_trials
+from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials, stop_diverged_trials, watch_starting_pods
+from pipelines.step_outputs import step_outputs
+from resources.kubernetes.cluster import load_cluster
 from resources.lab import Lab
 
 defs = dg.Definitions(
@@ -29,7 +32,13 @@ defs = dg.Definitions(
         compact_metrics,
         apply_retention,
     ],
-    sensors=[start_trials, retry_crashed_trials, stop_diverged_trials, finish_sweeps],
+    sensors=[
+        start_trials,
+        retry_crashed_trials,
+        stop_diverged_trials,
+        finish_sweeps,
+        *([watch_starting_pods, end_orphaned_steps, end_abandoned_runs] if load_cluster() else []),
+    ],
     schedules=[scheduled_retraining, hourly_compaction],
-    resources={"lab": Lab()},
+    resources={"lab": Lab(), "io_manager": step_outputs},
 )

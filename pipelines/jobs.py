@@ -12,15 +12,18 @@ from assets.datasets import DATASETS, materialized_snapshot
 from assets.events import add_partitions, failure
 from assets.reports import evaluate, materialized_report
 from assets.sweeps import SWEEPS, materialized_sweep
-from assets.trials import TRIALS, log_new_rungs, log_trial, make_runner
+from assets.trials import TRIALS, log_new_rungs, log_trial, make_runner, make_scheduler
 from halving import Dataset, HalvingError
 from halving.provenance import git_state
 from pipelines.config import launch_config, sweep_config
-from resources.compute import local_concurrency, work
+from resources.compute import work
 from resources.datasets import known_snapshot
 from resources.datasets import take_snapshot as snapshot_of
 from resources.evaluation import is_regression
+from resources.kubernetes.cluster import load_cluster
+from resources.kubernetes.pods import SWEEP_LABEL
 from resources.lab import Lab
+from resources.places import places
 from resources.registry import promote
 from resources.report import explain_failures, load_report
 from resources.scheduler import Scheduler
@@ -32,10 +35,16 @@ from resources.summary import summarize
 from resources.sweeps import open_sweep, trial_key
 from resources.warm_start import check_warm_start
 
+_MAX_RECLAIMED = 10_000
+# A store or a database that is away for some minutes, or a pod that is lost, costs a step its time and not the sweep its result.
+_RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)
+# A worker's process that is killed is started again; its trial goes on from the checkpoint when the lease has run out. Dagster has one
+# count for all retries of a step: on a cluster, where pods are reclaimed, the executor counts those that crashed by themselves.
+_WORKER_RETRIES = dg.RetryPolicy(max_retries=10 if load_cluster() is None else _MAX_RECLAIMED, delay=1.0)
 _SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec.")}
 
 
-@dg.op(config_schema=_SPEC, tags={"kind": "data"})
+@dg.op(config_schema=_SPEC, tags={"kind": "data"}, retry_policy=_RETRIES)
 def take_snapshot(context: dg.OpExecutionContext, lab: Lab) -> dict[str, Any]:
     """Check that what the spec names exists, then snapshot its data. Gives the spec and the snapshot's digest."""
     spec = parse_spec(context.op_config["spec"])
@@ -53,26 +62,35 @@ def take_snapshot(context: dg.OpExecutionContext, lab: Lab) -> dict[str, Any]:
     return {"spec": context.op_config["spec"], "snapshot": snapshot.digest}
 
 
-@dg.op(out=dg.DynamicOut(dict))
+@dg.op(out=dg.DynamicOut(dict), retry_policy=_RETRIES)
 def plan_sweep(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any]) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
-    """Open the sweep, or resume the unfinished one of the same spec and snapshot, and give one slot for each worker."""
-    sweep = _open(context, lab, planned, driver="job")
-    for slot in range(local_concurrency(parse_spec(planned["spec"]))):
+    """Open the sweep, or resume the unfinished one of the same spec and snapshot, and give a slot to each worker."""
+    try:
+        sweep, room = _open(context, lab, planned, driver="job"), places(parse_spec(planned["spec"]))
+    except HalvingError as error:
+        raise failure(error) from None
+    # A worker more than there are trials would only hold its GPUs.
+    for slot in range(min(room, make_scheduler(lab, sweep).state().max_trials)):
         yield dg.DynamicOutput({"sweep": sweep, "slot": slot}, mapping_key=str(slot))
 
 
-# A worker's process that is killed is started again; its trial goes on from the checkpoint when the lease has run out.
-@dg.op(retry_policy=dg.RetryPolicy(max_retries=3))
+@dg.op(retry_policy=_WORKER_RETRIES, pool="trials")
 def work_on_trials(context: dg.OpExecutionContext, lab: Lab, place: dict[str, Any]) -> str:
     """One worker: pull trials and run them until the search is over. Gives the sweep."""
-    scheduler = Scheduler(lab.catalog, place["sweep"])
+    scheduler = make_scheduler(lab, place["sweep"])
     runner = make_runner(lab, scheduler, dagster_run=context.run.run_id, slot=place["slot"])
-    attempts = work(scheduler, runner, lambda changed: log_trial(context, lab, changed))
-    context.log.info(f"slot {place['slot']}: the search is over; {attempts} attempts ran here")
+    try:
+        attempts = work(scheduler, runner, lambda changed: log_trial(context, lab, changed))
+    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+        if load_cluster() is None:
+            raise
+        # Its pod was reclaimed. That is nobody's failure, however often it comes; a job that is being canceled retries nothing.
+        raise dg.RetryRequested(max_retries=_MAX_RECLAIMED) from None
+    context.log.info(f"worker {place['slot']}: the search is over; {attempts} attempts ran here")
     return scheduler.id
 
 
-@dg.op
+@dg.op(retry_policy=_RETRIES)
 def evaluate_winner(context: dg.OpExecutionContext, lab: Lab, done: list[str]) -> str:
     """Evaluate the winner on the test split and check the gates. Gives the sweep."""
     sweep = done[0]
@@ -96,7 +114,7 @@ def evaluate_winner(context: dg.OpExecutionContext, lab: Lab, done: list[str]) -
     return sweep
 
 
-@dg.op
+@dg.op(retry_policy=_RETRIES)
 def promote_checkpoint(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> str:
     """Register the winner if the gates let it pass. Gives the sweep."""
     try:
@@ -109,7 +127,7 @@ def promote_checkpoint(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> 
     return sweep
 
 
-@dg.op
+@dg.op(retry_policy=_RETRIES)
 def count_failures(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> None:
     """Fail the job when more trials failed than the spec accepts; what the sweep found is kept and promoted."""
     summary, accepted = summarize(lab.catalog, sweep), Scheduler(lab.catalog, sweep).spec.max_failed_trials
@@ -121,11 +139,20 @@ def count_failures(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> None
     context.log.info(f"sweep {sweep} is done: {len(summary.standings)} trials, {summary.saved:.0%} of the epochs saved")
 
 
+def _sweep_executor() -> dg.ExecutorDefinition:
+    if load_cluster() is None:
+        # Steps are forked from a process that has imported the definitions, which takes each of them two seconds otherwise.
+        preloaded = {"forkserver": {"preload_modules": ["pipelines.definitions"]}}
+        return dg.multiprocess_executor.configured({"start_method": preloaded})
+    from pipelines.worker_pods import worker_pods
+
+    return worker_pods
+
+
 @dg.job(
     config=sweep_config,
-    # Steps are forked from a process that has imported the definitions, which takes each of them two seconds otherwise.
-    executor_def=dg.multiprocess_executor.configured({"start_method": {"forkserver": {"preload_modules": ["pipelines.definitions"]}}}),
-    description="A whole sweep in one job: snapshot, trials on all cores, evaluation on the test split, promotion.",
+    executor_def=_sweep_executor(),
+    description="A whole sweep in one job: snapshot, trials on all cores or GPU pods, evaluation on the test split, promotion.",
 )
 def sweep() -> None:
     slots = plan_sweep(take_snapshot())
@@ -170,7 +197,12 @@ def promote_version() -> None:
     make_champion()
 
 
-run_trial = dg.define_asset_job("run_trial", selection="trial", description="One attempt at a trial, launched by the sensors.")
+run_trial = dg.define_asset_job(
+    "run_trial",
+    selection="trial",
+    executor_def=dg.in_process_executor,
+    description="One attempt at a trial, launched by the sensors.",
+)
 conclude_sweep = dg.define_asset_job(
     "conclude_sweep",
     selection=["evaluation_report", "promoted_checkpoint"],
@@ -191,6 +223,7 @@ def _open(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any], *, 
     if row.control == Control.STOP:
         context.log.warning(f"sweep {row.id} was told to stop: its search ends here, and what it found is evaluated")
     trials = [trial_key(row.id, number) for number in range(max_trials(spec))]
+    context.instance.add_run_tags(context.run_id, {SWEEP_LABEL: row.id})
     add_partitions(context, SWEEPS, [row.id])
     add_partitions(context, TRIALS, trials)
     context.log_event(materialized_sweep(row, known_snapshot(lab.catalog, row.snapshot)).event())

@@ -1,28 +1,31 @@
 """One attempt at a trial, seen from the worker that runs it: the lease, the clock, and the reports to the scheduler."""
 
 import logging
-import signal
 import threading
 import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar
-
-from sqlalchemy.exc import DBAPIError
 
 from halving import Store
 from halving.divergence import DivergenceWatch
-from halving.execute import Raised, ReachedRung, ReturnedEarly, Stopped
+from halving.messages import Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from resources.assignment import Assignment, Report, Superseded
+from resources.catalog.patience import WORKER_SECONDS
 from resources.divergence import bounds_of
-from resources.scheduler import HEARTBEAT_SECONDS, Scheduler
+from resources.leases import HEARTBEAT_SECONDS
+from resources.processes import TrialProcess
+from resources.scheduler import Scheduler
 from resources.search import brain
 from resources.search.state import Control
 
-_END_WITHIN_SECONDS = 60.0  # after its trial was paused or completed, a process may take this long to end
-_TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)  # with a checkpoint saved, or before there was anything to save
+FOLDER_LOOK_SECONDS = 3.0
+"""Between two looks at the metrics that a trial streams into a folder."""
+OBJECT_STORE_LOOK_SECONDS = 60.0
+"""The same for an object store, where each look costs requests; what streams for long writes a segment a minute, and no more."""
+UNHEARD_SECONDS = 2 * WORKER_SECONDS
+"""A worker whose heartbeats have not got through for so long (10 minutes) has its trial save a checkpoint and end: by now it may run
+elsewhere, too. A worker waits with a decision for less, so that the outages which that outlasts end no trial."""
+
+_END_WITHIN_SECONDS = 120.0  # after its trial was paused or completed, a process may take this long to end
 _FLUSH_SECONDS = 2.0  # for a diverged trial's process to write its last points
-_PATIENCE_SECONDS = 300.0  # how long a decision waits for a database that is away
 
 _log = logging.getLogger(__name__)
 
@@ -35,13 +38,14 @@ class Attempt:
     """
 
     def __init__(self, scheduler: Scheduler, assignment: Assignment, store: Store) -> None:
-        self.assignment, self._scheduler = assignment, scheduler
+        self.assignment, self._scheduler, self._store = assignment, scheduler, store
         self._grace_seconds = scheduler.spec.resources.grace_seconds
         self._streamed = DivergenceWatch(store, scheduler.spec.name, assignment.key, assignment.attempt, bounds_of(scheduler.spec))
         self._diverged: str | None = None  # what was seen in the metrics that it streams
         self.withdrawn = False  # the trial is to save a checkpoint and be given back
+        self._reclaimed: str | None = None  # how it was noticed that the worker's machine is taken away
         self.last: brain.Decision | None = None  # the decision that ended the attempt
-        self._since = time.monotonic()
+        self._since: float | None = None  # when it began to train, or went on
         self._superseded: Superseded | None = None
         self._kill_at: float | None = None  # when the grace period ends
         self._closed = threading.Event()
@@ -52,7 +56,7 @@ class Attempt:
         """End the heartbeats."""
         self._closed.set()
 
-    def receive(self, connection: Connection, process: Any) -> Any:
+    def receive(self, process: TrialProcess) -> Message | None:
         """The next message, or None when the process is gone, or does not end although its trial has.
 
         Raises:
@@ -60,24 +64,22 @@ class Attempt:
         """
         patience = time.monotonic() + _END_WITHIN_SECONDS
         while True:
-            # The process itself is watched too: its children may hold the pipe open after its death.
-            wait([connection, process.sentinel], timeout=1.0)
-            alive = process.is_alive()  # asked before the pipe is: a last message may arrive in between
+            alive = process.alive  # asked before its messages are: a last one may arrive in between
+            if self._since is None and process.started:
+                self._since = time.monotonic()
             if self._superseded is not None and self.last is None:
                 raise self._superseded
             if (self.withdrawn or self._diverged) and self.last is None and alive:
                 self._press(process)
-            try:
-                if connection.poll():
-                    return connection.recv()
-            except (EOFError, ConnectionResetError):
-                return None
+            message = process.receive(1.0 if alive else 0.0)
+            if message is not None:
+                return message
             if not alive or (self.last is not None and time.monotonic() > patience):
                 return None
 
     def reached(self, message: ReachedRung) -> brain.Decision:
         seconds = self._lap()
-        decision = _patiently(self._scheduler.reached, self.assignment, _report(message), seconds)
+        decision = self._scheduler.reached(self.assignment, _report(message), seconds)
         if not isinstance(decision, brain.Continue):
             self.last = decision
         return decision
@@ -85,32 +87,41 @@ class Attempt:
     def next_grant(self, epoch: int) -> int:
         return next(budget for budget in self.assignment.ladder if budget > epoch)
 
-    def ended(self, message: Any, process: Any) -> brain.Decision:
+    def ended(self, message: Message | None, process: TrialProcess) -> brain.Decision:
         self.last = self._ending(message, process)
         return self.last
 
-    def _ending(self, message: Any, process: Any) -> brain.Decision:
+    def _ending(self, message: Message | None, process: TrialProcess) -> brain.Decision:
         given, seconds = self.assignment, self._lap()
-        if self._diverged and (message is None or isinstance(message, Stopped)):
-            return _patiently(self._scheduler.failed, given, self._diverged, seconds, None)
-        if self.withdrawn and (message is None or isinstance(message, Stopped)):
-            return _patiently(self._scheduler.released, given, seconds)
+        # A process that was told to end has the last word only if it had come to its end already.
+        if message is None or isinstance(message, Stopped | Interrupted):
+            if self._diverged:
+                return self._scheduler.failed(given, self._diverged, seconds, None)
+            if self.withdrawn and self._reclaimed is None:
+                return self._scheduler.released(given, seconds)
+            if self._reclaimed is not None:
+                return self._scheduler.preempted(given, self._reclaimed, seconds)
         if isinstance(message, ReturnedEarly):
-            return _patiently(self._scheduler.returned, given, _report(message), seconds)
+            return self._scheduler.returned(given, _report(message), seconds)
         if isinstance(message, Raised) and message.final:
-            return _patiently(self._scheduler.failed, given, message.error, seconds, message.checkpoint)
+            return self._scheduler.failed(given, message.error, seconds, message.checkpoint)
         if isinstance(message, Raised):
-            return _patiently(self._scheduler.crashed, given, message.error, seconds)
-        process.join()
-        if process.exitcode in _TERMINATED:
-            return _patiently(self._scheduler.preempted, given, "the trial's process was told to end by SIGTERM", seconds)
-        return _patiently(self._scheduler.crashed, given, _death(process.exitcode), seconds)
+            return self._scheduler.crashed(given, message.error, seconds)
+        if isinstance(message, Interrupted):
+            return self._scheduler.preempted(given, message.reason, seconds)
+        death = process.death()
+        decide = self._scheduler.crashed if death.own_fault else self._scheduler.preempted
+        return decide(given, death.reason, seconds)
 
-    def withdraw(self) -> None:
-        """Have the trial save a checkpoint, within its grace period, and give it back."""
-        self.withdrawn = True
+    def withdraw(self, reclaimed: str | None = None) -> None:
+        """Have the trial save a checkpoint, within its grace period, and give it back.
 
-    def _press(self, process: Any) -> None:
+        Args:
+            reclaimed: where the worker's machine is taken away, how that was noticed: the trial counts as preempted.
+        """
+        self.withdrawn, self._reclaimed = True, reclaimed or self._reclaimed
+
+    def _press(self, process: TrialProcess) -> None:
         if self._kill_at is None:
             # A diverged trial has nothing worth saving: only its last points.
             self._kill_at = time.monotonic() + (_FLUSH_SECONDS if self._diverged else self._grace_seconds)
@@ -119,6 +130,7 @@ class Attempt:
             process.kill()
 
     def _beat(self) -> None:
+        heard = time.monotonic()
         while not self._closed.wait(HEARTBEAT_SECONDS):
             try:
                 control = self._scheduler.heartbeat(self.assignment)
@@ -127,46 +139,29 @@ class Attempt:
                 return
             except Exception as error:  # noqa: BLE001  # the database is away for a moment: training goes on, the next beat may arrive
                 _log.warning("no heartbeat for %s: %s", self.assignment.key, error)
+                if not self.withdrawn and (silent := time.monotonic() - heard) > UNHEARD_SECONDS:
+                    self.withdraw(f"its worker could not renew the lease for {silent:.0f} s: {error}")
                 continue
+            heard = time.monotonic()
             if control is not Control.RUN:
                 self.withdraw()
 
     def _look(self) -> None:
-        while not self._closed.wait(HEARTBEAT_SECONDS) and self._diverged is None:
+        seconds = OBJECT_STORE_LOOK_SECONDS if self._store.folder is None else FOLDER_LOOK_SECONDS
+        while not self._closed.wait(seconds) and self._diverged is None:
             try:
                 self._diverged = self._streamed.check()
             except Exception as error:  # noqa: BLE001  # whatever a store may raise: the next look may see it
                 _log.warning("cannot see the metrics of %s: %s", self.assignment.key, error)
 
     def _lap(self) -> float:
+        """Seconds of training since the last lap."""
+        if self._since is None:
+            return 0.0
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         return seconds
 
 
-_Decided = TypeVar("_Decided")
-
-
-def _patiently(decide: Callable[..., _Decided], *arguments: Any) -> _Decided:
-    """Decide, and try again while the database is away: the trial waits at its rung rather than be lost."""
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            return decide(*arguments)
-        except DBAPIError as error:
-            if time.monotonic() > until:
-                raise
-            _log.warning("the catalog does not answer, trying again: %s", error)
-            time.sleep(1.0)
-
-
 def _report(message: ReachedRung | ReturnedEarly) -> Report:
     return Report(message.values, message.checkpoint, message.epoch, message.best_checkpoint)
-
-
-def _death(code: int | None) -> str:
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name
-        hint = "; often the machine ran out of memory" if name == "SIGKILL" else ""
-        return f"the trial's process was killed by {name}{hint}"
-    return f"the trial's process ended with exit code {code} and said nothing"

@@ -18,10 +18,14 @@ def bounds_of(spec: SweepSpec) -> Bounds:
     return {**dict.fromkeys(finite, (None, None)), **{metric: (bounds.min, bounds.max) for metric, bounds in spec.divergence.items()}}
 
 
-def diverged_trials(store: Store, scheduler: Scheduler) -> list[tuple[Assignment, str]]:
-    """Attempts that are running and have diverged, each with what was seen."""
-    bounds, found = bounds_of(scheduler.spec), []
-    for assignment in scheduler.claimed():
+def diverged_trials(store: Store, scheduler: Scheduler, turn: int, most: int) -> list[tuple[Assignment, str]]:
+    """Attempts that are running and have diverged, each with what was seen.
+
+    A look reads what the attempt has streamed, so no more than ``most`` are looked at; the next ``turn`` goes on behind them.
+    """
+    bounds, found, running = bounds_of(scheduler.spec), [], scheduler.claimed()
+    begin = turn * most % len(running) if len(running) > most else 0
+    for assignment in [*running, *running][begin : begin + min(most, len(running))]:
         watch = DivergenceWatch(store, scheduler.spec.name, assignment.key, assignment.attempt, bounds)
         if told := watch.check():
             found.append((assignment, told))

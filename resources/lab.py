@@ -1,7 +1,7 @@
 """The store and the catalog together, as a Dagster resource and for the command line."""
 
 import os
-from functools import cached_property
+from functools import cache, cached_property
 
 import dagster as dg
 from pydantic import Field
@@ -35,4 +35,10 @@ class Lab(dg.ConfigurableResource):
         url = self.catalog_url or os.environ.get("HALVING_CATALOG")
         if url is None and self.store.folder is None:
             raise InvalidInput(f"catalog_url is needed with the store {self.store.root}: set HALVING_CATALOG to a Postgres URL")
-        return Catalog(url or f"sqlite:///{self.store.folder}/catalog.db")
+        return _opened(url or f"sqlite:///{self.store.folder}/catalog.db")
+
+
+@cache
+def _opened(url: str) -> Catalog:
+    """One for each process: Dagster makes the resource anew for every tick and step, and its connections would be, too."""
+    return Catalog(url)

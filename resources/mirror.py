@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from resources.catalog import decisions
+from resources.catalog.direct import Asked, together
 from resources.search.rules import max_trials, rules_of
 from resources.search.state import Control, Result, SearchState, Status, TrialState
 from resources.spec import SweepSpec
@@ -49,15 +50,18 @@ class Mirror:
 
     def refresh(self, connection: Connection, *, lock: bool) -> None:
         """Read what changed. With ``lock`` nobody else decides about this sweep until the transaction ends."""
-        row = connection.execute(decisions.SWEEP_LOCKED if lock else decisions.SWEEP, {"of_sweep": self.sweep}).one()
+        sweep, since = {"of_sweep": self.sweep}, {"of_sweep": self.sweep, "since": self.revision}
+        asked: list[Asked] = [(decisions.SWEEP_LOCKED if lock else decisions.SWEEP, sweep)]
+        asked += [(decisions.NEW_RESULTS, since), (decisions.CHANGED_TRIALS, since)]
+        answers = together(connection, asked)
+        (row,) = next(answers)
         self.state.control = Control(row.control)
         self.state.max_trials = row.max_trials or self._max_trials
         self.status, self.sampler_attrs = row.status, row.sampler_attrs or {}
         if row.revision == self.revision:
             return
-        since = {"of_sweep": self.sweep, "since": self.revision}
-        new_results = self._new_results(connection, since)
-        for trial in connection.execute(decisions.CHANGED_TRIALS, since):
+        new_results = self._by_trial(next(answers))
+        for trial in next(answers):
             earlier = self.state.trials[trial.number].results if trial.number < len(self.state.trials) else ()
             results = (*earlier, *new_results.get(trial.number, ()))
             state = TrialState(trial.number, Status(trial.status), results, trial.failures, trial.preemptions, trial.audited)
@@ -69,10 +73,10 @@ class Mirror:
         self.state.put(trial)
         self.known[trial.number : trial.number + 1] = [known]
 
-    def _new_results(self, connection: Connection, since: dict[str, Any]) -> dict[int, list[Result | None]]:
+    def _by_trial(self, rows: list[Any]) -> dict[int, list[Result | None]]:
         found: dict[int, list[Result | None]] = defaultdict(list)
         others = self._spec.objectives[1:]
-        for row in connection.execute(decisions.NEW_RESULTS, since):
+        for row in rows:
             result = None if row.value is None else Result((row.value, *(row.metrics[other.metric] for other in others)), row.violation)
             found[row.trial].append(result)
         return found

@@ -70,7 +70,7 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> Report:
     if summary.best is None:
         store.replace(report_path(sweep), render_page(data, shown).encode())
         failures = explain_failures(summary.failed)
-        raise NoWinner(f"sweep {sweep} has no result: {failures}. What happened: {store.path(report_path(sweep))}")
+        raise NoWinner(f"sweep {sweep} has no result: {failures}. What happened: {store.address(report_path(sweep))}")
     winner, dataset = summary.best, Dataset(store, snapshot.name, snapshot.digest)
     scores = evaluate_checkpoint(
         store,
@@ -86,7 +86,7 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> Report:
     digest, html_digest = store.put_blob(content), store.put_blob(page)
     store.replace(report_path(sweep), page)
     _register(catalog, sweep, digest, html_digest, data)
-    return Report(data, digest, html_digest, store.path(report_path(sweep)))
+    return Report(data, digest, html_digest, store.address(report_path(sweep)))
 
 
 def _learned(store: Store, spec: SweepSpec, summary: Summary) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ def load_report(store: Store, catalog: Catalog, sweep: str) -> Report:
         row = session.get(ReportRow, sweep)
     if row is None:
         raise NoWinner(f"sweep {sweep} has no evaluation report yet")
-    return Report(json.loads(store.get_blob(row.digest)), row.digest, row.html, store.path(report_path(sweep)))
+    return Report(json.loads(store.get_blob(row.digest)), row.digest, row.html, store.address(report_path(sweep)))
 
 
 def report_path(sweep: str) -> str:

@@ -82,6 +82,7 @@ class Summary:
         standings: trials with a result, best first.
         rungs: of every bracket, the longest bracket first.
         infeasible: trials of ``standings`` that are out of bounds.
+        waiting: trials whose pods have not started, with the cluster's reason.
         preemptions: times that a trial lost its worker.
         epochs_trained: by the search; failed trials count up to their last result.
         epochs_full: what it would have trained had no trial been stopped early.
@@ -103,6 +104,7 @@ class Summary:
     standings: list[Standing]
     rungs: list[Rung]
     failed: list[dict[str, Any]]
+    waiting: list[dict[str, Any]]
     infeasible: int
     audited: int
     preemptions: int
@@ -162,6 +164,11 @@ def summarize(catalog: Catalog, sweep: str) -> Summary:
             {"trial": trial.number, "key": trial_key(sweep, trial.number), "attempts": trial.attempt, "error": trial.error or ""}
             for trial in trials
             if trial.status == Status.FAILED
+        ],
+        waiting=[
+            {"trial": trial.number, "key": trial_key(sweep, trial.number), "attempt": trial.attempt, "reason": trial.waiting}
+            for trial in trials
+            if trial.waiting
         ],
         infeasible=sum(standing.violation > 0 for standing in standings),
         audited=sum(trial.audited is not None for trial in state.trials),

@@ -8,15 +8,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from resources.catalog import SnapshotRow, utcnow
+from halving import Store
+from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.lab import Lab
 from resources.spec import SweepSpec, parse_spec
 from tests.postgres import INSTALLED, Postgres
+from tests.s3 import CREDENTIALS, S3
 
 CHECKOUT = Path(__file__).parent.parent
 
@@ -32,6 +35,11 @@ SMALL: dict[str, Any] = {
     "concurrency": 2,
     "max_retries": 1,
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that looks into the store's folder itself (``folder``) is not run on S3."""
+    items[:] = [item for item in items if not (item.get_closest_marker("folder") and "s3" in item.callspec.params.values())]
 
 
 @pytest.fixture
@@ -63,6 +71,34 @@ def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.database(f"t{secrets.token_hex(6)}")
 
 
+@pytest.fixture
+def catalog(any_catalog: str) -> Iterator[Catalog]:
+    """An empty catalog, once on each database."""
+    with closing(Catalog(any_catalog)) as catalog:
+        yield catalog
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """A server for objects; this process, and what it starts, may use it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        server = S3()
+        yield server
+        server.stop()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """An empty store, once in a folder and once on S3: what holds for one must hold for the other."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # where the journals of an S3 store are
+    if request.param == "folder":
+        return Store(tmp_path / "store")
+    server: S3 = request.getfixturevalue("s3")
+    return Store(server.root(secrets.token_hex(6)))
+
+
 def snapshot_row(digest: str, **changes: Any) -> SnapshotRow:
     """A snapshot that exists in the catalog alone."""
     given: dict[str, Any] = {
@@ -92,19 +128,25 @@ def small_spec(small: Callable[..., dict[str, Any]]) -> Callable[..., SweepSpec]
 
 
 class Dagster:
-    """Dagster's own command line on an instance of its own, as CI of a user would call it."""
+    """Dagster's own command line on an instance of its own, as CI of a user would call it.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: of the instance; and of the store and the catalog, unless ``root`` and ``catalog`` name others.
+    """
+
+    def __init__(self, folder: Path, root: str | None = None, catalog: str | None = None) -> None:
+        root = root or str(folder / "root")
         self.home = folder / "dagster"
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "dagster.yaml").write_text((CHECKOUT / "dagster.yaml").read_text())
         self.environment = {
             **os.environ,
             "DAGSTER_HOME": str(self.home),
-            "HALVING_ROOT": str(folder / "root"),
+            "HALVING_ROOT": root,
+            **({"HALVING_CATALOG": catalog} if catalog else {}),
             "DAGSTER_DISABLE_TELEMETRY": "1",
         }
-        self.lab = Lab(root=str(folder / "root"))
+        self.lab = Lab(root=root, catalog_url=catalog)
 
     def start(self, *arguments: str, log: Path) -> "subprocess.Popen[bytes]":
         """Start ``dagster …`` in a process group of its own, its output in ``log``."""

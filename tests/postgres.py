@@ -10,9 +10,12 @@ INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(fo
 
 
 class Postgres:
-    """A running server; :meth:`database` makes an empty database in it. Unless ``durable`` it never waits for the disk."""
+    """A running server; :meth:`database` makes an empty database in it. Unless ``durable`` it never waits for the disk.
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+    It listens on ``address``, of this machine; with a ``password`` it can be reached from others, by who knows it.
+    """
+
+    def __init__(self, folder: Path, *, durable: bool = False, address: str = "127.0.0.1", password: str | None = None) -> None:
         self._data, self._binaries = folder / "data", INSTALLED[-1].parent
         folder.chmod(0o755)
         self._data.mkdir()
@@ -20,21 +23,44 @@ class Postgres:
         self._as = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
         if self._as:
             shutil.chown(self._data, "postgres", "postgres")
+        self._address, self._password = address, password
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind((address, 0))
             self._port = free.getsockname()[1]
-        self._call("initdb", "-D", self._data, "-U", "tests", "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = f"-p {self._port} -h 127.0.0.1 -c unix_socket_directories='' -c fsync={'on' if durable else 'off'}"
-        self._call("pg_ctl", "-D", self._data, "-w", "-l", self._data / "log", "-o", options, "start")
+        secured: list[object] = []
+        if password:
+            named = folder / "password"
+            named.write_text(password)
+            named.chmod(0o644)
+            secured = ["--pwfile", named]
+        self._call(
+            "initdb", "-D", self._data, "-U", "tests", "-A", "scram-sha-256" if password else "trust", *secured, "--no-sync", "-E", "UTF8"
+        )
+        if password:
+            with (self._data / "pg_hba.conf").open("a") as access:
+                access.write("host all all all scram-sha-256\n")
+        self._options = f"-p {self._port} -h {address} -c unix_socket_directories='' -c fsync={'on' if durable else 'off'}"
+        self.start()
 
     def database(self, name: str) -> str:
         """The URL of a new database."""
-        self._call("createdb", "-h", "127.0.0.1", "-p", self._port, "-U", "tests", name)
-        return f"postgresql+psycopg://tests@127.0.0.1:{self._port}/{name}"
+        self._call("createdb", "-h", self._address, "-p", self._port, "-U", "tests", name)
+        user = f"tests:{self._password}" if self._password else "tests"
+        return f"postgresql+psycopg://{user}@{self._address}:{self._port}/{name}"
+
+    def start(self, options: str = "") -> None:
+        """Start it, again after :meth:`stop`; ``options`` as ``-c max_connections=20``."""
+        self._call("pg_ctl", "-D", self._data, "-w", "-l", self._data / "log", "-o", f"{self._options} {options}", "start")
 
     def stop(self) -> None:
         self._call("pg_ctl", "-D", self._data, "-m", "immediate", "stop")
 
-    def _call(self, program: str, *arguments: object) -> None:
+    def dump(self, name: str) -> str:
+        """All that is in a database, as text."""
+        return self._call("pg_dump", "--inserts", "-h", self._address, "-p", self._port, "-U", "tests", name, output=subprocess.PIPE)
+
+    def _call(self, program: str, *arguments: object, output: int = subprocess.DEVNULL) -> str:
         command = [*self._as, str(self._binaries / program), *map(str, arguments)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
+        known = {"PGPASSWORD": self._password} if self._password else {}
+        # A server that is started has no end of its output that could be waited for.
+        return subprocess.run(command, check=True, stdout=output, cwd="/", env=os.environ | known, text=True).stdout

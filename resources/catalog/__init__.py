@@ -1,6 +1,6 @@
 """The catalog: control state in SQL, SQLite embedded or Postgres by URL."""
 
-from resources.catalog.catalog import Catalog, utcnow
+from resources.catalog.catalog import Catalog, masked, utcnow
 from resources.catalog.tables import AttemptRow, Base, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "SnapshotRow",
     "SweepRow",
     "TrialRow",
+    "masked",
     "utcnow",
 ]

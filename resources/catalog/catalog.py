@@ -1,7 +1,10 @@
 """Opening the catalog and its transactions: the edge to SQL."""
 
 import fcntl
-from collections.abc import Iterator
+import re
+import select as select_ready
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,44 +14,76 @@ from alembic import command
 from alembic.config import Config as AlembicConfig
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, select, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import Connection, Engine, Select, Update, create_engine, event, make_url, select, text
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound, StoreError
+from resources.catalog.direct import at_once
+from resources.catalog.patience import CONNECT_SECONDS, connect_patiently
 from resources.catalog.tables import Base, SnapshotRow, SweepRow, TrialRow
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
 _MIGRATION_LOCK, _EXCLUSIVE_LOCK = 4_719_025, 4_719_026  # any two numbers, the same in every process
+_RECONNECT_SECONDS = 3600  # a new connection also tells the server's time
 _SQLITE_WAIT = 60  # seconds that a writer waits for another
+_POSTGRES_OPTIONS: dict[str, Any] = {
+    "application_name": "halving",
+    # A server whose machine is gone says nothing: seconds for each of its addresses, and milliseconds for what was sent.
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 
 
 class Catalog:
     """Control state and index of everything, transactional.
 
+    A process keeps one connection to Postgres open; while several of its threads ask at once there are more of them, five
+    at most (a worker asks from three threads). So Postgres' ``max_connections`` must be above the number of workers, or a
+    PgBouncer stands before it: nothing here lasts longer than a transaction, so its transaction mode will do.
+
     Args:
-        url: an SQLAlchemy URL: ``sqlite:////path/catalog.db`` or ``postgresql+psycopg://user@host/database``.
+        url: an SQLAlchemy URL: ``sqlite:////path/catalog.db`` or ``postgresql+psycopg://user@host/database``. What it says
+            of the driver's options, for example ``?connect_timeout=30``, goes before the defaults here.
 
     Raises:
         InvalidInput: the URL is not one.
     """
 
     def __init__(self, url: str) -> None:
+        shown = masked(url)
         try:
             parsed = make_url(url)
-        except ArgumentError:
-            raise InvalidInput(f"catalog url {url!r} is not accepted: give sqlite:////path/catalog.db or postgresql+psycopg://…") from None
-        self.url = url
-        self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
-        if self._file:
-            try:
+            self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+            if self._file is None and parsed.get_backend_name() != "postgresql":
+                raise ArgumentError("another database")
+            if self._file:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StoreError(f"catalog url {url!r} is not accepted: {error}; give the path of a folder that can be written") from None
-        self.engine = create_engine(url, pool_pre_ping=self._file is None, connect_args={"timeout": _SQLITE_WAIT} if self._file else {})
+                self.engine = create_engine(parsed, connect_args={"timeout": _SQLITE_WAIT})
+            else:
+                options = {name: value for name, value in _POSTGRES_OPTIONS.items() if name not in parsed.query}
+                self.engine = create_engine(
+                    parsed, pool_size=1, max_overflow=4, pool_timeout=CONNECT_SECONDS, pool_recycle=_RECONNECT_SECONDS, connect_args=options
+                )
+        except OSError as error:
+            raise StoreError(f"catalog url {shown!r} is not accepted: {error}; give the path of a folder that can be written") from None
+        except (ArgumentError, ImportError, ValueError):  # their messages may hold a part of a password
+            raise InvalidInput(
+                f"catalog url {shown!r} is not accepted: give sqlite:////path/catalog.db or postgresql+psycopg://…"
+            ) from None
+        self.url = url
+        self._behind = 0.0  # seconds that this machine's clock is behind the database's
         if self._file:
             _use_sqlite_safely(self.engine)
+        else:
+            _connect_when_possible(self.engine, self._set_clock)
         self.upgrade()
+
+    def __repr__(self) -> str:
+        return f"Catalog({masked(self.url)!r})"
 
     def upgrade(self) -> None:
         """Bring the schema to the newest revision; processes that do it at once wait for each other."""
@@ -87,6 +122,17 @@ class Catalog:
             if exclusive and not self._file:
                 session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _EXCLUSIVE_LOCK})
             yield session
+
+    def at_once(self, statement: Update | Select[Any], values: dict[str, Any]) -> list[Any]:
+        """One statement as a transaction of its own, on Postgres in one round trip; its rows, with columns by name."""
+        return at_once(self.engine, statement, values)
+
+    def now(self) -> float:
+        """Seconds since the epoch by the database's clock: what several machines compare must be of one clock."""
+        return time.time() + self._behind
+
+    def _set_clock(self, now: float) -> None:
+        self._behind = now - time.time()
 
     def close(self) -> None:
         """Close the connections that wait for their next use."""
@@ -135,15 +181,17 @@ class Catalog:
                 yield
             return
         with self.engine.connect() as connection:
-            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _MIGRATION_LOCK})
-            try:
-                yield
-            finally:
-                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _MIGRATION_LOCK})
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+            yield
 
 
 def utcnow() -> datetime:
     return datetime.now(UTC)
+
+
+def masked(url: str) -> str:
+    """A catalog's URL without its password, for messages."""
+    return re.sub(r"(?<=[?&]password=)[^&]*", "***", re.sub(r"(?<=//).*:.*(?=@)", "***", url))
 
 
 def _use_sqlite_safely(engine: Engine) -> None:
@@ -159,3 +207,35 @@ def _use_sqlite_safely(engine: Engine) -> None:
     def _on_begin(connection: Connection) -> None:
         # IMMEDIATE: a transaction that reads and then writes would otherwise fail when another wrote in between.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("write") else "BEGIN")
+
+
+def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None]) -> None:
+    """Wait while Postgres refuses connections; and never use one that was closed from the other side while it was idle.
+
+    ``set_clock`` is told the server's time, in seconds since the epoch.
+    """
+
+    @event.listens_for(engine, "do_connect")
+    def _on_connect(dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
+        return connect_patiently(lambda: dialect.connect(*arguments, **options))
+
+    @event.listens_for(engine, "connect")
+    def _on_connected(connection: Any, _record: Any) -> None:
+        # A prepared statement halves the server's work, but stays in one of PgBouncer's connections, and the next transaction may
+        # be given another. PgBouncer is known by the process number that it makes up.
+        connection.autocommit = True
+        process, now = connection.execute("SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8").fetchone()
+        set_clock(now)
+        if process != connection.info.backend_pid:
+            connection.prepare_threshold = None
+        connection.autocommit = False
+
+    @event.listens_for(engine, "checkin")
+    def _on_checkin(_connection: Any, record: Any) -> None:
+        record.info["idle"] = True
+
+    @event.listens_for(engine, "checkout")
+    def _on_checkout(connection: Any, record: Any, _proxy: Any) -> None:
+        # An idle connection has nothing to say but its end. Looking at the socket is no round trip, as asking the server is.
+        if record.info.pop("idle", False) and (connection.closed or select_ready.select([connection], [], [], 0)[0]):
+            raise DisconnectionError("it was closed while it was idle")

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, func, insert, null, or_, select, update
 
-from resources.catalog.tables import AttemptRow, RungResultRow, SweepRow, TrialRow
+from resources.catalog.tables import AttemptRow, RungResultRow, SweepRow, Told, TrialRow
 
 
 def _table(row: Any) -> Table:
@@ -27,7 +27,6 @@ _ATTEMPT = (
 
 SWEEP = select(SWEEPS.c.revision, SWEEPS.c.control, SWEEPS.c.max_trials, SWEEPS.c.status, SWEEPS.c.sampler_attrs).where(_SWEEP)
 SWEEP_LOCKED = SWEEP.with_for_update()
-CONTROL = select(SWEEPS.c.control).where(_SWEEP)
 
 CHANGED_TRIALS = (
     select(
@@ -55,11 +54,19 @@ RUNNING = (
     .order_by(TRIALS.c.number)
 )
 WORKER = select(TRIALS.c.worker).where(*_TRIAL)
-LOST_TRIALS = (
-    select(TRIALS.c.number, TRIALS.c.worker)
-    .where(TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", TRIALS.c.lease_until < bindparam("now"))
-    .order_by(TRIALS.c.number)
+HOW_IT_STANDS = select(TRIALS.c.attempt, TRIALS.c.status).where(*_TRIAL)
+DECISION = select(RESULTS.c.decision).where(
+    RESULTS.c.sweep == bindparam("of_sweep"),
+    RESULTS.c.trial == bindparam("of_trial"),
+    RESULTS.c.attempt == bindparam("of_attempt"),
+    RESULTS.c.epochs == bindparam("epochs"),
 )
+OUTCOME = select(ATTEMPTS.c.outcome).where(*_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Told)))
+
+_OVERDUE = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", TRIALS.c.lease_until < bindparam("now"))
+OVERDUE = select(TRIALS.c.number, TRIALS.c.attempt, TRIALS.c.worker, TRIALS.c.doubted_until).where(*_OVERDUE).order_by(TRIALS.c.number)
+OVERDUE_LOCKED = OVERDUE.with_for_update()  # a heartbeat that comes in between is refused, or seen
+DOUBT = update(TRIALS).where(*_OVERDUE, TRIALS.c.doubted_until.is_(None)).values(doubted_until=bindparam("until"))
 
 SET_REVISION = update(SWEEPS).where(_SWEEP).values(revision=bindparam("revision"))
 TAKE_SUGGESTING = (
@@ -72,24 +79,38 @@ SET_SAMPLER_ATTRS = update(SWEEPS).where(_SWEEP).values(sampler_attrs=bindparam(
 END_SEARCH = update(SWEEPS).where(_SWEEP).values(status=bindparam("status"), finished_at=bindparam("finished_at"))
 
 ADD_TRIAL = insert(TRIALS)
+_SIGN_OF_LIFE = {"doubted_until": null(), "waiting": null()}
 HAND_OUT = (
     update(TRIALS)
     .where(*_TRIAL)
-    .values({name: bindparam(name) for name in ("status", "audited", "attempt", "worker", "lease_until", "revision")})
+    .values(
+        {name: bindparam(name) for name in ("status", "audited", "attempt", "worker", "lease_until", "revision")} | _SIGN_OF_LIFE,
+    )
 )
 _DECIDED = {
+    **_SIGN_OF_LIFE,
     **{name: bindparam(name) for name in ("status", "failures", "preemptions", "error", "revision")},
     "seconds": TRIALS.c.seconds + bindparam("more_seconds"),
     "checkpoint": func.coalesce(bindparam("checkpoint"), TRIALS.c.checkpoint),
 }
 GO_ON = update(TRIALS).where(*_TRIAL).values(_DECIDED)
 END_ATTEMPT = update(TRIALS).where(*_TRIAL).values({**_DECIDED, "worker": null(), "lease_until": null()})
-CLAIM = update(TRIALS).where(*_TRIAL).values(worker=bindparam("worker"), lease_until=bindparam("lease_until"))
+CLAIM = update(TRIALS).where(*_TRIAL).values(worker=bindparam("worker"), lease_until=bindparam("lease_until"), **_SIGN_OF_LIFE)
+_RUNNING_ATTEMPT = (*_TRIAL, TRIALS.c.attempt == bindparam("of_attempt"), TRIALS.c.status == "running")
 RENEW_LEASE = (
     update(TRIALS)
-    .where(*_TRIAL, TRIALS.c.attempt == bindparam("of_attempt"), TRIALS.c.status == "running")
-    .values(lease_until=bindparam("lease_until"))
+    .where(*_RUNNING_ATTEMPT)
+    .values(lease_until=bindparam("lease_until"), doubted_until=null())
+    .returning(select(SWEEPS.c.control).where(_SWEEP).scalar_subquery().label("control"))
 )
+# On Postgres without waiting for the disk: a heartbeat that is lost with the machine is followed by the next one.
+RENEW_LEASE_LIGHTLY = RENEW_LEASE.returning(func.set_config("synchronous_commit", "off", True))
+NOTE_WAITING = (
+    update(TRIALS)
+    .where(*_RUNNING_ATTEMPT, TRIALS.c.waiting.is_distinct_from(bindparam("waiting", type_=Told)))
+    .values(waiting=bindparam("waiting"))
+)
+NOTE_UNCLAIMED_WAITING = NOTE_WAITING.where(TRIALS.c.worker.is_(None))
 
 ADD_RESULT = insert(RESULTS)
 ADD_ATTEMPT = insert(ATTEMPTS)

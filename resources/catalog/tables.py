@@ -7,6 +7,8 @@ from sqlalchemy import JSON, BigInteger, DateTime, ForeignKey, ForeignKeyConstra
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
+_TOLD = 20_000  # characters that are kept
+
 
 class UtcTime(TypeDecorator[datetime]):
     """A moment in UTC; SQLite forgets the zone, so it is put back on reading."""
@@ -16,6 +18,17 @@ class UtcTime(TypeDecorator[datetime]):
 
     def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
         return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+
+
+class Told(TypeDecorator[str]):
+    """What others have said (an exception, an image's last words, a cluster): as a database takes it, and its end where it is long."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        # Postgres takes no NUL, and neither database a surrogate, as Python makes of a file name that is not UTF-8.
+        return value and value[-_TOLD:].encode(errors="replace").decode().replace("\0", "")
 
 
 class Base(DeclarativeBase):
@@ -74,7 +87,9 @@ class TrialRow(Base):
     """One trial of a sweep. A running trial without a worker has been handed out and not been claimed yet.
 
     ``audited`` is how many results it had when it was pruned, if it is trained to the end as a check on pruning.
-    ``sampler_attrs`` is what the sampler wants to find again beside the params.
+    ``sampler_attrs`` is what the sampler wants to find again beside the params. ``waiting`` is the cluster's own reason why
+    the pod of its attempt has not started. A lease that ran out is doubted first, and lost if it has not been renewed at
+    ``doubted_until``, in seconds since the epoch as ``lease_until`` is.
     """
 
     __tablename__ = "trials"
@@ -90,15 +105,21 @@ class TrialRow(Base):
     attempt: Mapped[int] = mapped_column(default=0)
     worker: Mapped[str | None]
     lease_until: Mapped[float | None]
+    doubted_until: Mapped[float | None]
+    waiting: Mapped[str | None] = mapped_column(Told)
     seconds: Mapped[float] = mapped_column(default=0.0)
-    error: Mapped[str | None]
+    error: Mapped[str | None] = mapped_column(Told)
     checkpoint: Mapped[str | None]
     sampler_attrs: Mapped[dict[str, Any] | None]
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
 
 
 class AttemptRow(Base):
-    """One hand-out of a trial to a worker. outcome: null while it runs, then how it ended (pause, complete, retry, requeue…)."""
+    """One hand-out of a trial to a worker.
+
+    outcome: null while it runs, then how it ended: pause, stop, complete, retry, fail, requeue (it was given back), or
+    preempted (its worker was reclaimed or lost).
+    """
 
     __tablename__ = "attempts"
     __table_args__ = (ForeignKeyConstraint(["sweep", "trial"], ["trials.sweep", "trials.number"]),)
@@ -111,7 +132,7 @@ class AttemptRow(Base):
     started_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
     outcome: Mapped[str | None]
-    error: Mapped[str | None]
+    error: Mapped[str | None] = mapped_column(Told)
 
 
 class RungResultRow(Base):

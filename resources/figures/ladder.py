@@ -174,7 +174,8 @@ _MARKS: dict[str, dict[str, Any]] = {
     "completed": {"symbol": "star", "size": 11, "color": GOOD},
     "failed": {"symbol": "x", "size": 8, "color": BAD},
     "crashed, tried again": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": BAD}},
-    "lost its worker or was given back": {"symbol": "circle-open", "size": 8, "line": {"width": 2, "color": AUDIT}},
+    "preempted": {"symbol": "circle-open", "size": 8, "line": {"width": 2, "color": AUDIT}},
+    "given back": {"symbol": "diamond-open", "size": 8, "line": {"width": 2, "color": AUDIT}},
 }
 _MARK_OF = {
     "continue": "promoted in place",
@@ -184,7 +185,7 @@ _MARK_OF = {
     "fail": "failed",
     "requeue": "promoted in place",
 }
-_ENDED_BETWEEN_RUNGS = {"retry": "crashed, tried again", "requeue": "lost its worker or was given back"}
+_ENDED_BETWEEN_RUNGS = {"retry": "crashed, tried again", "preempted": "preempted", "requeue": "given back"}
 
 
 def _climbers(timeline: Timeline, limit: int) -> dict[int, list[int]]:

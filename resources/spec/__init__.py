@@ -2,7 +2,8 @@
 
 from resources.spec.base import FunctionPath, Name, OneOf, Value
 from resources.spec.functions import check_functions, import_sampler
-from resources.spec.parsing import load_spec, parse_spec
+from resources.spec.parsing import load_spec, parse_spec, problems_of_model
+from resources.spec.resources import Resources, quantity_bytes
 from resources.spec.space import FloatRange, IntRange, Parameter
 from resources.spec.strategy import (
     SAMPLERS,
@@ -21,7 +22,7 @@ from resources.spec.strategy import (
     SuccessiveHalving,
     TpeSearch,
 )
-from resources.spec.sweep import Bounds, DatasetSource, Gates, Objective, Resources, SweepSpec, Training
+from resources.spec.sweep import Bounds, DatasetSource, Gates, Objective, SweepSpec, Training
 
 __all__ = [
     "SAMPLERS",
@@ -57,4 +58,6 @@ __all__ = [
     "import_sampler",
     "load_spec",
     "parse_spec",
+    "problems_of_model",
+    "quantity_bytes",
 ]

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 def check_functions(spec: SweepSpec) -> None:
     """Import the trainable, the predictor, the data source and the sampler, and try the sampler's options.
 
+    A trainable in an image of its own is looked for there, when its first trial starts.
+
     Raises:
         InvalidInput: naming the field, what is missing and what there is instead.
     """
-    import_function("trainable", spec.trainable)
+    if spec.image is None:
+        import_function("trainable", spec.trainable)
     import_function("predictor", spec.predictor)
     import_function("dataset.source", spec.dataset.source)
     _check_sampler(spec)

@@ -24,7 +24,7 @@ def parse_spec(data: Any) -> SweepSpec:
     try:
         spec = SweepSpec.model_validate(data)
     except ValidationError as error:
-        raise _refusal([_problem(detail) for detail in error.errors()]) from None
+        raise _refusal(problems_of_model(error, SweepSpec)) from None
     if problems := contradictions(spec):
         raise _refusal(problems)
     return spec
@@ -45,6 +45,11 @@ def load_spec(path: str | Path) -> SweepSpec:
     return parse_spec(data)
 
 
+def problems_of_model(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """Every wrong field by its path, its value and what is accepted, where data did not fit a model."""
+    return [_problem(detail, model) for detail in error.errors()]
+
+
 def model_inside(annotation: Any) -> type[BaseModel] | None:
     """The model in ``Model``, ``Model | None``, ``list[Model]`` or ``dict[str, Model]``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -57,18 +62,20 @@ def _refusal(problems: list[str]) -> InvalidInput:
     return InvalidInput("the sweep spec is not accepted:\n" + "\n".join(f"  - {problem}" for problem in problems))
 
 
-def _problem(detail: Any) -> str:
+def _problem(detail: Any, model: type[BaseModel]) -> str:
     path = ".".join(str(part) for part in detail["loc"]) or "(top)"
     value = detail["input"]
     message = detail["msg"].removeprefix("Value error, ")
     if detail["type"] == "missing":
         return f"{path} is missing"
     if detail["type"] == "extra_forbidden":
-        accepted = _fields_beside(detail["loc"])
+        accepted = _fields_beside(detail["loc"], model)
         hint = did_you_mean(detail["loc"][-1], accepted)
         return f"{path} = {value!r:.80} is not accepted: there is no such field{hint}; accepted are {accepted}{_elsewhere(detail['loc'])}"
     if detail["type"] == "model_type":
-        return f"{path} = {value!r:.80} is not accepted: give fields and values; the fields are {_fields_beside((*detail['loc'], ''))}"
+        return (
+            f"{path} = {value!r:.80} is not accepted: give fields and values; the fields are {_fields_beside((*detail['loc'], ''), model)}"
+        )
     shown = "" if isinstance(value, dict) and detail["type"] == "value_error" else f" = {value!r:.80}"
     return f"{path}{shown} is not accepted: {message}"
 
@@ -85,9 +92,8 @@ def _elsewhere(location: tuple[str | int, ...]) -> str:
     return f"; {location[-1]} is a field of {having}" if having else ""
 
 
-def _fields_beside(location: tuple[str | int, ...]) -> list[str]:
-    """The field names accepted where ``location`` points."""
-    model: type[BaseModel] = SweepSpec
+def _fields_beside(location: tuple[str | int, ...], model: type[BaseModel]) -> list[str]:
+    """The field names accepted where ``location`` in a model points."""
     for part in location[:-1]:
         by_alias = {field.alias or name: field for name, field in model.model_fields.items()}
         if part in by_alias:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from halving.errors import InvalidInput
 from halving.names import NAME_RULE, check_name
 from resources.spec.base import FunctionPath, Metric, Name, Strict, Value
+from resources.spec.resources import Image, Resources
 from resources.spec.space import Parameter
 from resources.spec.strategy import Asha, Strategy
 
@@ -87,14 +88,6 @@ class Training(Strict):
     schedule_epochs: float | None = Field(default=None, gt=0, description="Epochs that the schedule takes to its end.")
 
 
-class Resources(Strict):
-    """What one trial needs; on one machine this bounds how many run at a time."""
-
-    cpus: int = Field(default=1, ge=1, description="CPU cores for each trial.")
-    gpus: int = Field(default=0, ge=0, description="GPUs for each trial, not shared with another.")
-    grace_seconds: float = Field(default=30.0, ge=0, description="Seconds from SIGTERM to SIGKILL, for a trial to save its checkpoint.")
-
-
 class Gates(Strict):
     """What the winner must pass on the test split before its checkpoint is promoted."""
 
@@ -154,9 +147,13 @@ class SweepSpec(Strict):
     training: Training = Field(default=Training(), description="The learning-rate schedule, to be checked against the rungs.")
     max_trials: int = Field(default=27, ge=1, le=90_000, description="Trials to start at most; a grid may have fewer, not more.")
     concurrency: int = Field(
-        default=0, ge=0, description="Trials that run at a time; 0 means as many as this machine's cores or GPUs allow."
+        default=0, ge=0, description="Trials that run at a time; 0: as many as this machine has room for, or as the cluster's settings say."
     )
     resources: Resources = Field(default=Resources(), description="What one trial needs.")
+    image: Image | None = Field(
+        default=None,
+        description="Cluster: image that the trainable runs in, with the halving SDK in it; the code location's own by default.",
+    )
     seed: int = Field(default=0, ge=0, description="Seed of the sampler and of every trial.")
     max_retries: int = Field(default=2, ge=0, description="Times that a crashed trial is resumed from its checkpoint.")
     max_preemptions: int = Field(

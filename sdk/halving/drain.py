@@ -108,7 +108,7 @@ class Drain:
             self._count = len(table)
             self._segment = encode(table, {DRAINED: json.dumps(self._reached).encode()})
         name = f"{live_folder(self._project, self._run)}/{segment_name(self._attempt, self.sequence)}"
-        self._store.create(name, self._segment)
+        self._store.create(name, self._segment, sole=True)  # the journal's lock is this attempt's alone
         self.sequence += 1
         self.points += self._count
         self.last |= self._last
@@ -129,9 +129,8 @@ class Drain:
             moment = datetime.fromtimestamp(note["time"] / 1e9, UTC).isoformat(timespec="milliseconds")
             row = {name: value for name, value in note.items() if name not in ("file", "time", "lane", "piece", "offset")}
             digest = self._store.put_blob(content)
-            self._store.create(
-                target, to_json({**row, "attempt": self._attempt, "wall_time": moment, "digest": digest, "bytes": len(content)})
-            )
+            reference = {**row, "attempt": self._attempt, "wall_time": moment, "digest": digest, "bytes": len(content)}
+            self._store.create(target, to_json(reference), sole=True)
         with contextlib.suppress(OSError):
             self.unspooled += spooled.stat().st_size
             spooled.unlink()

@@ -21,6 +21,10 @@ class StoreError(HalvingError, OSError):
     """The store could not be read or written."""
 
 
+class StoreAway(StoreError, ConnectionError):
+    """The store did not answer, or was in trouble itself: the same call may succeed in a while."""
+
+
 class Diverged(HalvingError, ArithmeticError):
     """A metric became NaN or infinite, or left the sweep's divergence bounds: the trial ends, its last good checkpoint stays."""
 

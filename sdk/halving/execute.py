@@ -1,4 +1,4 @@
-"""Inside a trial's process: run the trainable, speak with the platform over a pipe, and say how it ended."""
+"""Inside a trial's process: run the trainable, ask the platform at each rung, and say how it ended."""
 
 import contextlib
 import os
@@ -6,13 +6,14 @@ import signal
 import sys
 import threading
 import traceback
-from dataclasses import dataclass
 from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
+from typing import Protocol
 
 from halving import termination
-from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreError
+from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreAway, StoreError
 from halving.functions import import_function
+from halving.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from halving.objectives import Tallies
 from halving.opening import open_trial
 from halving.run import Run
@@ -22,82 +23,40 @@ from halving.trial import TrialContext
 _FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput)
 
 
-@dataclass(frozen=True)
-class ReachedRung:
-    """The trial trained its granted epochs. The platform answers with :class:`Granted`.
+class Channel(Protocol):
+    """The way to the platform: one end of a pipe, or a mailbox in the store."""
 
-    Attributes:
-        values: metric to value: the summary of each objective, and the last value of each bounded metric.
-        checkpoint: digest of the checkpoint of this epoch.
-        best_checkpoint: where the first objective's best value counts, digest of the checkpoint of that value's epoch.
-    """
+    def send(self, message: Message, /) -> None: ...
 
-    epoch: int
-    values: dict[str, float]
-    checkpoint: str
-    best_checkpoint: str | None = None
+    def recv(self) -> Granted:
+        """The answer to what was said last."""
+        ...
+
+    def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class Granted:
-    """The platform's answer: train up to ``epochs`` in all (no more than before: stop), and whether the trial is complete."""
+class Platform:
+    """The controller of a trial that the platform runs: asks it for each decision."""
 
-    epochs: int
-    complete: bool
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """The trainable returned after its last grant was used up."""
-
-
-@dataclass(frozen=True)
-class ReturnedEarly:
-    """The trainable returned before its grant was used up.
-
-    ``epoch`` and ``values`` are those of the newest checkpoint that counts; the rest is as in :class:`ReachedRung`.
-    """
-
-    epoch: int
-    values: dict[str, float]
-    checkpoint: str
-    best_checkpoint: str | None = None
-
-
-@dataclass(frozen=True)
-class Raised:
-    """The trainable raised; ``final`` says that trying again is pointless."""
-
-    error: str
-    final: bool
-    checkpoint: str | None
-
-
-Message = ReachedRung | Stopped | ReturnedEarly | Raised
-
-
-class PipeController:
-    """Asks the platform for decisions over a pipe."""
-
-    def __init__(self, connection: Connection, granted: int) -> None:
-        self.granted, self._connection = granted, connection
+    def __init__(self, channel: Channel, granted: int) -> None:
+        self.granted, self._channel = granted, channel
         self.complete = False
 
     def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
-        self._connection.send(ReachedRung(epoch, values, checkpoint, best_checkpoint))
-        answer: Granted = self._connection.recv()
+        self._channel.send(ReachedRung(epoch, values, checkpoint, best_checkpoint))
+        answer = self._channel.recv()
         self.complete = answer.complete
         return answer.epochs
 
 
-def run_trial(context: TrialContext, trainable: str, granted: int, connection: Connection, threads: int) -> None:
+def run_trial(context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int) -> None:
     """The main function of a trial's process.
 
     Args:
         context: the trial.
         trainable: ``module:function``.
         granted: epochs to train before asking.
-        connection: to the platform; gets :data:`Message` objects.
+        channel: to the platform.
         threads: CPU threads that the trial may use.
 
     Raises:
@@ -111,7 +70,7 @@ def run_trial(context: TrialContext, trainable: str, granted: int, connection: C
         train = import_function("trainable", trainable)
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(threads)
-        controller = PipeController(connection, granted)
+        controller = Platform(channel, granted)
         run = open_trial(context, controller)
         _stop_with_parent(run)
         train(run)
@@ -121,17 +80,23 @@ def run_trial(context: TrialContext, trainable: str, granted: int, connection: C
     except Exception as error:  # noqa: BLE001  # whatever the trainable raises is its result, not ours
         if run and not isinstance(error, _FINAL):
             _end_if_stopping(run)  # a SIGTERM to its children, too, lets data loaders raise
-        ended = Raised(_without_own_frames(error), isinstance(error, _FINAL), run.checkpoint.digest if run and run.checkpoint else None)
+        if isinstance(error, StoreAway):  # which is not the trial's own fault
+            ended = Interrupted(f"the store was away: {error}")
+        else:
+            newest = run.checkpoint.digest if run and run.checkpoint else None
+            ended = Raised(_without_own_frames(error), isinstance(error, _FINAL), newest)
         if run:
             with contextlib.suppress(StoreError):  # a store that is away must not keep the platform from hearing of it
                 run.finish("failed")
-    connection.send(ended)
-    connection.close()
+    channel.send(ended)
+    channel.close()
 
 
-def _ended(run: Run, controller: PipeController, context: TrialContext) -> Stopped | ReturnedEarly:
+def _ended(run: Run, controller: Platform, context: TrialContext) -> Stopped | ReturnedEarly:
     if run.epoch >= controller.granted:
         return Stopped()
+    if run.unsaved is not None:
+        raise run.unsaved
     saved = run.checkpoint
     if saved is None:
         reports = ", ".join(f"{rule.metric}=…" for rule in context.objectives)

@@ -1,9 +1,11 @@
 """Functions named as ``module:function``: trainables, predictors and data sources."""
 
+import hashlib
 import importlib
 import sys
 import traceback
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,16 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
         raise InvalidInput(f"{field} = {path!r} is not accepted: {module_name} has no function {name!r}; it has {defined}")
     found: Callable[..., Any] = function
     return found
+
+
+def source_digest(path: str) -> str | None:
+    """SHA-256, in hex, of the file that ``module:function`` is in; None where there is no such file."""
+    add_working_folder()
+    try:
+        found = find_spec(path.partition(":")[0])
+    except ModuleNotFoundError:  # the package around it
+        return None
+    return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest() if found and found.origin and found.has_location else None
 
 
 def add_working_folder() -> None:

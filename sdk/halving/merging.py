@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from halving.addresses import missing_when_gone
 from halving.compaction import clean, commit, compact, too_fresh
 from halving.errors import AlreadyExists
 from halving.layout import Manifest, project_folder, read_manifest
@@ -123,7 +124,7 @@ def merged_sources(store: Store, project: str, name: str) -> dict[str, Any]:
     """
     import pyarrow.parquet as pq
 
-    with store.filesystem.open_input_file(store.path(f"{project_folder(project)}/{name}")) as handle:
+    with missing_when_gone(), store.filesystem.open_input_file(store.path(f"{project_folder(project)}/{name}")) as handle:
         sources: dict[str, Any] = json.loads((pq.read_schema(handle).metadata or {})[_SOURCES])
     return sources
 

@@ -10,6 +10,7 @@ from typing import Any
 from halving.dataset import Dataset
 from halving.errors import NotFound
 from halving.names import check_name
+from halving.patience import patiently
 from halving.records import RunRecords
 from halving.run import Run
 from halving.store import Store
@@ -43,13 +44,15 @@ def init(
     Raises:
         InvalidInput: a name or a param is not accepted.
         AlreadyExists: the run ``id`` exists with other params.
-        StoreError: the store cannot be written.
+        StoreError: the store cannot be written; one that is away is waited for, up to ten minutes.
     """
     run_id = id or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     store, parent = Store(root), {"tags": dict(tags)} if tags else {}
     if config is None and id is not None:
         with contextlib.suppress(NotFound):
-            config = RunRecords(store, check_name("project", project), check_name("run id", id)).read()["params"]
+            config = patiently(store, f"run {id}", RunRecords(store, check_name("project", project), check_name("run id", id)).read)[
+                "params"
+            ]
     return Run(
         store,
         project=project,

@@ -42,10 +42,16 @@ class Pace:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around the writing of a checkpoint."""
-        self.saves, self._cost = self.saves + 1, 0.0
-        with self._timed():
-            yield
+        """Around the writing of a checkpoint. One that fails is as due as it was."""
+        before = self._cost, self._written
+        self._cost = 0.0
+        try:
+            with self._timed():
+                yield
+        except BaseException:
+            self._cost, self._written = before
+            raise
+        self.saves += 1
 
     @contextmanager
     def counting(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from halving import buckets
+from halving.addresses import missing_when_gone
 from halving.arrow import numbers_in, numbers_of
 from halving.points import EVERYWHERE, Points, in_ranges, no_points
 from halving.store import Store
@@ -121,7 +122,7 @@ class Files:
                 return _footer_of(lambda count: os.pread(handle, count, max(0, size - count)))
             finally:
                 os.close(handle)
-        with self._store.filesystem.open_input_file(path) as file:
+        with missing_when_gone(), self._store.filesystem.open_input_file(path) as file:
             size = file.size()
             return _footer_of(lambda count: bytes(file.read_at(min(count, size), max(0, size - count))))
 
@@ -134,8 +135,9 @@ class _File:
         import pyarrow.parquet as pq
 
         # A handle, because a path would be looked up once more.
-        source = pa.memory_map(path) if store.folder is not None else store.filesystem.open_input_file(path)
-        self._file = pq.ParquetFile(source)
+        with missing_when_gone():
+            source = pa.memory_map(path) if store.folder is not None else store.filesystem.open_input_file(path)
+            self._file = pq.ParquetFile(source)
         self._lock = Lock()
         self._bounds: dict[str, list[tuple[Any, Any] | None]] = {}
         self._tables: OrderedDict[int, pa.Table] = OrderedDict()
@@ -165,7 +167,8 @@ class _File:
             if group in self._tables:
                 self._tables.move_to_end(group)
                 return self._tables[group]
-            table = self._file.read_row_group(group, columns=columns, use_threads=False)
+            with missing_when_gone():
+                table = self._file.read_row_group(group, columns=columns, use_threads=False)
             if len(table) <= _KEPT_ROWS or self.constant(group, "run") is None:
                 self._tables[group] = table
                 if len(self._tables) > _KEPT:

@@ -1,17 +1,21 @@
 """How far a run has trained: its epochs, what they reported, which checkpoints count, and where it may stop."""
 
 import contextlib
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any, NoReturn
 
 from halving.divergence import limits_of, problem
-from halving.errors import CheckpointMissing, Diverged, InvalidInput
+from halving.errors import CheckpointMissing, Diverged, InvalidInput, StoreError
 from halving.objectives import Tallies
+from halving.patience import tell
 from halving.records import SavedCheckpoint
 from halving.saving import Saver
 from halving.trial import Controller, TrialContext
+
+_GRACE_SHARE = 0.8  # of a grace period may be waited for the store; the rest is for the end
 
 
 class Progress:
@@ -25,6 +29,7 @@ class Progress:
         epoch: epochs completed, counting those before a resume.
         reported: what the epoch has reported so far; between epochs, what the last complete one has.
         closed: the run is finished.
+        unsaved: why the loop was left without the checkpoint that it should have, if the store was away.
     """
 
     def __init__(
@@ -36,11 +41,13 @@ class Progress:
         self.epoch = 0
         self.reported: dict[str, float] = {}
         self.closed = False
+        self.unsaved: StoreError | None = None
         self._reported_before: dict[str, float] = {}  # by the last complete epoch
         self._started: int | None = None  # the epoch that is being trained
         self._until = self._total = trial.max_epochs if trial else 0
         self._stopping = self._looked = self._told = False
         self._asked = 0.0  # when it was first asked to stop
+        self._ends_by = math.inf
         self._report_is_there = True  # whether every objective had been reported when this epoch was last saved
         self._report_follows = False  # whether this trainable's epochs end with a report, behind their last save
         self._diverged: str | None = None
@@ -93,17 +100,39 @@ class Progress:
     def save(self, state: dict[str, Any]) -> str | None:
         """As :meth:`halving.Run.save`."""
         if self._started is None:
-            digest = self._saver.write(state)
-            self._count(self.epoch, self.reported)
+            needed = self._trial is not None  # which may return with it
+            digest = self._saver.write(state) if needed else self._saver.write_now(state)
+            self._count(self.epoch, self.reported, needed=needed)
             return digest
         self._report_is_there = self._tallies.all_in(self.reported)
-        if self._stopping or self._started == self._until or self._tallies.improved_by(self.reported):
+        if self._stopping or self._started == self._until:
             written: str | None = self._saver.write(state)
         else:
-            written = self._saver.write_if_due(state)
+            written = self._saver.write_if_due(state, best=self._tallies.improved_by(self.reported))
         if self._stopping:
             self._stop_in_epoch()
         return written
+
+    @property
+    def is_trial(self) -> bool:
+        return self._trial is not None
+
+    def make_up(self, patience: float) -> None:
+        """At the end: let the last checkpoint of a loop of the user's own count, if the store was away then.
+
+        Raises:
+            StoreError: the store refuses, or stays away for ``patience`` seconds.
+        """
+        if self._started is None and self._saver.has_uncounted:
+            self._ends_by = monotonic() + patience
+            self._saver.settle(needed=True, best=False)
+            self._count(self.epoch, self.reported, needed=True)
+
+    def give_up_at(self) -> float:
+        """Until when a store that is away may be waited for, by ``time.monotonic``: after a SIGTERM, most of the grace period."""
+        if not self._stopping or self._trial is None:
+            return self._ends_by
+        return min(self._ends_by, self._asked + _GRACE_SHARE * self._trial.grace_seconds)
 
     def ask_to_stop(self) -> bool:
         """A SIGTERM has come. False when there is nothing to wait for: no epoch of a trial is trained, or the grace period is over.
@@ -156,11 +185,12 @@ class Progress:
         epoch = self.current
         if self._saver.asked:
             self._report_follows = not self._report_is_there
-        digest = self._saver.settle(needed=needed or self._stopping or self._tallies.improved_by(self.reported))
+        needed = needed or self._stopping or epoch == self._until
+        digest = self._saver.settle(needed=needed, best=self._tallies.improved_by(self.reported))
         self._tallies.add(epoch, self.reported, digest)
         self.epoch, self._reported_before = epoch, self.reported
         if digest is not None:
-            self._count(epoch, self.reported)
+            self._count(epoch, self.reported, needed=needed)
         self._warn_of_long_epochs(monotonic() - self._began)
         self._started = None
 
@@ -169,9 +199,15 @@ class Progress:
         if self.closed:
             return
         if self.reported and self._saver.asked and self._diverged is None:
-            self._complete(needed=True)
+            try:
+                self._complete(needed=True)
+            except StoreError as error:  # a loop is left by closing its generator, out of which the interpreter lets no error
+                self.unsaved = error
+                tell(f"the checkpoint of epoch {self.current}, in which the loop was left, is not in the store: {error}")
         else:
             self.reported = self._reported_before
+            if self._saver.newest is None:
+                self.unsaved = self._saver.missed
         self._started = None
         self._saver.forget()
 
@@ -180,13 +216,13 @@ class Progress:
         if self._report_is_there:
             self._complete()
         else:
-            self._count(self.epoch, self._reported_before)
+            self._count(self.epoch, self._reported_before, needed=True)
             if self._report_follows:  # then this may be the end of the epoch, which is complete in a moment
                 return
         self._stop()
 
-    def _count(self, epoch: int, reported: dict[str, float]) -> None:
-        self._saver.count(epoch, self._attempt, reported, self._tallies.as_record() if self._trial else None)
+    def _count(self, epoch: int, reported: dict[str, float], *, needed: bool = False) -> None:
+        self._saver.count(epoch, self._attempt, reported, self._tallies.as_record() if self._trial else None, needed=needed)
 
     def _ask(self, controller: Controller) -> None:
         values, saved = self._tallies.values(self.epoch, self.reported), self._saver.newest

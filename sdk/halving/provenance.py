@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-import re
 import shutil
 import socket
 import subprocess
@@ -12,10 +11,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from halving.redaction import holds_secrets, redacted_patch, without_password, without_secrets
 from halving.store import Store
 
 LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "constraints.txt", "requirements.txt")
 IMAGE_VARIABLES = ("HALVING_IMAGE_DIGEST", "CONTAINER_IMAGE_DIGEST", "DAGSTER_CURRENT_IMAGE")
+GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 _UNTRACKED_LIMIT = 10 * 2**20  # bytes of one untracked file that still enters the patch
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's name for a tree with nothing in it
 
@@ -34,15 +35,16 @@ def capture(store: Store, folder: Path | None = None) -> dict[str, Any]:
         "packages": _packages(),
         "image": next((os.environ[name] for name in IMAGE_VARIABLES if os.environ.get(name)), None),
         "hardware": _hardware(),
-        "command": [sys.executable, *sys.argv],
+        "command": without_secrets([sys.executable, *sys.argv], os.environ),
     }
 
 
 def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     """Commit, branch, remote and dirty patch of the checkout around ``folder``; None outside of git.
 
-    The patch is binary-safe and holds untracked files too (but for those over 10 MiB and nested repositories, which are listed), so
-    ``git checkout COMMIT && git apply PATCH`` gives the very code that ran.
+    The patch is binary-safe and holds untracked files too (but for those over 10 MiB, nested repositories and files that are made to
+    hold secrets, like ``.env``, which are listed), so ``git checkout COMMIT && git apply PATCH`` gives the very code that ran; but for
+    ``patch_redacted``, the number of its lines in which a secret was hidden (see :func:`halving.redaction.redacted_patch`).
     """
     top = _git(folder, "rev-parse", "--show-toplevel")
     if top is None:
@@ -50,14 +52,16 @@ def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     checkout = Path(top.decode().strip())
     commit = _git(checkout, "rev-parse", "--verify", "HEAD")
     patch, left_out = _dirty_patch(checkout, store, commit is not None)
+    shown, redacted = redacted_patch(patch or b"", os.environ)
     remote = _git(checkout, "remote", "get-url", "origin")
     branch = _git(checkout, "symbolic-ref", "--short", "-q", "HEAD")
     return {
         "commit": commit.decode().strip() if commit else None,
         "branch": branch.decode().strip() if branch else None,
-        "remote": _without_password(remote.decode().strip()) if remote else None,
+        "remote": without_password(remote.decode().strip()) if remote else None,
         "dirty": None if patch is None else bool(patch),  # None: git could not say
-        "patch": store.put_blob(patch) if patch else None,
+        "patch": store.put_blob(shown) if shown else None,
+        "patch_redacted": redacted,
         "untracked_left_out": left_out,
     }
 
@@ -67,7 +71,7 @@ def _dirty_patch(checkout: Path, store: Store, has_commit: bool) -> tuple[bytes 
     listed = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z") or b""
     untracked = [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
     # A name with a slash at its end is a repository inside this one: git would note its commit at most, or refuse it.
-    left_out = [name for name in untracked if name.endswith("/") or _is_large(checkout / name)]
+    left_out = [name for name in untracked if name.endswith("/") or holds_secrets(name) or _is_large(checkout / name)]
     git_folder = Path((_git(checkout, "rev-parse", "--absolute-git-dir") or b"").decode().strip())
     objects = Path((_git(checkout, "rev-parse", "--git-path", "objects") or b"").decode().strip())
     # A scratch index and object folder: the user's own index and repository stay as they are.
@@ -112,10 +116,6 @@ def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = Non
     return done.stdout if done.returncode == 0 else None
 
 
-def _without_password(address: str) -> str:
-    return re.sub(r"(?<=://)[^/]+@", "", address)
-
-
 def _lockfile(folder: Path) -> dict[str, str] | None:
     for parent in (folder, *folder.parents):
         for name in LOCKFILES:
@@ -142,6 +142,8 @@ def _hardware() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "memory_bytes": memory,
         "gpus": _gpus(),
+        # Which of them this process may use, as it was told: by a worker's slot, or by the cluster.
+        "visible_gpus": {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ},
     }
 
 

@@ -35,12 +35,14 @@ class RunRecords:
     def start(self, params: Mapping[str, Any], parent: Mapping[str, Any], attempt: int | None, began: dict[str, Any]) -> int:
         """Write ``record.json`` on the first attempt and ``start-ATTEMPT.json`` on later ones; give the attempt.
 
+        Args:
+            began: with a ``token`` that nothing else has, doing it again gives the same attempt. Without, each call is another.
+
         Raises:
             AlreadyExists: the run exists with other params, or another process took this very attempt.
         """
         plain = json.loads(to_json(params))
-        # The token tells apart what two processes write in the same millisecond.
-        began = {**began, "token": secrets.token_hex(8)}
+        began = {"token": secrets.token_hex(8), **began}
         record = {"project": self.project, "run": self.run, "params": plain, "parent": dict(parent), "attempt": attempt or 1, **began}
         try:
             self.store.create(f"{self.folder}/record.json", to_json(record))
@@ -76,13 +78,13 @@ class RunRecords:
         return record
 
     def end(self, attempt: int, ended: Mapping[str, Any]) -> None:
-        self.store.create(f"{self.folder}/end-{attempt:04d}.json", to_json({"time": now(), **ended}))
+        self.store.create(f"{self.folder}/end-{attempt:04d}.json", to_json({"time": now(), **ended}), sole=True)
 
     def add_checkpoint(self, saved: SavedCheckpoint) -> None:
         """Append to the history; a later save of the same epoch follows the earlier one."""
         sequence = len([name for name in self._checkpoint_names() if name.startswith(f"{saved.epoch:08d}-{saved.attempt:04d}-")])
         name = f"{saved.epoch:08d}-{saved.attempt:04d}-{sequence:06d}.json"
-        self.store.create(f"{self.folder}/checkpoints/{name}", to_json({**saved._asdict(), "time": now()}))
+        self.store.create(f"{self.folder}/checkpoints/{name}", to_json({**saved._asdict(), "time": now()}), sole=True)
 
     def latest_checkpoint(self) -> SavedCheckpoint | None:
         """The checkpoint of the most trained epoch, or None."""

@@ -7,6 +7,8 @@ left alone: compact them first.
 
 Checkpoints: a run's newest one always stays, and so does every blob that another record names. The entries in the history stay
 too; only the bytes of superseded checkpoints go.
+
+What killed processes have left goes with each retention; see :mod:`halving.leftovers`.
 """
 
 import json
@@ -19,13 +21,14 @@ from typing import Literal
 from halving.compaction import clean, commit, contiguous, publish
 from halving.errors import InvalidInput, NotFound
 from halving.layout import FAMILIES, Manifest, family_of, new_name, project_folder, run_files, runs_of
+from halving.leftovers import find_leftovers
 from halving.merging import clean_merged, merged_sources, point_to, write_merged
 from halving.records import now as this_moment
 from halving.rewriting import add_file, write_sorted
 from halving.sorting import Sorter
 from halving.store import Store, blob_name
 
-What = Literal["full", "system", "rollup", "checkpoint"]
+What = Literal["full", "system", "rollup", "checkpoint", "leftovers"]
 Runs = Collection[tuple[str, str]]
 
 
@@ -74,8 +77,8 @@ class Drop:
     """One thing to take away. ``bytes`` is an estimate where a file is shared or written again.
 
     Attributes:
-        what: ``full`` resolution, ``system`` metrics at full resolution, ``rollup``, or ``checkpoint``.
-        points: points or buckets' points that go from full resolution; 0 for rollups and checkpoints.
+        what: ``full`` resolution, ``system`` metrics at full resolution, ``rollup``, ``checkpoint``, or ``leftovers`` of killed processes.
+        points: points or buckets' points that go from full resolution; 0 for the others.
         digest: of a checkpoint.
     """
 
@@ -141,6 +144,13 @@ def apply_retention(
     if not dry_run:
         for drop in blobs:
             store.delete(blob_name(drop.digest or ""))
+    left: dict[tuple[str, str], int] = {}
+    for leftover in find_leftovers(store, kept_runs, moment, project):
+        owner = leftover.project, leftover.run
+        left[owner] = left.get(owner, 0) + leftover.bytes
+        if not dry_run:
+            store.delete(leftover.name)
+    drops += [Drop(*owner, "leftovers", 0, size) for owner, size in left.items()]
     return Retained((*drops, *blobs), dry_run)
 
 

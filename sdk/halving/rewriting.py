@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from halving.addresses import missing_when_gone
 from halving.layout import Manifest, family_of, project_folder
 from halving.rollups import BUCKET, Rollup
 from halving.segments import schema, write_options
@@ -52,7 +53,7 @@ def add_file(sorter: Sorter, store: Store, name: str, run: str, keep: Keep = lam
     """
     import pyarrow.parquet as pq
 
-    with store.filesystem.open_input_file(store.path(name)) as handle, pq.ParquetFile(handle) as file:
+    with missing_when_gone(), store.filesystem.open_input_file(store.path(name)) as handle, pq.ParquetFile(handle) as file:
         groups = [group for group in range(file.num_row_groups) if _may_hold(file, group, run)]
         columns = ["run", "attempt", "key", "step", "wall_time", "value"]
         for batch in file.iter_batches(_BATCH, row_groups=groups, columns=columns):
@@ -69,7 +70,7 @@ def add_history(sorter: Sorter, store: Store, project: str, run: str, manifest: 
 
     found: dict[int, tuple[int, Any]] = {}
     for family, name in manifest.history.items():
-        with store.filesystem.open_input_file(store.path(f"{project_folder(project)}/{name}")) as handle:
+        with missing_when_gone(), store.filesystem.open_input_file(store.path(f"{project_folder(project)}/{name}")) as handle:
             table = pq.read_table(handle, filters=[("run", "=", run)])
         keys, levels = np.array(table["key"].to_pylist(), object), table["level"].to_numpy()
         buckets = np.zeros(len(table), BUCKET)

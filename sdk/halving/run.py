@@ -1,20 +1,23 @@
 """A training run: its record, its metric stream, its checkpoints, and the loop over granted epochs."""
 
 import os
+import secrets
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 from types import TracebackType
 from typing import Any, NoReturn, Self
 from zlib import crc32
 
 from halving import checkpoint, provenance, seeding, termination
 from halving.dataset import Dataset
-from halving.errors import InvalidInput
+from halving.errors import InvalidInput, StoreError
 from halving.intake import Intake
 from halving.journal import checksum
 from halving.names import check_name
+from halving.patience import patiently, tell
 from halving.progress import Progress
 from halving.records import RunRecords, SavedCheckpoint, now
 from halving.recovery import recover_run
@@ -24,6 +27,10 @@ from halving.system import SystemMetrics, Throughput, check_interval
 from halving.trial import Controller, TrialContext
 from halving.values import sort_values
 from halving.writer import MetricWriter
+
+_END_SECONDS = 20.0  # that the end of a run waits for a store that is away
+_TRIAL_END_SECONDS = 90.0  # of a trial, whose pod takes its disk along
+_LAST_SECONDS = 2.0  # after the grace period: whoever gave it ends the process now, or lets the last of it be written
 
 
 class Run:
@@ -60,16 +67,19 @@ class Run:
             seeding.seed_everything(seed)
         self.records = RunRecords(store, project, run_id)
         began = {
-            "provenance": captured or provenance.capture(store),
+            "provenance": captured or patiently(store, f"run {run_id}", partial(provenance.capture, store)),
             "seed": seed,
             "determinism": seeding.determinism_flags(),
             "started": now(),
+            "token": secrets.token_hex(8),  # tells apart what two processes write in the same millisecond
         }
-        self.attempt = self.records.start(self.params, parent or {}, attempt, began)
+        self.attempt = patiently(store, f"run {run_id}", partial(self.records.start, self.params, parent or {}, attempt, began))
         recover_run(store, project, run_id)  # what an attempt that was killed on this machine left in its journal
         self._writer = MetricWriter(store, project, run_id, self.attempt)
-        self._resume_from = self.records.latest_checkpoint()
-        self._saver = Saver(store, self.records, self._writer.flush)
+        self._resume_from = patiently(store, f"run {run_id}", self.records.latest_checkpoint)
+        self._saver = Saver(store, self.records, self._points_first, lambda: self._progress.give_up_at())
+        if dataset is not None:
+            dataset.give_up_at = lambda: self._progress.give_up_at()
         self._progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
         self._intake = Intake(self._writer, run_id, strict=strict)
         self._finished = False
@@ -153,7 +163,7 @@ class Run:
         return self._progress.epochs(total)
 
     def save(self, **state: Any) -> str | None:
-        """Save a checkpoint, durably, and return its digest; or None when it was skipped, because none is due.
+        """Save a checkpoint, durably, and return its digest; or None when it was skipped: none is due, or the store is away.
 
         Torch modules, optimizers and whatever else has ``state_dict`` are saved by it; the random generators' states
         go along. Inside :meth:`epochs` the checkpoint counts once its epoch is complete, so that a checkpoint and
@@ -164,9 +174,14 @@ class Run:
         where the best counts, and under SIGTERM. A call that is skipped costs microseconds. When it turns out at the end of the epoch
         that its checkpoint is needed after all, it is written then, of what the given objects hold then: leave them as they are.
 
+        A store that is away holds training up for 2 s, once: you are told, checkpoints are skipped, and the first ``save`` after it is back
+        writes. (One that goes away in the middle of a checkpoint's upload is noticed when that call gives up, after 32 s at most.) Where
+        the run may stop behind the checkpoint (at a rung, in the last epoch, under SIGTERM) the store is waited for, up to ten minutes or
+        most of the grace period.
+
         Raises:
             InvalidInput: a value can't be saved; the message names it.
-            StoreError: the store cannot be written.
+            StoreError: the checkpoint is needed, and the store refuses it or stays away.
         """
         return self._progress.save(state)
 
@@ -179,10 +194,12 @@ class Run:
 
         Raises:
             CheckpointMismatch: the checkpoint lacks one of the names.
+            StoreError: it cannot be read; a store that is away is waited for, up to ten minutes.
         """
         if self._resume_from is None:
             return state
-        restored = checkpoint.unpack(self.store.get_blob(self._resume_from.digest), state)
+        saved = patiently(self.store, f"restore() of {self.id}", partial(self.store.get_blob, self._resume_from.digest))
+        restored = checkpoint.unpack(saved, state)
         self._progress.resume(self._resume_from)
         return restored
 
@@ -199,20 +216,25 @@ class Run:
         Raises:
             InvalidInput: there is no such file.
             AlreadyExists: the run has other content under that name already.
+            StoreError: the store refuses, or is away for ten minutes; in a trial that was told to end, for most of its grace period.
         """
         source = Path(path)
         if not source.is_file():
             raise InvalidInput(f"artifact path {str(path)!r} is not accepted: give an existing file")
         name = check_name("artifact name", name or source.name)
-        digest = self.store.put_blob(source)
-        self.records.add_artifact(name, digest, source.stat().st_size)
-        return digest
+
+        def store() -> str:
+            digest = self.store.put_blob(source)
+            self.records.add_artifact(name, digest, source.stat().st_size)
+            return digest
+
+        return patiently(self.store, f"artifact {name} of {self.id}", store, self._progress.give_up_at)
 
     def finish(self, status: str = "finished") -> None:
         """Write what is pending and close the attempt's record; doing it again, or in a forked child, does nothing.
 
-        A store that is away does not make this raise: the journal and the attempt's end stay on this machine, for the next
-        open of the run or ``halving recover``.
+        A store that is away is waited for: 20 s, in a trial 90 s, or what is left of its grace period. Then the journal and the
+        attempt's end stay on this machine, for the next open of the run or ``halving recover``; this does not raise.
         """
         if self._finished or os.getpid() != self._process:
             return
@@ -280,6 +302,17 @@ class Run:
             self._writer.flush(0)  # begins it; the machine may be reclaimed after the grace period
         return going_on
 
+    @property
+    def unsaved(self) -> StoreError | None:
+        """Why the loop was left without the checkpoint that it should have: the store was away. None where it has it."""
+        return self._progress.unsaved
+
+    def _points_first(self) -> bool:
+        """Whether all that was logged is in the store, or in a journal that is as safe. (A forked child's parent writes it.)"""
+        folder = self.store.folder
+        beside = folder is not None and self._writer.folder.is_relative_to(folder)
+        return os.getpid() != self._process or self._writer.flush() or beside
+
     def _stop(self) -> NoReturn:
         self.finish("terminated")
         raise SystemExit(termination.STATUS)
@@ -289,13 +322,20 @@ class Run:
             self._system.stop()
         self._throughput.stop()
         self._intake.closed = True  # not before: those two log a last time
-        complete = self._writer.close()
+        patience = min(_TRIAL_END_SECONDS if self._progress.is_trial else _END_SECONDS, self._progress.give_up_at() - monotonic())
+        patience = max(_LAST_SECONDS, patience)
+        if status != "failed":
+            try:
+                self._progress.make_up(patience)
+            except StoreError as error:
+                tell(f"the last checkpoint of {self.id} is not in the store: {error}")
+        complete = self._writer.close(patience)
         ended = {"status": status, "epoch": self.epoch, "points": self._writer.points, "summary": self._writer.last, "time": now()}
         ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._intake.rejected}
         ended["checkpoints"] = self._saver.pace.as_dict()
         if complete:
             try:
-                self.records.end(self.attempt, ended)
+                patiently(self.store, f"the end of {self.id}", partial(self.records.end, self.attempt, ended), longest=patience)
             except Exception:  # noqa: BLE001  # the end is kept for the recovery, whatever the store says
                 complete = False
         kept = self._writer.release(None if complete else ended)

@@ -100,7 +100,7 @@ class RunInfo:
 
 def projects(store: Store) -> list[str]:
     """The projects that have runs."""
-    return [name.removeprefix("project=") for name in _names(store, "runs") if name.startswith("project=")]
+    return [name.removeprefix("project=") for name in store.names("runs") if name.startswith("project=")]
 
 
 def list_names(store: Store, project: str | None = None) -> list[tuple[str, str]]:
@@ -113,7 +113,7 @@ def list_names(store: Store, project: str | None = None) -> list[tuple[str, str]
     if project is not None and project not in known:
         raise NotFound(f"no project {project!r} in {store.root}; {_there_are('projects', project, known)}")
     asked = known if project is None else [project]
-    found = in_threads(lambda name: [(name, run) for run in _names(store, f"runs/project={name}")], asked)
+    found = in_threads(lambda name: [(name, run) for run in store.names(f"runs/project={name}")], asked)
     return [pair for part in found for pair in part]
 
 
@@ -157,7 +157,7 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
         StoreError: a record cannot be read, or is damaged.
     """
     folder = f"runs/project={project}/{run}"
-    names = _names(store, folder)
+    names = store.names(folder)
     if "record.json" not in names:
         raise NotFound(f"no run {run!r} in project {project!r} of {store.root}")
     record = read_json(store, f"{folder}/record.json")
@@ -192,7 +192,7 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
 
 def read_all(store: Store, folder: str) -> list[dict[str, Any]]:
     """Every JSON file of a folder, in the order of their names."""
-    return in_threads(lambda name: read_json(store, f"{folder}/{name}"), _names(store, folder))
+    return in_threads(lambda name: read_json(store, f"{folder}/{name}"), store.names(folder))
 
 
 def read_json(store: Store, name: str) -> dict[str, Any]:
@@ -205,9 +205,7 @@ def read_json(store: Store, name: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(store.read(name))
     except ValueError as error:
-        raise StoreError(f"{store.root}/{name} is damaged: {error}") from None
-    except OSError as error:
-        raise StoreError(f"cannot read {store.root}/{name}: {error}") from error
+        raise StoreError(f"{store.address(name)} is damaged: {error}") from None
     return found
 
 
@@ -243,13 +241,6 @@ def _attempt(store: Store, project: str, run: str, number: int, started: str, en
         return Attempt(number, RUNNING, started, None, max(0.0, datetime.now(UTC).timestamp() - began))
     written = last_written(store, project, run)
     return Attempt(number, UNFINISHED, started, None, written - began if written and written > began else None)
-
-
-def _names(store: Store, folder: str) -> list[str]:
-    try:
-        return store.names(folder)
-    except OSError as error:
-        raise StoreError(f"cannot read {store.root}/{folder}: {error}") from error
 
 
 def _number(name: str) -> int:

@@ -22,15 +22,20 @@ _open: dict[int, tuple[_Open, int]] = {}
 _waiting: list[int] = []  # a signal that waits for the end of a finish()
 
 
+def listen() -> None:
+    """Let SIGTERM end this process with its open runs finished, and one that is the first of a container, too."""
+    # Without a handler SIGTERM ends a process at once, and what only its disk has is gone with a reclaimed machine.
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
+
+
 def opened(run: _Open) -> None:
     """Finish this run with the process, if nobody has until then."""
     # Functions run last first: behind what the store's libraries have registered, an object store could not be written any more.
     atexit.unregister(_exited)
     atexit.register(_exited)
     _open[id(run)] = (run, os.getpid())
-    # Without a handler SIGTERM ends a process at once, and what only its disk has is gone with a reclaimed machine.
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
+    listen()
 
 
 def closed(run: _Open) -> None:
@@ -55,6 +60,7 @@ def _terminated(number: int, _: Any) -> None:
         return
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
+    os._exit(STATUS)  # the first process of a container is spared the signal
 
 
 def _finish(status: str) -> None:

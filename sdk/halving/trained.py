@@ -1,10 +1,12 @@
 """A trial after training, as a predictor gets it."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from halving import checkpoint
 from halving.dataset import Dataset
+from halving.patience import patiently
 from halving.store import Store
 
 
@@ -16,4 +18,5 @@ class TrainedRun:
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the checkpoint, as :meth:`Run.restore` does, leaving random generators alone."""
-        return checkpoint.unpack(self.store.get_blob(self.checkpoint), state, with_rng=False)
+        saved = patiently(self.store, f"restore() of {self.checkpoint}", partial(self.store.get_blob, self.checkpoint))
+        return checkpoint.unpack(saved, state, with_rng=False)

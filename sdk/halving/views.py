@@ -75,7 +75,7 @@ def _check(connection: "duckdb.DuckDBPyConnection", query: str) -> None:
 
 def _lock(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
     """From here on nothing but the store can be read, and the question cannot change that."""
-    folder = store.path("") if store.filesystem.type_name == "local" else f"{_PROTOCOL}://{store.path('')}"
+    folder = store.path("") if store.folder is not None else f"{_PROTOCOL}://{store.path('')}"
     connection.execute(f"SET allowed_directories = [{_text(folder.rstrip('/') + '/')}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -206,12 +206,16 @@ def _projects(store: Store, folder: str) -> list[str]:
 
 def _paths(connection: "duckdb.DuckDBPyConnection", store: Store, names: list[str]) -> list[str]:
     """Names in the store as DuckDB opens them: local paths, or through Arrow's filesystem."""
-    if store.filesystem.type_name == "local":
+    if store.folder is not None:
         return [store.path(name) for name in names]
     from fsspec.implementations.arrow import ArrowFSWrapper  # type: ignore[import-untyped]
 
     class _Reachable(ArrowFSWrapper):  # type: ignore[misc]
         protocol = _PROTOCOL
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return path.removeprefix(f"{_PROTOCOL}://")  # the wrapper's own, made for HDFS, takes the bucket for a host and drops it
 
     connection.register_filesystem(_Reachable(store.filesystem))
     return [f"{_PROTOCOL}://{store.path(name)}" for name in names]

@@ -24,6 +24,8 @@ from halving.store import Store
 
 MAX_JOURNAL_BYTES = 1 << 30
 MAX_DEVICE_CALLS = 10_000  # with values that a device computes, waiting to be fetched
+_LONGEST_DELAY = 60.0
+_AGE_SHARE = 0.05
 _BACKOFF = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between attempts while the store is away
 
 
@@ -33,7 +35,9 @@ class MetricWriter:
     Args:
         store: where the segments go.
         project, run, attempt: whose points these are.
-        delay: seconds that a point waits at most before it is written.
+        delay: seconds that a point waits at most before it is written. In an object store, where each write is a request that is paid
+            for and counted, it grows with the writer's age, to a twentieth of it and at most 60 s: a run has written some 20 segments
+            after 100 s, 70 after 20 minutes, and then one a minute. ``flush``, a full piece, a SIGTERM and the end write at once.
         max_bytes: room of the journal while the store is away; more is dropped and counted.
     """
 
@@ -52,7 +56,7 @@ class MetricWriter:
         import numpy  # noqa: F401
         import pyarrow.parquet  # noqa: F401
 
-        self._store, self._run, self._delay = store, run, delay
+        self._store, self._run, self._delay, self._began = store, run, delay, time.monotonic()
         self._limits = {"max_bytes": max_bytes, "piece_bytes": piece_bytes}
         self.dropped = 0
         self._refused = self._memory_only = False
@@ -135,13 +139,14 @@ class MetricWriter:
             self._done.wait_for(lambda: self._answered >= ticket, deadline)
         return self._answered >= ticket
 
-    def close(self, deadline: float = 10.0) -> bool:
-        """Flush and stop the thread; says whether the store has everything. :meth:`release` comes after it."""
+    def close(self, deadline: float = 20.0) -> bool:
+        """Flush and stop the thread, in ``deadline`` s at most; say whether the store has everything. :meth:`release` comes after it."""
         if self._closed or self._thread is None:
             return self._complete
+        end = time.monotonic() + deadline
         self._complete = self.flush(deadline)
         self.lane.close()
-        self._complete = self._complete and self.flush(deadline)  # what another thread was logging
+        self._complete = self._complete and self.flush(max(0.1, end - time.monotonic()))  # what another thread was logging
         self._closed = True
         self._wake.ring()
         self._thread.join(timeout=1.0)
@@ -185,7 +190,7 @@ class MetricWriter:
         with contextlib.suppress(Exception):  # the first piece; a lane that has none makes one when it needs it
             self.lane.prepare()
         while not self._closed:
-            self._wake.wait(self._delay if self._failures == 0 else _BACKOFF[min(self._failures, len(_BACKOFF)) - 1])
+            self._wake.wait(self._pause())
             ticket = self._asked
             try:
                 self._pass()
@@ -205,6 +210,13 @@ class MetricWriter:
                 time.sleep(0.05)
         if self._abandoned:
             journal_home.release(self.folder, remove=False)
+
+    def _pause(self) -> float:
+        if self._failures:
+            return _BACKOFF[min(self._failures, len(_BACKOFF)) - 1]
+        if self._store.folder is not None:
+            return self._delay
+        return max(self._delay, min(_AGE_SHARE * (time.monotonic() - self._began), _LONGEST_DELAY))
 
     def _pass(self) -> None:
         """Write everything that is in the journal."""

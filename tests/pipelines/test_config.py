@@ -1,14 +1,17 @@
 """The launchpad's schema is the spec's: same fields, same defaults, same descriptions, same refusals."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
+from dagster_k8s import k8s_job_executor
 
 from pipelines.config import InvalidSweepSpec, config_schema, launch_config, sweep_config
 from pipelines.definitions import defs
+from resources.kubernetes.cluster import load_cluster
 from resources.spec import SweepSpec, parse_spec
 from tests.conftest import CHECKOUT, SMALL
 
@@ -32,7 +35,10 @@ strategy:
 warm_start: [small-7f3a, small-80ab]
 start_from: [{lr: 0.01, hidden: 64}, {optimizer: true}, {}]
 training: {warmup_epochs: 3, lr_schedule: cosine, schedule_epochs: 27}
-resources: {cpus: 1, gpus: 0, grace_seconds: 5}
+resources:
+  {cpus: 0.5, gpus: 1, gpu_type: a100, memory: 2Gi, spot: true, nodes: 1, priority_class: low, queue: team, grace_seconds: 5,
+   start_timeout_seconds: 60}
+image: registry.example/train:1
 max_trials: 40
 max_preemptions: 3
 max_failed_trials: 2
@@ -49,7 +55,7 @@ def resolved(mapping: dg.ConfigMapping, config: dict[str, Any]) -> dict[str, Any
     def probe(context: dg.OpExecutionContext) -> dict[str, Any]:
         return context.op_config["spec"]
 
-    @dg.job(config=mapping, executor_def=dg.multiprocess_executor)
+    @dg.job(config=mapping, executor_def=k8s_job_executor if load_cluster() else dg.multiprocess_executor)
     def job() -> None:
         probe()
 
@@ -65,7 +71,9 @@ def test_defaults_filled_in_by_dagster_are_the_specs_own() -> None:
     assert parse_spec(resolved(launch_config, SMALL)) == parse_spec(SMALL)
 
 
-def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged() -> None:
+def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cluster.yaml").write_text("gpu_types: {a100: {}}\nspot: {}\n")
+    monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
     data = {**SMALL, **yaml.safe_load(FULL)}
     assert set(data) == set(SweepSpec.model_fields)
     for mapping in (sweep_config, launch_config):
@@ -158,3 +166,30 @@ def test_more_than_the_machine_has_is_refused_before_anything_runs(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(InvalidSweepSpec, match=r"resources\.gpus = 8 is not accepted here: this machine has 0"):
         dg.validate_run_config(defs.resolve_job_def("sweep"), small(resources={"gpus": 8}))
+    with pytest.raises(InvalidSweepSpec, match=r"resources\.cpus = 500 is not accepted here"):
+        dg.validate_run_config(defs.resolve_job_def("launch_sweep"), small(resources={"cpus": 500}, concurrency=64))
+
+
+@pytest.mark.parametrize(("concurrency", "refused"), [(None, True), (2, True), (1, False)])
+def test_gpus_that_runs_on_one_machine_would_have_to_share_out_are_refused(
+    small: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, concurrency: int | None, refused: bool
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    spec = small(resources={"gpus": 1, "cpus": 0.1}, concurrency=concurrency)
+    if concurrency is None:
+        del spec["concurrency"]
+    if refused:
+        with pytest.raises(InvalidSweepSpec, match="cannot share out its GPUs; give concurrency = 1"):
+            dg.validate_run_config(defs.resolve_job_def("launch_sweep"), spec)
+    else:
+        dg.validate_run_config(defs.resolve_job_def("launch_sweep"), spec)
+
+
+def test_steps_on_a_cluster_do_not_go_with_their_coordinator(
+    small: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cluster.yaml").write_text("")
+    monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
+    execution = sweep_config.config_fn(resolved(launch_config, small()))["execution"]["config"]
+    assert "enable_owner_references" not in execution
+    assert set(execution["per_step_k8s_config"]) == {"work_on_trials"}

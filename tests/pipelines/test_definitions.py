@@ -13,6 +13,8 @@ import yaml
 
 from pipelines.definitions import defs
 from pipelines.schedules import scheduled_retraining
+from pipelines.step_outputs import step_outputs
+from resources.lab import Lab
 from tests.conftest import CHECKOUT, Dagster
 
 
@@ -74,3 +76,23 @@ def test_importing_the_definitions_does_not_import_what_only_trials_need() -> No
     code = f"import sys, json, pipelines.definitions; print(json.dumps([name for name in {heavy} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+def test_steps_hand_on_what_they_give_in_the_store_of_the_runs_own_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALVING_ROOT", str(tmp_path / "environment"))
+
+    @dg.op
+    def given() -> dict[str, int]:
+        return {"slot": 3}
+
+    @dg.op
+    def taken(planned: dict[str, int]) -> None:
+        assert planned == {"slot": 3}
+
+    @dg.job(resource_defs={"lab": Lab(root=str(tmp_path / "definitions")).get_resource_definition(), "io_manager": step_outputs})
+    def both() -> None:
+        taken(given())
+
+    config = {"resources": {"lab": {"config": {"root": str(tmp_path / "run")}}}}
+    assert both.execute_in_process(run_config=config).success
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

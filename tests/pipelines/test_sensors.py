@@ -16,10 +16,11 @@ from sqlalchemy import select
 
 from halving import curves, init
 from pipelines.definitions import defs
-from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials, stop_diverged_trials
+from pipelines.sensors import finish_sweeps, hand_out, retry_crashed_trials, start_trials, stop_diverged_trials, watch_starting_pods
 from resources.assignment import Report, Superseded
 from resources.catalog import ModelVersionRow, SweepRow
 from resources.datasets import take_snapshot
+from resources.kubernetes.starting import Starting
 from resources.lab import Lab
 from resources.scheduler import Scheduler
 from resources.search.state import Status
@@ -89,8 +90,12 @@ def test_a_trial_whose_run_was_canceled_is_queued_again_with_its_next_attempt(
 ) -> None:
     prepare(instance, launched)
     key = str(tick(start_trials, lab, instance)[0].run_key)
-    instance.add_run(dg.DagsterRun(job_name="run_trial", tags={"dagster/run_key": key}, status=dg.DagsterRunStatus.CANCELED))
+    run = dg.DagsterRun(job_name="run_trial", tags={"dagster/run_key": key}, status=dg.DagsterRunStatus.CANCELED)
+    instance.add_run(run)
     assert tick(retry_crashed_trials, lab, instance) == []
+    with lab.catalog.read() as session:
+        told = str(lab.catalog.trials(session, launched.id)[0].error)
+    assert told == f"run {run.run_id} of attempt 1 ended as CANCELED before it began to train"
     assert f"{launched.id}.0000/r0/a2" in [request.run_key for request in tick(start_trials, lab, instance)]
 
 
@@ -172,6 +177,62 @@ def test_a_sweep_that_cannot_be_read_does_not_stop_the_others(lab: Lab, launched
         session.add(SweepRow(id="broken-0000", spec={"from": "another version"}, ordinal=9, status="searching", **fields))
     assert len(tick(start_trials, lab, instance)) == 2
     assert tick(retry_crashed_trials, lab, instance) == []
+
+
+def test_a_sweep_that_the_cluster_does_not_take_any_more_does_not_stop_the_others(
+    lab: Lab, instance: dg.DagsterInstance, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cluster.yaml").write_text("concurrency: 2\n")  # the kind a100 has been taken out of it
+    monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
+    snapshot, opened = None, []
+    for wanted in ({"resources": {"gpus": 1, "gpu_type": "a100"}}, {}):
+        spec = parse_spec(small(**wanted))
+        snapshot = snapshot or take_snapshot(lab.store, lab.catalog, spec.dataset)
+        opened.append(open_sweep(lab.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    instance.add_dynamic_partitions("trials", [f"{sweep}.{number:04d}" for sweep in opened for number in range(4)])
+    assert {request.tags["halving/sweep"] for request in tick(start_trials, lab, instance)} == {opened[1]}
+
+
+def test_sensors_start_no_more_trials_than_the_machine_has_room_for(lab: Lab, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    spec = parse_spec(small(concurrency=64))
+    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
+    sweep = open_sweep(lab.catalog, spec, snapshot.digest, driver="sensors", commit=None)
+    assert len(hand_out(Scheduler(lab.catalog, sweep.id))) == 3
+
+
+def test_why_a_pod_waits_is_noted_each_time_and_observed_once(
+    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(instance, launched)
+    tick(start_trials, lab, instance)
+    said: list[str] = []
+    given = launched.handed_out()[0]
+    monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, said[-1], 1.0)])
+    observed = []
+    for reason in ("Unschedulable: 0/1 nodes", "Unschedulable: 0/2 nodes", "FailedMount: no secret"):
+        said.append(reason)
+        context = dg.build_sensor_context(instance=instance, resources={"lab": lab}, definitions=defs)
+        observed.append(len(watch_starting_pods.evaluate_tick(context).asset_events))
+        with lab.catalog.read() as session:
+            assert lab.catalog.trials(session, launched.id)[0].waiting == reason
+    assert observed == [1, 0, 1]
+
+
+def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
+    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(instance, launched)
+    tick(start_trials, lab, instance)
+    given = launched.handed_out()[0]
+    monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, "Unschedulable: no", 1e9)])
+
+    def away(instance: dg.DagsterInstance, tags: dict[str, str]) -> None:
+        raise ConnectionError("the cluster's API is away")
+
+    monkeypatch.setattr("pipelines.sensors._cancel_runs", away)
+    assert tick(watch_starting_pods, lab, instance) == []
+    assert given in launched.handed_out(), "first the run, then the trial"
 
 
 def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(tmp_path: Path, small: Small) -> None:

@@ -1,19 +1,26 @@
 """An attempt that is to end before its rung: the sweep is paused or stopped, or the metrics that it streams say that it diverged."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
+from halving import Store
+from halving.divergence import DivergenceWatch
 from resources import attempt
+from resources.assignment import Assignment
+from resources.attempt import Attempt
 from resources.catalog import AttemptRow
 from resources.compute import work
 from resources.lab import Lab
+from resources.processes import LocalProcess
 from resources.scheduler import Scheduler
 from resources.search.brain import ranking
-from resources.search.state import Status
+from resources.search.state import Control, Status
 from resources.spec import SweepSpec
 from resources.sweeps import pause_sweep, resume_sweep, stop_sweep
 from tests.resources.test_compute import Ran, trained
@@ -24,6 +31,7 @@ Spec = Callable[..., SweepSpec]
 @pytest.fixture(autouse=True)
 def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(attempt, "FOLDER_LOOK_SECONDS", 0.1)
 
 
 def endless(small_spec: Spec) -> SweepSpec:
@@ -93,6 +101,55 @@ def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(l
     assert (row.status, row.attempt) == ("failed", 1)
     assert "'train/loss' became nan at step 2" in str(row.error)
     assert time.monotonic() - began < 30, "it would have slept for ten minutes"
+
+
+def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_checkpoint(
+    lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "UNHEARD_SECONDS", 0.5)
+    spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 12}})
+    ran = Ran(lab, spec)
+
+    def unheard(given: Assignment) -> Control:
+        if given.attempt == 1 and ran.records(0).checkpoints():
+            raise ConnectionError("the database is away")
+        return Control.RUN
+
+    monkeypatch.setattr(ran.scheduler, "heartbeat", unheard)
+    ran.work()
+    (row,) = ran.rows()
+    assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 1)
+    with lab.catalog.read() as session:
+        errors = list(session.scalars(select(AttemptRow.error).order_by(AttemptRow.attempt)))
+    assert re.fullmatch(r"its worker could not renew the lease for \d+ s: the database is away", str(errors[0]))
+    assert {count for _, count in trained(ran, 0)} == {1}, "an epoch was trained twice"
+
+
+@pytest.mark.parametrize("root", ["folder", "s3://bucket/prefix"])
+def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
+    lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: str
+) -> None:
+    monkeypatch.setattr(attempt, "OBJECT_STORE_LOOK_SECONDS", 1000.0)
+    looks: list[float] = []
+    monkeypatch.setattr(DivergenceWatch, "check", lambda _: looks.append(time.monotonic()))
+    ran = Ran(lab, small_spec())
+    given = ran.scheduler.next_work("w:1")
+    assert isinstance(given, Assignment)
+    begun = Attempt(ran.scheduler, given, Store(root if "://" in root else tmp_path / root))
+    time.sleep(0.5)
+    begun.close()
+    assert bool(looks) is (root == "folder")
+
+
+def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, waits = time.monotonic(), 3.0
+    monkeypatch.setattr(LocalProcess, "started", property(lambda process: time.monotonic() > began + waits))
+    spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 20}})
+    ran = Ran(lab, spec)
+    began = time.monotonic()
+    ran.work()
+    (row,) = ran.rows()
+    assert 0 < row.seconds < time.monotonic() - began - waits
 
 
 def test_a_trial_out_of_bounds_ranks_behind_every_trial_within_them(lab: Lab, small_spec: Spec) -> None:

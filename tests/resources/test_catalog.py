@@ -1,6 +1,7 @@
 """The catalog's schema and transactions."""
 
-from collections.abc import Iterator
+import sqlite3
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -11,18 +12,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from halving import InvalidInput, NotFound
-from resources.catalog import Base, Catalog, utcnow
+from resources.catalog import Base, Catalog, masked, patience, utcnow
+from resources.catalog.patience import is_passing
 from tests.conftest import snapshot_row
 
 REVISIONS = [script.revision for script in ScriptDirectory(str(Path("resources/catalog/migrations").absolute())).walk_revisions()]
-
-
-@pytest.fixture
-def catalog(any_catalog: str) -> Iterator[Catalog]:
-    with closing(Catalog(any_catalog)) as catalog:
-        yield catalog
 
 
 @pytest.mark.parametrize("revision", ["base", *REVISIONS])
@@ -88,6 +85,51 @@ def test_a_url_that_is_none_is_refused() -> None:
         Catalog("catalog.db")
 
 
+_SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgres://lab:{_SECRET}@db/halving",
+        f"postgresql+psycopg://lab:{_SECRET}@db:port/halving",
+        f"postgresql+psycopg://lab:a/{_SECRET}@db/halving",
+        f"postgresql+nodriver://lab:x@{_SECRET}@db/halving",
+        f"postgresql+psycopg://lab:{_SECRET}@127.0.0.1:1/halving?connect_timeout=never",
+        f"postgresql+psycopg://lab@127.0.0.1:1/halving?sslmode=never&password={_SECRET}",
+        f"postgresql+psycopg://lab:{_SECRET}@127.0.0.1:1/halving",
+    ],
+)
+def test_a_password_is_in_no_error_and_no_log(url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(patience, "CONNECT_SECONDS", 0.2)
+    with pytest.raises((InvalidInput, DBAPIError)) as raised:
+        Catalog(url)
+    told = "".join(traceback.format_exception(raised.value)) + caplog.text + masked(url)
+    assert _SECRET not in told
+    assert "db" in told or "127.0.0.1" in told
+
+
 def test_a_sweep_that_does_not_exist_is_answered_with_those_that_do(any_catalog: str, catalog: Catalog) -> None:
     with catalog.read() as session, pytest.raises(NotFound, match=r"no sweep 'digits-0000'.*the newest are \[\]"):
         catalog.sweep(session, "digits-0000")
+
+
+@pytest.mark.parametrize(
+    ("statement", "file", "passing"),
+    [
+        ("SELECT missing FROM t", "catalog.db", False),
+        ("SELECT 1 FROM missing", "catalog.db", False),
+        ("INSERT INTO t VALUES (1)", "catalog.db?mode=ro", False),
+        ("SELECT 1", "nowhere/catalog.db", False),
+        ("BEGIN IMMEDIATE", "catalog.db", True),
+    ],
+)
+def test_a_fault_of_sqlite_is_waited_for_only_if_it_passes(tmp_path: Path, statement: str, file: str, passing: bool) -> None:
+    other = sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)
+    other.execute("CREATE TABLE t (x)")
+    if passing:
+        other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(sqlite3.OperationalError) as raised:
+        sqlite3.connect(f"file:{tmp_path}/{file}", uri=True, timeout=0).execute(statement)
+    assert is_passing(OperationalError(statement, {}, raised.value)) is passing
+    other.close()

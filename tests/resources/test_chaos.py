@@ -9,7 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -24,13 +24,15 @@ from sqlalchemy.orm import Session
 
 from resources.assignment import Assignment, Report, Superseded
 from resources.catalog import AttemptRow, Catalog, RungResultRow
+from resources.leases import DOUBT_SECONDS, LEASE_SECONDS
 from resources.mirror import Mirror
-from resources.scheduler import LEASE_SECONDS, Scheduler
+from resources.scheduler import Scheduler
 from resources.search.brain import Continue, Decision, ranking
 from resources.search.state import Rung, Status
 from resources.search.suggest import Suggestion
 from resources.spec import SweepSpec, parse_spec
 from resources.sweeps import SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep
+from tests.clock import Clock
 from tests.conftest import SMALL, snapshot_row
 from tests.postgres import INSTALLED, Postgres
 
@@ -153,7 +155,13 @@ def claim(scheduler: Scheduler, trainer: Trainer) -> str:
     return "ran"
 
 
-ORDERS = {"pull": pull, "launch": launch, "claim": claim}
+def look(scheduler: Scheduler, trainer: Trainer) -> str:
+    """What anybody does now and then: doubt the leases that have run out."""
+    scheduler.requeue_lost()
+    return "looked"
+
+
+ORDERS = {"pull": pull, "launch": launch, "claim": claim, "look": look}
 
 
 # The side that kills and compares.
@@ -229,13 +237,20 @@ def catalog_at(url: str) -> Catalog:
     return catalog
 
 
+def lost(player: Player, sweep: str, now: float) -> float:
+    """When the leases of who was killed have run out, that was seen, and the doubt has passed."""
+    now += LEASE_SECONDS + 1
+    player.order("look", sweep, now, NEVER)
+    return now + DOUBT_SECONDS
+
+
 def played_by_a_worker(worker: Player, sweep: str, kill_at: int) -> bool:
     """Drive a sweep to its end, with the worker killed at an event of its own; whether it came to that event."""
     now, killed = 1000.0, False
     answer = worker.order("pull", sweep, now, kill_at)
     while answer != "Finish":
         if answer is None:
-            now, killed = now + LEASE_SECONDS + 1, True
+            now, killed = lost(worker, sweep, now), True
         answer = worker.order("pull", sweep, now, NEVER if killed else 0)
     return killed
 
@@ -247,7 +262,7 @@ def played_by_a_sensor_and_runs(killable: str, sensor: Player, runs: Player, swe
         for order, player in (("launch", sensor), ("claim", runs)):
             answer = player.order(order, sweep, now, armed.pop(order, 0))
             if answer is None:
-                now, killed = now + LEASE_SECONDS + 1, True
+                now, killed = lost(player, sweep, now), True
                 break  # the sensor's next tick finds out
             if answer == "Finish":
                 return killed
@@ -284,13 +299,6 @@ def check_work(catalog: Catalog, folder: Path, sweep: str, kills: int) -> None:
         assert [attempt.attempt for attempt in attempts if attempt.trial == trial.number] == list(range(1, trial.attempt + 1))
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @dataclass
 class Table:
     """Schedulers of one sweep in one process, and the trials that somebody works on."""
@@ -320,8 +328,9 @@ def launch_and_claim(table: Table, one: Scheduler, amount: float) -> None:
 
 def reach(table: Table, one: Scheduler, amount: float) -> None:
     for taken in table.some(amount):
-        if not isinstance(one.reached(taken, Report({"score": amount}, "sha256:c", taken.granted), 1.0), Continue):
-            table.running.remove(taken)
+        table.running.remove(taken)
+        if isinstance(one.reached(taken, Report({"score": amount}, "sha256:c", taken.granted), 1.0), Continue):
+            table.running.append(replace(taken, rung=taken.rung + 1, granted=taken.ladder[taken.rung + 1]))
 
 
 def end(table: Table, one: Scheduler, amount: float) -> None:
@@ -340,6 +349,8 @@ def end(table: Table, one: Scheduler, amount: float) -> None:
 def lose(table: Table, one: Scheduler, amount: float) -> None:
     table.clock.now += LEASE_SECONDS * 2 * amount
     one.requeue_lost()
+    table.clock.now += DOUBT_SECONDS * 2 * amount
+    one.requeue_lost()
 
 
 def order(table: Table, one: Scheduler, amount: float) -> None:
@@ -350,8 +361,8 @@ def order(table: Table, one: Scheduler, amount: float) -> None:
 
 
 def fail_to_commit(table: Table, one: Scheduler, amount: float) -> None:
-    with suppress(OSError), one._deciding() as connection:
-        one._add(connection, Suggestion({"x": amount}))
+    with suppress(OSError), one._ledger.deciding():
+        one._ledger.add(Suggestion({"x": amount}))
         raise OSError("the disk is full")
 
 
@@ -376,8 +387,8 @@ def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
 
 def seen(one: Scheduler) -> dict[str, Any]:
     """All that a scheduler has in memory of its sweep, brought up to date."""
-    with one._looking():
-        mirror, state = one._mirror, one._mirror.state
+    with one._ledger.looking():
+        mirror, state = one._ledger.mirror, one._ledger.state
         return {
             **{name: value for name, value in vars(state).items() if name != "rungs_from_the_top"},
             "known": list(mirror.known),
@@ -448,7 +459,7 @@ def test_workers_that_decide_at_once_and_are_killed_at_random_lose_and_repeat_no
                 worker.send("pull", sweep, now, events.randrange(2, 10) if kills < 20 else NEVER)
             answers = [worker.answer() for worker in workers]
             if died := sum(answer is None for answer in answers):
-                kills, now = kills + died, now + LEASE_SECONDS + 1
+                kills, now = kills + died, lost(workers[0], sweep, now)
         assert kills > 5
         state = Scheduler(catalog, sweep).state()
         assert [trial.number for trial in state.trials] == list(range(15))

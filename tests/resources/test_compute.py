@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -15,13 +16,13 @@ from sqlalchemy.exc import OperationalError
 
 from halving import query
 from halving.records import RunRecords
-from resources import attempt
-from resources import scheduler as scheduler_module
+from resources import attempt, leases
 from resources.assignment import Assignment
 from resources.catalog import RungResultRow, TrialRow
-from resources.compute import TrialRunner, local_concurrency, work, worker_name
+from resources.compute import TrialRunner, work, worker_name
 from resources.datasets import take_snapshot
 from resources.lab import Lab
+from resources.machine import local_concurrency
 from resources.scheduler import Scheduler
 from resources.search.state import Status
 from resources.spec import SweepSpec
@@ -34,7 +35,7 @@ class Ran:
     """A sweep that was worked off by one worker in this process."""
 
     def __init__(self, lab: Lab, spec: SweepSpec) -> None:
-        snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
+        self.snapshot = snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
         self.lab = lab
         self.sweep = open_sweep(lab.catalog, spec, snapshot.digest, driver="job", commit=None).id
         self.scheduler = Scheduler(lab.catalog, self.sweep)
@@ -214,7 +215,7 @@ def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(lab: Lab, s
 
 def test_a_trainable_that_takes_long_to_import_keeps_its_lease(lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.2)
-    monkeypatch.setattr(scheduler_module, "LEASE_SECONDS", 2.0)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
     ran = Ran(lab, small_spec(trainable="tests.slow_to_import:train", max_trials=1)).work()
     assert [(row.status, row.attempt, row.failures) for row in ran.rows()] == [("paused", 1, 0)]
 
@@ -224,16 +225,15 @@ def test_a_catalog_that_is_away_for_a_moment_costs_no_attempt(lab: Lab, small_sp
     ran = Ran(lab, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}))
     away = iter(range(6))
 
-    def sometimes(method: Any) -> Any:
-        def call(*arguments: Any) -> Any:
-            if next(away, None) is not None:
-                raise OperationalError("SELECT 1", {}, Exception("server closed the connection"))
-            return method(*arguments)
+    def sometimes(write: Any) -> Any:
+        def begin(*arguments: Any, **named: Any) -> Any:
+            if ran.records(0).checkpoints() and next(away, None) is not None:
+                raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
+            return write(*arguments, **named)
 
-        return call
+        return begin
 
-    monkeypatch.setattr(ran.scheduler, "heartbeat", sometimes(ran.scheduler.heartbeat))
-    monkeypatch.setattr(ran.scheduler, "reached", sometimes(ran.scheduler.reached))
+    monkeypatch.setattr(lab.catalog, "write", sometimes(lab.catalog.write))
     ran.work()
     assert next(away, None) is None
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1)]

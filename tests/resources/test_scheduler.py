@@ -11,22 +11,16 @@ import pytest
 from resources.assignment import Assignment, Report, Superseded
 from resources.catalog import Catalog, SnapshotRow
 from resources.lab import Lab
-from resources.scheduler import LEASE_SECONDS, Scheduler
+from resources.leases import LEASE_SECONDS
+from resources.scheduler import Scheduler
 from resources.search.brain import Complete, Continue, Fail, Finish, Pause, Retry, Wait
 from resources.search.state import Status
 from resources.spec import SweepSpec
 from resources.sweeps import open_sweep, parse_trial_key, trial_key
+from tests.clock import Clock
 from tests.conftest import snapshot_row
 
 Spec = Callable[..., SweepSpec]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -109,7 +103,7 @@ def test_a_lost_lease_gives_the_trial_to_another_and_refuses_whatever_the_first_
 ) -> None:
     scheduler = opened(lab, small_spec(), clock)
     first = work(scheduler, "first")
-    clock.now += LEASE_SECONDS + 1
+    clock.lose_all(scheduler)
     second = work(scheduler, "second")
     assert (second.trial, second.attempt) == (first.trial, 2)
     for call in (
@@ -177,6 +171,15 @@ def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(
         scheduler.claim(7, "run-2")
 
 
+def test_a_run_of_an_attempt_that_was_given_up_does_not_claim_the_next_one(lab: Lab, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(lab, small_spec(max_trials=1), clock, driver="sensors")
+    assert scheduler.launch_failed(work(scheduler, None), "its pod did not start")
+    second = work(scheduler, None)
+    with pytest.raises(Superseded, match=r"attempt 1 at trial .*0000 was given up: attempt 2 waits for a run of its own"):
+        scheduler.claim(0, "run-1", attempt=1)
+    assert scheduler.claim(0, "run-2", attempt=2) == second
+
+
 def test_a_trial_may_wait_for_its_run_as_long_as_it_has_to(lab: Lab, small_spec: Spec, clock: Clock) -> None:
     scheduler = opened(lab, small_spec(), clock, driver="sensors")
     given = work(scheduler, None)
@@ -212,8 +215,9 @@ def test_workers_that_come_at_once_never_get_the_same_attempt(lab: Lab, small_sp
             while not isinstance(given := own.next_work(threading.current_thread().name), Finish):
                 if isinstance(given, Assignment):
                     ran.append((given.trial, given.attempt))
-                    while isinstance(own.reached(given, report(given.params["x"], given.granted), 0.0), Continue):
-                        pass
+                    for epochs in given.ladder[given.rung :]:
+                        if not isinstance(own.reached(given, report(given.params["x"], epochs), 0.0), Continue):
+                            break
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: pull(), range(4)))

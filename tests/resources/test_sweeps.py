@@ -1,6 +1,7 @@
 """What a sweep's user may ask of it while it runs: pause, resume, stop and extend, on every database."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,15 @@ import pytest
 from halving.errors import InvalidInput, NotFound
 from resources.assignment import Assignment, Report
 from resources.lab import Lab
-from resources.scheduler import LEASE_SECONDS, Scheduler
+from resources.scheduler import Scheduler
 from resources.search.brain import Continue, Fail, Finish, Pause, Requeue, Wait
 from resources.search.state import Control, Status
 from resources.spec import SweepSpec
 from resources.sweeps import MOST_TRIALS, SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep, stop_sweep
+from tests.clock import Clock
 from tests.conftest import snapshot_row
 
 Spec = Callable[..., SweepSpec]
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -70,8 +65,9 @@ def sweep_status(lab: Lab, scheduler: Scheduler) -> str:
 
 def to_its_end(scheduler: Scheduler, given: Assignment, value: float) -> None:
     """Train as long as the trial may go on in place."""
-    while isinstance(reach(scheduler, given, value), Continue):
-        pass
+    for rung, epochs in enumerate(given.ladder[given.rung :], start=given.rung):
+        if not isinstance(reach(scheduler, replace(given, rung=rung, granted=epochs), value), Continue):
+            return
 
 
 def finished(scheduler: Scheduler) -> None:
@@ -119,7 +115,7 @@ def test_a_worker_that_is_lost_while_paused_costs_its_trial_nothing_but_the_atte
     scheduler = opened(lab, small_spec(), clock)
     given = work(scheduler)
     pause_sweep(lab.catalog, scheduler.id)
-    clock.now += LEASE_SECONDS + 1
+    clock.lose_all(scheduler)
     assert isinstance(scheduler.next_work("w"), Wait)
     assert statuses(scheduler) == [Status.QUEUED]
     resume_sweep(lab.catalog, scheduler.id)
@@ -135,7 +131,7 @@ def test_a_stop_lets_the_running_trials_go_and_evaluates_what_was_found(lab: Lab
     assert isinstance(scheduler.next_work("w"), Wait)  # for the two that still run
     assert scheduler.heartbeat(trials[2]) is Control.STOP
     assert isinstance(scheduler.released(trials[2], 1.0), Requeue)
-    clock.now += LEASE_SECONDS + 1  # and the other's worker is gone
+    clock.lose_all(scheduler)  # and the other's worker is gone
     assert isinstance(scheduler.next_work("w"), Finish)
     assert statuses(scheduler) == ["paused", "stopped", "stopped", "stopped"]
     assert sweep_status(lab, scheduler) == "evaluating"
@@ -268,7 +264,7 @@ def test_a_trial_is_given_up_when_its_workers_are_lost_too_often(lab: Lab, small
     for attempt in (1, 2, 3):
         given = work(scheduler, "lost")
         assert (given.trial, given.attempt) == (0, attempt)
-        clock.now += LEASE_SECONDS + 1
+        clock.lose_all(scheduler)
     assert [lost.attempt for lost in scheduler.requeue_lost()] == [3]
     trial = scheduler.state().trials[0]
     assert (trial.status, trial.preemptions, trial.failures, trial.results) == (Status.FAILED, 3, 0, (None,))
@@ -281,6 +277,6 @@ def test_a_trial_is_given_up_when_its_workers_are_lost_too_often(lab: Lab, small
 def test_crashes_and_lost_workers_are_counted_apart(lab: Lab, small_spec: Spec, clock: Clock) -> None:
     scheduler = opened(lab, small_spec(max_preemptions=1, max_retries=1), clock)
     work(scheduler)
-    clock.now += LEASE_SECONDS + 1
+    clock.lose_all(scheduler)
     scheduler.crashed(work(scheduler), "boom", 1.0)
     assert isinstance(scheduler.crashed(work(scheduler), "boom again", 1.0), Fail)

@@ -33,13 +33,15 @@ def every_save(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Script:
-    """Run Python source as a script in an interpreter of its own, as a user would; its store is ``tmp_path/store``."""
+def script(request: pytest.FixtureRequest, tmp_path: Path) -> Script:
+    """Run Python source as a script in an interpreter of its own, as a user would; its store is the test's, or ``tmp_path/store``."""
+    own = next((name for name in ("store", "any_store") if name in request.fixturenames), None)
+    root = request.getfixturevalue(own).root if own else str(tmp_path / "store")
 
     def run(source: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
         path = tmp_path / "script.py"
         path.write_text(source)
-        environment = {**os.environ, "HALVING_ROOT": str(tmp_path / "store")}
+        environment = {**os.environ, "HALVING_ROOT": root}
         command = [sys.executable, str(path), *arguments]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from halving import Store
+from halving.addresses import missing_when_gone
 from halving.layout import project_folder, run_files
 from halving.segments import encode, live_folder, parse_segment_name, points_table, segment_name
 
@@ -93,7 +95,7 @@ def in_order(points: list[Row]) -> list[Row]:
 
 def read_file(store: Store, name: str, run: str) -> list[Row]:
     """A run's points in a file, in the file's order."""
-    with store.filesystem.open_input_file(store.path(name)) as handle:
+    with missing_when_gone(), store.filesystem.open_input_file(store.path(name)) as handle:
         table = pq.read_table(handle)
     assert table.column_names == ["run", "attempt", "key", "step", "wall_time", "value"]
     found = zip(
@@ -129,8 +131,8 @@ def read_rollup(store: Store, run: str, project: str = "p") -> list[dict[str, An
 
 def all_files(store: Store) -> list[str]:
     """Every file of the metrics, hidden ones too, relative to the store."""
-    assert store.folder is not None
-    return sorted(str(path.relative_to(store.folder)) for path in (store.folder / "metrics").rglob("*") if path.is_file())
+    listed = store.filesystem.get_file_info(fs.FileSelector(store.path("metrics"), recursive=True))
+    return sorted(info.path.removeprefix(store.path("")) for info in listed if info.type == fs.FileType.File)
 
 
 def killed_everywhere(store: Store, action: str) -> list[Store]:

@@ -450,7 +450,7 @@ def test_a_store_that_cannot_be_read_is_named(tmp_path: Path, store: Store, comm
     Path(store.root).write_text("a file where the store should be")
     said = command("runs")
     assert (said.status, said.out) == (1, "")
-    assert said.err.startswith(f"halving runs: cannot read {store.root}/runs: ")
+    assert said.err.startswith(f"halving runs: cannot list {store.root}/runs: ")
 
 
 def shell(line: str, store: Store) -> "subprocess.CompletedProcess[str]":

@@ -1,5 +1,6 @@
 """Compaction keeps every point, in order, whatever happens to it."""
 
+import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ from halving import InvalidInput, NotFound, Store, sorting
 from halving.compaction import compact
 from halving.layout import publish_manifest, read_manifest, run_files
 from halving.merging import merge
+from halving.parquet_files import Files
+from halving.points import EVERYWHERE
+from tests.s3 import S3
 from tests.sdk.metric_files import (
     Logged,
     Row,
@@ -31,6 +35,13 @@ POINTS = st.tuples(KEYS, STEPS, st.integers(0, 2**45), st.floats(width=64))
 SEGMENTS = st.lists(st.lists(POINTS, min_size=1, max_size=12), max_size=4)
 # Attempt by attempt what is compacted first, and what is there by the second time.
 ROUNDS = st.lists(st.dictionaries(st.integers(1, 3), SEGMENTS, max_size=3), min_size=1, max_size=3)
+
+
+@pytest.fixture
+def store(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Everything here holds for every kind of store, but that an object store keeps what is superfluous for a while."""
+    monkeypatch.setattr("halving.compaction.GRACE_SECONDS", 0.0)
+    return any_store
 
 
 def log_rounds(store: Store, rounds: list[dict[int, list[list[Logged]]]], after_each: Callable[[], object]) -> list[Row]:
@@ -114,7 +125,7 @@ def test_a_key_with_many_points_has_row_groups_of_its_own_and_small_keys_share_o
     compact(store, "p", "r")
     manifest = read_manifest(store, "p", "r")
     assert manifest is not None
-    metadata = pq.read_metadata(store.path(f"metrics/project=p/{manifest.full}"))
+    metadata = pq.read_metadata(store.path(f"metrics/project=p/{manifest.full}"), filesystem=store.filesystem)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     keys = [(group.column(2).statistics.min, group.column(2).statistics.max, group.num_rows) for group in groups]
     assert keys == [("m/big", "m/big", 150_000), ("m/big", "m/big", 150_000), ("n/big", "n/big", 20_000), ("small/00", "small/49", 500)]
@@ -132,6 +143,7 @@ def test_noisy_losses_take_at_most_3_8_bytes_a_point(store: Store) -> None:
     assert done.bytes_after / done.total <= 3.8
 
 
+@pytest.mark.folder
 def test_a_compaction_killed_at_any_step_leaves_every_point_once_and_is_finished_by_the_next(store: Store) -> None:
     logged = []
     for sequence in range(2):
@@ -151,6 +163,7 @@ def test_a_compaction_killed_at_any_step_leaves_every_point_once_and_is_finished
         assert len(visible) == 3, (copy, visible)
 
 
+@pytest.mark.folder
 def test_unfinished_files_of_killed_writers_go_after_a_day(store: Store) -> None:
     import os
 
@@ -232,11 +245,23 @@ def test_readers_and_compactions_at_the_same_time_see_every_point_once(store: St
     assert read_points(store, "r") == rows(1, curve(120))
 
 
-def test_on_an_object_store_what_is_superfluous_goes_only_after_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_goes_while_it_is_open_in_an_object_store_is_missing_as_one_that_was_never_there(s3: S3) -> None:
+    remote = Store(s3.root(secrets.token_hex(6)))
+    write_segment(remote, "r", 1, 0, curve(5))
+    compact(remote, "p", "r")
+    [name] = [name for name in all_files(remote) if "full" in name]
+    files = Files(remote)
+    assert not len(files.points(remote.path(name), "other", "loss", EVERYWHERE).step), "opened, and nothing read of it"
+    remote.delete(name)
+    with pytest.raises(FileNotFoundError):
+        files.points(remote.path(name), "r", "loss", EVERYWHERE)
+
+
+def test_on_an_object_store_what_is_superfluous_goes_only_after_a_while(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     from halving import compaction
 
-    write_segment(store, "r", 1, 0, curve(5))
-    remote = Store(f"file://{store.root}")
+    remote = Store(s3.root(secrets.token_hex(6)))
+    write_segment(remote, "r", 1, 0, curve(5))
     assert compact(remote, "p", "r").deleted == ()
     assert read_points(remote, "r") == rows(1, curve(5))
     monkeypatch.setattr(compaction, "GRACE_SECONDS", 0.0)

@@ -1,6 +1,8 @@
 """A snapshot is read as it was taken: rows in stored order, splits by row number."""
 
 import json
+import pickle
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,3 +75,8 @@ def test_rows_that_dvc_has_not_pulled_say_how_to_get_them(tmp_path: Path) -> Non
     store = Store(tmp_path)
     with pytest.raises(NotFound, match="`dvc pull`"):
         Dataset(store, "points", DIGEST).read()
+
+
+def test_a_data_loader_in_a_process_of_its_own_gets_the_dataset_of_a_run(dataset: Dataset) -> None:
+    dataset.give_up_at = lambda: time.monotonic()  # as a run's own does, it knows something that no other process has
+    assert pickle.loads(pickle.dumps(dataset)).file("images/0.png") == b"pixels"

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from halving import Run, Store
-from halving.execute import Granted, Message, Raised, ReachedRung, ReturnedEarly, Stopped, run_trial
+from halving.execute import run_trial
+from halving.messages import Granted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from halving.records import RunRecords
 from halving.trial import ObjectiveRule, TrialContext
 

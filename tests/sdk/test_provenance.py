@@ -99,6 +99,7 @@ def test_a_clean_checkout_is_its_commit(store: Store, checkout: Path) -> None:
         "remote": None,
         "dirty": False,
         "patch": None,
+        "patch_redacted": 0,
         "untracked_left_out": [],
     }
 

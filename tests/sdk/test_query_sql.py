@@ -13,6 +13,12 @@ from halving.query import best, curves, last, leaderboard, sql
 from tests.sdk.test_query import FORMS, Logged, histories, put_record, put_segment, rows, same, slow, stitched, store_of
 
 
+@pytest.fixture
+def store(any_store: Store) -> Store:
+    """Everything here holds for every kind of store."""
+    return any_store
+
+
 @pytest.mark.parametrize("form", FORMS)
 @slow
 @given(history=histories())
@@ -86,6 +92,7 @@ def test_a_key_that_looks_like_sql_is_only_a_key(tmp_path: Path) -> None:
     assert sql("SELECT key, value FROM metrics", root=store).to_pylist() == [{"key": key, "value": 4.0}]
 
 
+@pytest.mark.folder
 def test_a_store_by_its_address_has_the_same_views(store: Store) -> None:
     put_record(store, "r")
     put_segment(store, "r", 1, 0, {"m": [(1, 1, 4.0)]})

@@ -18,6 +18,12 @@ PROCESSES = 4
 
 
 @pytest.fixture
+def store(any_store: Store) -> Store:
+    """Everything here holds for every kind of store."""
+    return any_store
+
+
+@pytest.fixture
 def records(store: Store) -> RunRecords:
     return RunRecords(store, "p", "r")
 

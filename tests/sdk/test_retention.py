@@ -10,6 +10,7 @@ import pytest
 from halving import InvalidInput, NotFound, Store
 from halving.compaction import compact
 from halving.layout import Manifest, read_manifest
+from halving.leftovers import owner_of_leftover
 from halving.merging import merge
 from halving.records import RunRecords, SavedCheckpoint
 from halving.retention import Drop, Policy, RunState, apply_retention, plan_retention
@@ -17,6 +18,13 @@ from tests.sdk.metric_files import Logged, all_files, killed_everywhere, read_po
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 FUTURE = datetime.now(UTC) + timedelta(days=100)
+
+
+@pytest.fixture
+def store(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Everything here holds for every kind of store, but that an object store keeps what is superfluous for a while."""
+    monkeypatch.setattr("halving.compaction.GRACE_SECONDS", 0.0)
+    return any_store
 
 
 def logged(first: int = 0, count: int = 40) -> list[Logged]:
@@ -200,6 +208,7 @@ def test_system_metrics_of_a_merged_file_go_but_for_protected_runs(sweep: Store)
     assert len(read_rollup(sweep, "a")) == 160
 
 
+@pytest.mark.folder
 @pytest.mark.parametrize("days", ["days=30", "days=300, system_days=30"])
 def test_retention_killed_at_any_step_loses_nothing_that_stays_and_is_finished_by_the_next(sweep: Store, days: str) -> None:
     write_segment(sweep, "own", 1, 0, logged())
@@ -247,3 +256,40 @@ def test_superseded_checkpoints_go_unless_some_record_that_stays_names_them(stor
     assert len(RunRecords(store, "p", "r").checkpoints()) == 5
     assert apply_retention(store, protected=(), checkpoint_days=30, keep_blobs={second, kept}, now=FUTURE).drops == ()
     assert apply_retention(store, protected=(), checkpoint_days=300, now=FUTURE).drops == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "owner"),
+    [
+        ("runs/project=p/r/mail/0001/trial-000001.json", 31, ("p", "r")),
+        ("runs/project=p/r/mail/0001/trial-000001.json", 29, None),
+        ("runs/project=p/safe/mail/0001/trial-000001.json", 9999, None),
+        ("runs/project=p/r/.claim-record.json-0a.1.2", 1.1, ("p", "r")),
+        ("runs/project=p/r/artifacts/.claim-weights-0a.1.2", 0.9, None),
+        ("metrics/project=p/run=r/.full.parquet.17.0123abcd", 1.1, ("p", "r")),
+        ("metrics/project=p/run=r/.gitignore", 9999, None),
+        ("steps/0f3e/plan/result.json", 366, ("", "0f3e")),
+        ("steps/0f3e/plan/result.json", 364, None),
+        ("runs/project=p/r/record.json", 9999, None),
+        ("runs/project=p/mail/record.json", 9999, None),
+    ],
+)
+def test_what_nobody_alive_can_want_is_left_over(name: str, days: float, owner: tuple[str, str] | None) -> None:
+    assert owner_of_leftover(name, timedelta(days=days), {("p", "safe")}) == owner
+
+
+def test_leftovers_go_with_every_retention_and_only_those_of_the_project(store: Store) -> None:
+    save(store, "r", 1, b"content")
+    kept = sorted(name for name, _, _ in store.files("runs"))
+    left = ["runs/project=p/r/mail/0001/task.json", "steps/0f3e/plan/result.json"]
+    for name in left:
+        store.create(name, b"12345", sole=True)
+    with store.filesystem.open_output_stream(store.path("runs/project=p/r/.claim-record.json-0a.1.2")) as claim:
+        claim.write(b"claim")
+    far = datetime.now(UTC) + timedelta(days=400)
+    assert apply_retention(store, protected=(), now=datetime.now(UTC)).drops == ()
+    assert len(apply_retention(store, protected=(), dry_run=True, now=far).drops) == 2
+    assert all(store.exists(name) for name in left)
+    assert apply_retention(store, protected=(), project="p", now=far).drops == (Drop("p", "r", "leftovers", 0, 10),)
+    assert apply_retention(store, protected=(), now=far).drops == (Drop("", "0f3e", "leftovers", 0, 5),)
+    assert sorted(name for folder in ("runs", "steps") for name, _, _ in store.files(folder)) == kept

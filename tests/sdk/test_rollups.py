@@ -16,6 +16,12 @@ from halving.rollups import COARSE, as_buckets, grouped
 from tests.sdk.metric_files import Logged, read_points, read_rollup, write_segment
 
 
+@pytest.fixture
+def store(any_store: Store) -> Store:
+    """Everything here holds for every kind of store."""
+    return any_store
+
+
 def levels_for(count: int) -> list[int]:
     """The levels of a curve of ``count`` points, as the format defines them."""
     if count <= COARSE:

@@ -28,12 +28,18 @@ Start = Callable[[], "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def trainer(tmp_path: Path) -> Iterator[Start]:
+def store(any_store: Store) -> Store:
+    """Everything here holds for every kind of store."""
+    return any_store
+
+
+@pytest.fixture
+def trainer(store: Store) -> Iterator[Start]:
     """Start a process that trains the run ``p/live`` until it is killed."""
     started: list[subprocess.Popen[str]] = []
 
     def start() -> "subprocess.Popen[str]":
-        environment = {**os.environ, "HALVING_ROOT": str(tmp_path / "store")}
+        environment = {**os.environ, "HALVING_ROOT": store.root}
         process = subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE, text=True)
         started.append(process)
         assert process.stdout is not None
@@ -92,6 +98,7 @@ def test_asking_how_a_run_stands_takes_its_lock_neither_from_this_process_nor_fr
     own.finish()
 
 
+@pytest.mark.folder
 def test_on_another_machine_a_run_is_running_while_it_writes_something_from_time_to_time(
     store: Store, trainer: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +136,7 @@ def test_a_run_is_found_by_its_id_a_unique_beginning_or_behind_its_project(store
         find_run(store, "")
 
 
+@pytest.mark.folder
 def test_runs_are_listed_newest_first_without_what_never_started(store: Store) -> None:
     for run in ("b", "a", "c"):
         new_run(store, run)
@@ -141,8 +149,8 @@ def test_runs_are_listed_newest_first_without_what_never_started(store: Store) -
 
 def test_a_damaged_record_is_named(store: Store) -> None:
     new_run(store, "r")
-    path = Path(store.root, "runs/project=p/r/end-0001.json")
-    path.write_text("{")
+    path = "runs/project=p/r/end-0001.json"
+    store.replace(path, b"{")
     with pytest.raises(StoreError, match=r"runs/project=p/r/end-0001.json is damaged"):
         list_runs(store)
 

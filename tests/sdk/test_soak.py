@@ -88,12 +88,11 @@ def test_whatever_is_killed_forked_or_starved_every_logged_point_is_read_back_ex
     script.write_text(VICTIM)
     logged: dict[int, list[int]] = {}
     until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
+    while time.monotonic() < until or len(logged) < 3:
         attempt = len(logged) + 1
         logged[attempt] = one_life(script, store, tmp_path / f"truth-{attempt}", rng)
     assert [found.state for found in recover(store) if found.state != "recovered"] == []
     check(store, logged)
-    assert len(logged) >= 3
 
 
 def one_life(script: Path, store: Store, truth: Path, rng: random.Random) -> list[int]:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from halving import Run, Store
-from halving.execute import Granted, Message, ReachedRung, Stopped, run_trial
+from halving.execute import run_trial
+from halving.messages import Granted, Message, ReachedRung, Stopped
 from halving.records import RunRecords
 from tests.sdk.conftest import Script
 from tests.sdk.test_execute import CHECKOUT, context, execute, status

@@ -9,11 +9,6 @@ from halving import Store
 from halving.errors import AlreadyExists, StoreError
 
 
-@pytest.fixture(params=["folder", "filesystem"])
-def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(tmp_path / "store" if request.param == "folder" else f"file://{tmp_path}/store")
-
-
 def test_a_file_is_published_once_and_the_same_content_is_accepted_again(any_store: Store, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x" * 3_000_000)
@@ -36,10 +31,11 @@ def test_a_deleted_file_is_gone_and_may_be_deleted_again(any_store: Store) -> No
     assert any_store.read("a/b") == b"2"
 
 
-def test_what_cannot_be_deleted_is_an_error_that_names_it(any_store: Store) -> None:
-    any_store.create("a/b", b"1")
-    with pytest.raises(StoreError, match="a"):
-        any_store.delete("a")
+def test_what_cannot_be_deleted_is_an_error_that_names_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create("folder/b", b"1")
+    with pytest.raises(StoreError, match=r"cannot delete .*/folder"):
+        store.delete("folder")
 
 
 def test_only_unfinished_files_that_are_old_are_cleared(tmp_path: Path) -> None:

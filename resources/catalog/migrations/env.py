@@ -13,7 +13,8 @@ def _render(kind, item, autogenerate_context):
     return False
 
 
-with config.attributes["engine"].connect() as connection:
+# write: SQLite's transaction would otherwise begin as a reader, and fail where another connects meanwhile.
+with config.attributes["engine"].connect().execution_options(write=True) as connection:
     # render_as_batch: SQLite cannot alter a column, Alembic then rebuilds the table.
     context.configure(
         connection=connection,

@@ -1,0 +1,85 @@
+"""``halving trial``: one trial, its results and its attempts."""
+
+import argparse
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from halving.commands.output import print_json, print_table
+from pipelines.cli_views import console_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from resources.trial_history import TrialHistory
+
+_NOTHING = "-"
+
+
+def run_trial(arguments: argparse.Namespace) -> int:
+    """Show a trial.
+
+    JSON: the fields of :class:`resources.trial_history.TrialHistory` (``trial``, ``status``, ``waiting``, ``params``,
+    ``failures``, ``preemptions``, ``error``, ``results``, ``attempts``…).
+    """
+    from resources.lab import Lab
+    from resources.trial_history import history_of
+
+    found = history_of(Lab(root=arguments.root).catalog, arguments.trial)
+    if arguments.json:
+        print_json(found.as_dict())
+    else:
+        _print(console_of(arguments), found)
+    return 0
+
+
+def _print(console: "Console", found: "TrialHistory") -> None:
+    from rich.markup import escape
+
+    from resources.report_page import duration, number
+
+    console.print(f"[bold]{found.trial}: {found.status}[/]{', audited' if found.audited else ''}", highlight=False)
+    if found.waiting:
+        console.print(f"waits: {escape(found.waiting)}", style="yellow", highlight=False)
+    params = ", ".join(f"{name} {number(value)}" for name, value in found.params.items())
+    console.print(f"params: {escape(params)}", highlight=False)
+    console.print(f"{duration(found.seconds)} of training, {found.failures} failures, {found.preemptions} times preempted", highlight=False)
+    if found.results:
+        results = [
+            [
+                each.rung,
+                each.epochs,
+                _NOTHING if each.value is None else number(each.value),
+                each.decision,
+                each.attempt,
+                duration(each.seconds),
+            ]
+            for each in found.results
+        ]
+        of_rungs = ("rung", "epochs", found.metric, "decision", "attempt", "time")
+        print_table(console, of_rungs, results, right=("rung", "epochs", found.metric, "attempt", "time"))
+    attempts = [
+        [
+            each.attempt,
+            each.rung,
+            each.worker or _NOTHING,
+            _moment(each.began),
+            _moment(each.ended),
+            each.outcome or "runs",
+            escape(_last_line(each.error)),
+        ]
+        for each in found.attempts
+    ]
+    if attempts:
+        of_attempts = ("attempt", "from rung", "worker", "began", "ended", "outcome", "reason")
+        print_table(console, of_attempts, attempts, right=("attempt", "from rung"))
+    if found.error and "\n" in found.error:
+        console.print(f"the last error, whole:\n{escape(found.error)}", style="red", highlight=False)
+
+
+def _moment(moment: datetime | None) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else _NOTHING
+
+
+def _last_line(error: str | None) -> str:
+    """Of a traceback, what was raised."""
+    return error.strip().splitlines()[-1] if error and error.strip() else _NOTHING

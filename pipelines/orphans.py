@@ -1,0 +1,75 @@
+"""The sensors that end what outlived its purpose on a cluster, where pods go on without those who started them."""
+
+import time
+from datetime import timedelta
+
+import dagster as dg
+from sqlalchemy import select
+
+from pipelines.jobs import run_trial, sweep
+from resources.catalog import AttemptRow, SweepRow, TrialRow, utcnow
+from resources.kubernetes.api import delete_job, find_jobs
+from resources.kubernetes.pods import ATTEMPT_LABEL, TRIAL_LABEL
+from resources.lab import Lab
+from resources.search.state import Status
+from resources.sweeps import parse_trial_key
+
+_TICK_SECONDS = 20
+_LAST_WORDS_SECONDS = 20.0  # from the end of a run to that of its last step's pod, at most
+_ABANDONED_SECONDS = 60.0  # from the end of an attempt to that of its run, at most
+_STEPS = {"dagster/job": sweep.name, "app.kubernetes.io/component": "step_worker"}
+_OVER = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+
+
+@dg.sensor(
+    target=None,
+    minimum_interval_seconds=_TICK_SECONDS,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="End the steps of a one-job sweep whose run was canceled, or is lost for good; their trials save a checkpoint.",
+)
+def end_orphaned_steps(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    # Nobody else does: a coordinator that is told to end leaves them to the one that resumes the run, of a canceled run, too.
+    going_on = [job for job in find_jobs(_STEPS) if not (job.status.failed or job.status.completion_time)]
+    runs = sorted({job.metadata.labels["dagster/run-id"] for job in going_on})
+    records = context.instance.get_run_records(dg.RunsFilter(run_ids=runs, statuses=_OVER)) if runs else []
+    before = time.time() - _LAST_WORDS_SECONDS
+    over = {record.dagster_run.run_id for record in records if (record.end_time or 0.0) < before}
+    names = [job.metadata.name for job in going_on if job.metadata.labels["dagster/run-id"] in over]
+    for name in names:
+        delete_job(name)
+    return dg.SkipReason(f"ended: {names}" if names else "every step's run is going on")
+
+
+@dg.sensor(
+    target=None,
+    minimum_interval_seconds=_TICK_SECONDS,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Cancel a trial's run whose attempt ended a while ago: its pod is lost with its node, and keeps its place in the pool.",
+)
+def end_abandoned_runs(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SkipReason:
+    started, canceled = dg.RunsFilter(job_name=run_trial.name, statuses=[dg.DagsterRunStatus.STARTED]), []
+    current = _current_attempts(lab)
+    if context.instance.get_runs_count(started) > len(current):
+        for run in context.instance.get_runs(started):
+            if _is_abandoned(lab, run, current):
+                context.instance.run_coordinator.cancel_run(run.run_id)
+                canceled.append(run.run_id)
+    return dg.SkipReason(f"canceled: {canceled}" if canceled else "every trial's run is at work")
+
+
+def _current_attempts(lab: Lab) -> set[tuple[str, int, int]]:
+    with lab.catalog.read() as session:
+        running = (TrialRow.status == Status.RUNNING, TrialRow.worker.is_not(None), SweepRow.driver == "sensors")
+        query = select(TrialRow.sweep, TrialRow.number, TrialRow.attempt).join(SweepRow, SweepRow.id == TrialRow.sweep).where(*running)
+        return {(of, number, attempt) for of, number, attempt in session.execute(query)}
+
+
+def _is_abandoned(lab: Lab, run: dg.DagsterRun, current: set[tuple[str, int, int]]) -> bool:
+    if TRIAL_LABEL not in run.tags:
+        return False
+    key = (*parse_trial_key(run.tags[TRIAL_LABEL]), int(run.tags[ATTEMPT_LABEL]))
+    if key in current:
+        return False
+    with lab.catalog.read() as session:
+        attempt = session.get(AttemptRow, key)
+    return bool(attempt and attempt.ended_at and attempt.ended_at < utcnow() - timedelta(seconds=_ABANDONED_SECONDS))

@@ -1,0 +1,244 @@
+"""The executor of one-job sweeps on a cluster: Dagster's ``k8s_job_executor``, told what to make of a worker's pod that does not start.
+
+A worker whose pod does not start costs nothing while others work, so it waits, and says why. When the search is over it is
+let go, and when no worker of the sweep can start the run fails with the cluster's own reason.
+
+A worker's pod may be reclaimed as often as it likes, and is replaced. A worker that crashes is replaced ten times.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster._core.definitions.executor_definition import multiple_process_executor_requirements
+from dagster._core.events import DagsterEvent, DagsterEventType, EngineEventData, StepFailureData
+from dagster._core.executor.step_delegating import CheckStepHealthResult, StepDelegatingExecutor, StepHandler, StepHandlerContext
+from dagster._utils.error import SerializableErrorInfo
+from dagster_k8s import k8s_job_executor
+from dagster_k8s.client import DagsterK8sAPIRetryLimitExceeded, DagsterK8sUnrecoverableAPIError
+
+from assets.trials import make_scheduler
+from halving.errors import HalvingError
+from resources.kubernetes.api import find_pods, read_job
+from resources.kubernetes.pod_status import death_of, has_started, is_lost, is_queued, reason_kind
+from resources.kubernetes.pods import SWEEP_LABEL
+from resources.kubernetes.starting import why_no_pod, why_not_started
+from resources.lab import Lab
+from resources.scheduler import Scheduler
+from resources.search.state import Control
+
+if TYPE_CHECKING:
+    from kubernetes.client import V1Pod
+
+WORKERS = "work_on_trials"
+"""The op whose steps are workers."""
+MAX_CRASHES = 10
+"""How often a slot's worker is replaced that crashed by itself."""
+
+_CHECK_SECONDS = 5
+_PATIENCE_SECONDS = 10.0  # for a database that is away; the next look comes soon
+_SILENT_SECONDS = 30.0  # from the end of a step's pod to its last event, at most
+_BLAMELESS = "this does not count as a crash"  # in what the event log keeps of a worker that is replaced
+_CONFLICT = 409
+
+_log = logging.getLogger(__name__)
+
+
+class WorkerNotStarted(HalvingError, RuntimeError):
+    """No pod of the sweep's workers could start; the message has the cluster's reason."""
+
+
+@dg.executor(
+    name="worker_pods", config_schema=k8s_job_executor.config_schema.as_field(), requirements=multiple_process_executor_requirements()
+)
+def worker_pods(context: dg.InitExecutorContext) -> StepDelegatingExecutor:
+    """Launch each step as a Kubernetes Job; what a worker's trials need is in ``per_step_k8s_config``."""
+    create: Any = k8s_job_executor.executor_creation_fn
+    executor: StepDelegatingExecutor = create(context)
+    # A worker that starts when the search is over has nothing to train, so it needs no GPU to wait for.
+    without_needs: StepDelegatingExecutor = create(context._replace(executor_config={**context.executor_config, "per_step_k8s_config": {}}))
+    with dg.build_resources({"lab": context.job.get_definition().resource_defs["lab"]}) as resources:
+        lab: Lab = resources.lab
+    # Dagster has no public way to give its executor another handler.
+    executor._step_handler = WatchedSteps(lab, executor._step_handler, without_needs._step_handler)
+    executor._check_step_health_interval_seconds = _CHECK_SECONDS
+    return executor
+
+
+class WatchedSteps(StepHandler):
+    """Steps as Kubernetes Jobs, with an eye on workers' pods.
+
+    Args:
+        lab: where the sweep is.
+        needing: launches a worker with what its trials need.
+        idle: launches one that will find the search over.
+    """
+
+    name = "WatchedSteps"
+
+    def __init__(self, lab: Lab, needing: StepHandler, idle: StepHandler) -> None:
+        super().__init__()
+        self._lab, self._needing, self._idle = lab, needing, idle
+        self._since: dict[str, float] = {}  # step to when its job was launched
+        self._ran = float("-inf")  # when a worker was last seen running
+        self._told: dict[str, str] = {}  # step to the kind of reason for which it waits, as last logged
+        self._silent: dict[str, float] = {}  # step to when its pod was first seen to have ended
+        self._not_started: dict[str, str] = {}  # step to why it never started
+        self._relaunched_idle: set[str] = set()  # launched again without needs, as the search is over
+        self._sweep: Scheduler | None = None
+        self._requeued = float("-inf")  # when lost trials were last looked for
+        self._seen: tuple[float, list[V1Pod]] = (float("-inf"), [])  # the run's pods, and when they were asked for
+
+    def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
+        from urllib3.exceptions import HTTPError
+
+        step = _step(step_handler_context)
+        if step in self._not_started:
+            raise WorkerNotStarted(self._not_started[step])
+        if crashes := _too_many_crashes(step_handler_context, step):
+            yield _given_up(step_handler_context, step, crashes)
+            return
+        self._since[step] = time.monotonic()
+        self._silent.pop(step, None)
+        try:
+            yield from self._handler(step).launch_step(step_handler_context)
+        except DagsterK8sUnrecoverableAPIError as error:
+            # A resumed run launches what it finds dead under the name that it had; the next look tells how that job stands.
+            if getattr(error.k8s_api_exception, "status", None) != _CONFLICT:
+                raise
+        except (DagsterK8sAPIRetryLimitExceeded, HTTPError, OSError) as error:
+            _log.warning("step %s is launched again if the cluster's API, which does not answer, has no job of it: %s", step, error)
+
+    def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
+        yield from self._handler(_step(step_handler_context)).terminate_step(step_handler_context)
+
+    def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:
+        step = _step(step_handler_context)
+        try:
+            return self._health(step_handler_context, step)
+        except Exception as error:  # noqa: BLE001  # whatever the cluster's API, or a database that is away, may raise
+            # To Dagster a step that a resumed run cannot look at is a dead one.
+            _log.warning("cannot look at step %s, which is taken for healthy: %s", step, error)
+            return CheckStepHealthResult.healthy()
+
+    def _health(self, context: StepHandlerContext, step: str) -> CheckStepHealthResult:
+        pods, worker = self._pods_of(context), step.startswith(WORKERS)
+        if worker:
+            self._requeue_lost(context)
+        if any(pod.status.phase == "Running" and not death_of(pod) for pod in pods):
+            self._ran = time.monotonic() if worker else self._ran
+            return CheckStepHealthResult.healthy()
+        if lost := next((pod for pod in pods if is_lost(pod, datetime.now(UTC))), None):
+            list(self.terminate_step(context))
+            return _gone(f"pod {lost.metadata.name} is lost with its node {lost.spec.node_name}, which does not confirm its end")
+        known = self._handler(step).check_step_health(context)
+        if not known.is_healthy:
+            dead = next((death for pod in pods if (death := death_of(pod))), None)
+            told = f"{known.unhealthy_reason} {dead.reason}" if dead else str(known.unhealthy_reason)
+            return CheckStepHealthResult.unhealthy(told) if dead and dead.own_fault else _gone(told)
+        if pods and all(pod.status.phase == "Succeeded" for pod in pods):
+            # Where a pod is deleted, Kubernetes may start it again, and Dagster ends that one at once: nobody would tell of the first.
+            since = self._silent.setdefault(step, time.monotonic())
+            return _gone("its pod was deleted, or ended without a word") if time.monotonic() - since > _SILENT_SECONDS else known
+        if not worker or any(has_started(pod) for pod in pods):
+            return known
+        reasons = [why_not_started(pod) for pod in pods]
+        queued = any(is_queued(pod) for pod in pods)
+        if not pods and (job := read_job(self._job(context))) is not None:
+            reasons, queued = [why_no_pod(job)], bool(job.spec.suspend)
+        if queued:
+            self._since[step] = time.monotonic()  # a queue may take as long as it takes
+        return self._waiting(context, step, next(filter(None, reasons), None))
+
+    def _pods_of(self, context: StepHandlerContext) -> "list[V1Pod]":
+        """The pods of a step's job; the cluster is asked once for all steps of a round."""
+        asked, pods = self._seen
+        if time.monotonic() - asked > _CHECK_SECONDS / 2:
+            pods = find_pods({"dagster/run-id": context.dagster_run.run_id})
+            self._seen = (time.monotonic(), pods)
+        return [pod for pod in pods if pod.metadata.labels.get("job-name") == self._job(context)]
+
+    def _job(self, context: StepHandlerContext) -> str:
+        name: str = self._needing._get_k8s_step_job_name(context)  # type: ignore[attr-defined]  # of Dagster's K8sStepHandler
+        return name
+
+    def _waiting(self, context: StepHandlerContext, step: str, reason: str | None) -> CheckStepHealthResult:
+        """What to make of a worker's pod that has not started yet."""
+        if reason and self._told.get(step) != reason_kind(reason):
+            self._told[step] = reason_kind(reason)
+            DagsterEvent.engine_event(context.get_step_context(step), f"{step} waits for its pod to start: {reason}", EngineEventData())
+        scheduler, now = self._scheduler(context), time.monotonic()
+        if not scheduler.searching():
+            list(self.terminate_step(context))
+            self._relaunched_idle.add(step)
+            return _gone(f"the search was over before the pod of {step} started; it is let go")
+        limit = scheduler.spec.resources.start_timeout_seconds
+        if now - max(self._since.setdefault(step, now), self._ran) <= limit:
+            return CheckStepHealthResult.healthy()
+        if scheduler.state().control is not Control.RUN:
+            self._since[step] = now  # nobody needs a worker while the sweep is paused
+            return CheckStepHealthResult.healthy()
+        self._not_started[step] = (
+            f"no worker of the sweep could start within resources.start_timeout_seconds = {limit:g}: "
+            f"{reason or 'the cluster gives no reason'}. Ask for less, or give the cluster what is missing; the same job then goes on"
+        )
+        list(self.terminate_step(context))
+        return CheckStepHealthResult.unhealthy(self._not_started[step])
+
+    def _requeue_lost(self, context: StepHandlerContext) -> None:
+        """Once a round. Workers do this whenever they ask for work, but there may be none left to ask."""
+        if time.monotonic() - self._requeued > _CHECK_SECONDS / 2:
+            try:
+                self._scheduler(context).requeue_lost()
+            except Exception as error:  # noqa: BLE001  # whatever a database that is away may raise; how the pods are does not hang on it
+                _log.warning("lost trials are looked for in the next round: %s", error)
+            self._requeued = time.monotonic()  # afterwards, so that a database that is away is not waited for by each step
+
+    def _scheduler(self, context: StepHandlerContext) -> Scheduler:
+        """The sweep that the run has opened and is tagged with."""
+        if self._sweep is None:
+            run = context.instance.get_run_by_id(context.dagster_run.run_id)
+            if run is None or SWEEP_LABEL not in run.tags:
+                raise WorkerNotStarted(f"run {context.dagster_run.run_id} has workers and no tag {SWEEP_LABEL}")
+            self._sweep = make_scheduler(self._lab, run.tags[SWEEP_LABEL], patience=_PATIENCE_SECONDS)
+        return self._sweep
+
+    def _handler(self, step: str) -> StepHandler:
+        return self._idle if step in self._relaunched_idle else self._needing
+
+
+def _step(context: StepHandlerContext) -> str:
+    (step,) = context.execute_step_args.step_keys_to_execute or ()
+    return step
+
+
+def _gone(told: str) -> CheckStepHealthResult:
+    """A step to be launched again that did nothing wrong."""
+    return CheckStepHealthResult.unhealthy(f"{told}; {_BLAMELESS}")
+
+
+def _too_many_crashes(context: StepHandlerContext, step: str) -> int:
+    """How often a slot's worker has crashed by itself, if that is too often; Dagster's own count has reclaimed ones in it."""
+    known = context.execute_step_args.known_state
+    if not step.startswith(WORKERS) or known is None or known.get_retry_state().get_attempt_count(step) <= MAX_CRASHES:
+        return 0
+    retries = context.instance.all_logs(context.dagster_run.run_id, of_type=DagsterEventType.STEP_UP_FOR_RETRY)
+    crashes = sum(entry.step_key == step and not _is_blameless(entry.get_dagster_event()) for entry in retries)
+    return crashes if crashes > MAX_CRASHES else 0
+
+
+def _is_blameless(retry: DagsterEvent) -> bool:
+    """Whether a worker was launched again because it had been reclaimed, or let go."""
+    error = retry.step_retry_data.error
+    return error is not None and (error.cls_name == dg.RetryRequested.__name__ or _BLAMELESS in error.message)
+
+
+def _given_up(context: StepHandlerContext, step: str, crashes: int) -> DagsterEvent:
+    told = f"{step} crashed {crashes} times and is not started again; other workers go on, and the same job then resumes the sweep"
+    return DagsterEvent.step_failure_event(
+        context.get_step_context(step),
+        StepFailureData(error=SerializableErrorInfo(told, stack=[], cls_name=None), user_failure_data=None),
+    )

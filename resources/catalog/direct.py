@@ -1,0 +1,149 @@
+"""Statements straight to psycopg, and several in one round trip: what every trial waits for or does every few seconds.
+
+SQLAlchemy writes them and keeps the connections; its share of a statement's time is as long as the driver's.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from sqlalchemy import ClauseElement, Connection, Dialect, Engine, Select
+from sqlalchemy.exc import DBAPIError
+
+Asked = tuple[Any, dict[str, Any]]
+"""A statement and its values."""
+
+
+def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]:
+    """A statement as a transaction of its own, on Postgres in one round trip; its rows, with columns by name.
+
+    Raises:
+        DBAPIError: as SQLAlchemy raises it.
+    """
+    if not _is_postgres(engine.dialect):
+        writes = not isinstance(statement, Select)
+        with engine.connect().execution_options(write=writes) as connection, connection.begin():
+            return _rows(connection.execute(statement, values))
+    asked = (statement, values)
+    with _errors_of(engine.dialect, [asked]):
+        pooled = engine.raw_connection()
+    driver: Any = pooled.driver_connection
+    try:
+        with _errors_of(engine.dialect, [asked], driver):
+            driver.autocommit = True
+            rows = _fetched(_execute(driver, asked))
+            driver.autocommit = False
+            return rows
+    except BaseException:
+        pooled.invalidate()  # it may be in the midst of anything
+        raise
+    finally:
+        pooled.close()
+
+
+def together(connection: Connection, asked: list[Asked]) -> Iterator[list[Any]]:
+    """Statements in a connection's transaction, one after another; of each the rows, with columns by name.
+
+    On Postgres they are sent and answered together, in one round trip beside that of the transaction's BEGIN. On SQLite, where there are no
+    round trips to save, a statement is executed when its rows are taken, and not before: whoever only writes takes them all.
+
+    Raises:
+        DBAPIError: as SQLAlchemy raises it.
+    """
+    if not asked:
+        return iter(())
+    if not _is_postgres(connection.dialect):
+        return (_rows(connection.execute(statement, values)) for statement, values in asked)
+    driver: Any = connection.connection.driver_connection
+    try:
+        with _errors_of(connection.dialect, asked, driver), driver.pipeline():
+            cursors = [_execute(driver, each) for each in asked]
+    except BaseException as error:
+        # After an error of the server's the transaction can be rolled back; else nobody knows what is still on its way.
+        if not isinstance(error, DBAPIError) or error.connection_invalidated:
+            connection.invalidate(error)
+        raise
+    return iter([_fetched(cursor) for cursor in cursors])
+
+
+def _rows(result: Any) -> list[Any]:
+    return list(result) if result.returns_rows else []
+
+
+def _fetched(cursor: Any) -> list[Any]:
+    return cursor.fetchall() if cursor.description else []
+
+
+def _is_postgres(dialect: Dialect) -> bool:
+    return dialect.name == "postgresql"
+
+
+def _execute(driver: Any, asked: Asked) -> Any:
+    from psycopg.rows import namedtuple_row  # not imported where SQLite is the catalog
+
+    statement, values = asked
+    written = _written(statement, tuple(values))
+    cursor = driver.cursor(row_factory=namedtuple_row)
+    cursor.execute(written.sql, written.given(values))
+    return cursor
+
+
+@contextmanager
+def _errors_of(dialect: Any, asked: list[Asked], driver: Any = None) -> Iterator[None]:
+    """The driver's errors as SQLAlchemy's, which tell whether the connection is lost with them; an interruption stays one."""
+    error_of_driver = dialect.loaded_dbapi.Error
+    handled = sys.exception()
+    try:
+        yield
+    except error_of_driver as error:
+        if interruption := _interruption_behind(error, handled):
+            raise interruption from None
+        lost = driver is not None and driver.closed
+        sql = "; ".join(_written(statement, tuple(values)).sql for statement, values in asked)
+        raise DBAPIError.instance(
+            sql, None, error, error_of_driver, hide_parameters=True, connection_invalidated=lost, dialect=dialect
+        ) from error
+
+
+def _interruption_behind(error: BaseException, handled: BaseException | None) -> BaseException | None:
+    """What a signal's handler raised while psycopg waited, if leaving its pipeline failed after that; not what was ``handled`` before."""
+    behind = error.__context__
+    while behind is not None and behind is not handled:
+        if not isinstance(behind, Exception):
+            return behind
+        behind = behind.__context__
+    return None
+
+
+class _Written:
+    """A statement as psycopg takes it: SQL, and what becomes of the values on their way there."""
+
+    def __init__(self, statement: ClauseElement, names: tuple[str, ...]) -> None:
+        dialect = _dialect()
+        compiled: Any = statement.compile(dialect=dialect, column_keys=list(names))
+        missing = {name for bound, name in compiled.bind_names.items() if bound.required} - set(names)
+        missing |= {column.name for column in compiled.prefetch}  # defaults that SQLAlchemy gives as it executes
+        if missing:
+            raise TypeError(f"values are missing for {sorted(missing)}")
+        self.sql = str(compiled)
+        self._own = compiled.params
+        processors = {name: bound.type.dialect_impl(dialect).bind_processor(dialect) for bound, name in compiled.bind_names.items()}
+        self._processors = {name: process for name, process in processors.items() if process}
+
+    def given(self, values: dict[str, Any]) -> dict[str, Any]:
+        found = {**self._own, **values}
+        for name, process in self._processors.items():
+            found[name] = process(found[name])
+        return found
+
+
+_written = cache(_Written)  # for statements that are constants: each is kept
+
+
+@cache
+def _dialect() -> Dialect:
+    from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+    return PGDialect_psycopg()

@@ -1,0 +1,52 @@
+"""A worker that is told to end: by whom, and time to do what must still be done."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+class Sigterm:
+    """In its block, notes that a SIGTERM has come, and passes it on.
+
+    Dagster raises the same error for SIGTERM (the machine is taken away) and for Ctrl-C (its user wants the trial back); they mean
+    different things to the trial. Without anybody else's handler it raises SystemExit, so that the block is left in order.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: Any = None
+
+    def __enter__(self) -> "Sigterm":
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._noted)
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _noted(self, number: int, frame: FrameType | None) -> None:
+        if self._before is signal.SIG_IGN:
+            return
+        self.came = True
+        if callable(self._before):
+            self._before(number, frame)
+        else:
+            raise SystemExit(128 + number)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let nothing interrupt what must still be done: Ctrl-C comes twice, from the terminal and from Dagster."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -1,0 +1,120 @@
+"""A store behind an address: which addresses are accepted, the Arrow filesystem there, and which of its faults pass."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from halving.errors import InvalidInput, StoreAway, StoreError
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+# One call to an object store that has gone, with its tries, ends within half a minute; who can wait longer tries again.
+CONNECT_SECONDS = 2.0
+SILENCE_SECONDS = 3.0  # in which less than a byte a second comes or goes
+TRIES = 3
+_S3_OPTIONS = ("endpoint_override", "scheme", "region", "tls_ca_file_path", "force_virtual_addressing")
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
+_GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
+# How Arrow words what comes of a network or a server in trouble; anything else (no such bucket, no permission) stays as it is.
+_PASSES = re.compile(
+    r"NETWORK_CONNECTION|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|curlCode|HTTP status (?:429|5\d\d)"
+)
+
+
+def check_address(address: str) -> None:
+    """Refuse an address with credentials in it, without showing them, and one that only looks like a folder.
+
+    Raises:
+        InvalidInput: it holds some, or has one slash behind its scheme: a folder of that name would be lost with the machine.
+    """
+    if found := _ONE_SLASH.match(address):
+        shown = found[0] + address[found.end() :].rpartition("@")[2]
+        raise InvalidInput(
+            f"the store's address = {shown!r} is not accepted: give {found[1]}//… for an object store, or ./… for a folder of that name"
+        )
+    if "://" not in address:
+        return
+    parts = urlsplit(address)
+    user, at, _ = parts.netloc.rpartition("@")
+    if at and (parts.scheme == "s3" or ":" in user):
+        raise InvalidInput(
+            f"the store's address {parts.scheme}://…@{parts.hostname or ''}{parts.path} is not accepted: it holds credentials, which would "
+            "be written into records and logs; give them where S3 clients look: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, "
+            "or the machine's role"
+        )
+
+
+def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
+    """The filesystem and the path on it that an address means.
+
+    An S3 address may carry ``endpoint_override=host:port``, ``scheme=http``, ``region``, ``tls_ca_file_path`` and
+    ``force_virtual_addressing``; without them ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL`` and ``AWS_REGION`` count.
+
+    Raises:
+        InvalidInput: Arrow knows no such scheme, or the address has an option that is none, or a value that is none of its.
+    """
+    from pyarrow import ArrowException, fs
+
+    parts = urlsplit(address)
+    if parts.scheme == "s3":
+        return _s3(parts.netloc, parse_qs(parts.query)), f"{parts.netloc}{unquote(parts.path)}".rstrip("/")
+    try:
+        filesystem, base = fs.FileSystem.from_uri(address)
+    except (ArrowException, ValueError) as error:
+        raise InvalidInput(f"the store's address {address!r} is not accepted: {error}") from None
+    return filesystem, base.rstrip("/")
+
+
+def store_error(message: str, error: OSError) -> StoreError:
+    """The error to raise for a fault of the store: :class:`StoreAway` for one that passes."""
+    return (StoreAway if _PASSES.search(str(error)) else StoreError)(f"{message}: {error}")
+
+
+@contextlib.contextmanager
+def missing_when_gone() -> Iterator[None]:
+    """A file that goes between opening and reading is FileNotFoundError, as one that cannot be opened; Arrow says otherwise of S3's."""
+    try:
+        yield
+    except OSError as error:
+        if _GONE.search(str(error)):
+            raise FileNotFoundError(str(error)) from error
+        raise
+
+
+def _s3(bucket: str, query: dict[str, list[str]]) -> "fs.S3FileSystem":
+    from pyarrow import fs
+
+    if unknown := sorted(set(query) - set(_S3_OPTIONS)):  # the names only: a value may be a secret
+        raise InvalidInput(f"option {unknown[0]!r} in the address of s3://{bucket} is not accepted: give some of {', '.join(_S3_OPTIONS)}")
+    options: dict[str, Any] = {name: values[-1] for name, values in query.items()}
+    if "force_virtual_addressing" in options:
+        given = options["force_virtual_addressing"]
+        if given not in ("true", "false"):
+            raise InvalidInput(f"force_virtual_addressing = {given!r} in the address of s3://{bucket} is not accepted: give true or false")
+        options["force_virtual_addressing"] = given == "true"
+    endpoint = options.get("endpoint_override") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if endpoint:
+        scheme, _, place = endpoint.rstrip("/").rpartition("://")
+        options |= {"endpoint_override": place, "scheme": options.get("scheme") or scheme or "https"}
+        region = region or "us-east-1"  # asked for nowhere: S3 servers of one's own mostly have just one
+    return fs.S3FileSystem(
+        **(options | {"region": region or _region_of(bucket)}),
+        connect_timeout=CONNECT_SECONDS,
+        request_timeout=SILENCE_SECONDS,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=TRIES),
+        allow_delayed_open=True,  # a small file is then one PUT, not the three requests of a multipart upload
+    )
+
+
+def _region_of(bucket: str) -> str:
+    from pyarrow import fs
+
+    try:
+        return str(fs.resolve_s3_region(bucket))
+    except OSError as error:
+        raise store_error(f"cannot find the region of s3://{bucket}; AWS_REGION names it", error) from error

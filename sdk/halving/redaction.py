@@ -1,0 +1,127 @@
+"""What must not come into a record: passwords and keys in a command line, an address or a patch, and files that are made to hold some."""
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
+
+_HIDDEN = "…"
+# By their end: max_tokens and TOKENIZERS_PARALLELISM are no secrets.
+_KEY = r"(?:api|access|secret|private|auth|account|encryption|signing|storage|wandb)[_-]?key(?:[_-]?id)?"
+_NAME_END = rf"(?:secret|token|passw(?:or)?d|passphrase|pwd|auth|credentials?|connection[_-]?string|{_KEY})"
+_SECRET_NAME = rf"[\w.-]*{_NAME_END}"
+_SHORTEST = 6  # characters of a value: a shorter one is no secret, and in many words
+_OPTION = re.compile(rf"(-*{_SECRET_NAME}=).{{{_SHORTEST},}}", re.IGNORECASE | re.DOTALL)  # --api-key=…, or password=… as Hydra writes it
+_OPTION_ALONE = re.compile(rf"-+{_SECRET_NAME}", re.IGNORECASE)  # --api-key, and the key is the next argument
+_SECRET_VARIABLE = re.compile(rf"(?!(?:OLD)?PWD$){_SECRET_NAME}|HALVING_CATALOG|DATABASE_URL", re.IGNORECASE)  # PWD is a folder
+# In code only literals: what is behind `token =` may be an expression. <|endoftext|>, ${TOKEN} and {{ token }} are no secrets.
+_QUOTED = re.compile(rf"""({_NAME_END}["']?\]?\s*(?::\s*str\s*)?[:=]\s*[rbu]?)(["'])(?!\$)[^\s"'<{{\[]{{{_SHORTEST},}}\2""", re.IGNORECASE)
+_UNQUOTED = re.compile(rf"({_NAME_END}\s*[:=]\s*)[^\s\"'<>|{{}}()\[\]$]{{{_SHORTEST},}}", re.IGNORECASE)
+_SETTINGS = (
+    "*.yaml",
+    "*.yml",
+    "*.toml",
+    "*.ini",
+    "*.cfg",
+    "*.conf",
+    "*.properties",
+    "*.sh",
+    "*.txt",
+    "*.tfvars",
+    "*containerfile*",
+    "*dockerfile*",
+)
+_WORDS = ("secret", "token", "pass", "pwd", "auth", "credential", "string", "key")  # one is in every name; quick to look for
+_LONGEST_LINE = 10_000  # characters: a longer one is data, not code
+_HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_FILES = (
+    ".env",
+    ".env.*",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "id_rsa*",
+    "id_ed25519*",
+    ".netrc",
+    ".pgpass",
+    ".pypirc",
+    "*credentials*",
+    "*.tfstate",
+)
+
+
+def without_password(address: str) -> str:
+    """An address without what is before its host, also where a password has a slash in it; a port is no password."""
+    return re.sub(r"(?<=://)(?:[^/\s]+@|[^/\s:@]*:(?!\d+(?:[/?#,]|$))(?:(?!://)\S)*@)", "", address)
+
+
+def without_secrets(command: Iterable[str], environment: Mapping[str, str]) -> list[str]:
+    """A command line as it may be recorded.
+
+    Hidden are the values of options that are named like secrets, what is before the host of an address, and the values of
+    the environment's secrets, wherever they stand.
+    """
+    known = _secrets_of(environment)
+    shown: list[str] = []
+    hide_next = False
+    for argument in command:
+        option = _OPTION.fullmatch(argument)
+        told = _HIDDEN if hide_next and len(argument) >= _SHORTEST else option[1] + _HIDDEN if option else argument
+        hide_next = bool(_OPTION_ALONE.fullmatch(argument))
+        for secret in known:
+            told = told.replace(secret, _HIDDEN)
+        shown.append(without_password(_QUOTED.sub(rf"\1\2{_HIDDEN}\2", told)))
+    return shown
+
+
+def redacted_patch(patch: bytes, environment: Mapping[str, str]) -> tuple[bytes, int]:
+    """A git patch as it may be stored, and in how many of its lines something was hidden.
+
+    Hidden in lines that it adds are the values of the environment's secrets, literals that are assigned to names like secrets', and in
+    files that are made to hold secrets everything. Lines that it takes away or only shows stay: they are in the commit anyway, and
+    without them it could not be applied. A patch of a binary file stays as it is.
+    """
+    known = _secrets_of(environment)
+    lines, old, new, hidden = patch.split(b"\n"), 0, 0, 0
+    secret = settings = False
+    for number, line in enumerate(lines):
+        if old <= 0 and new <= 0:
+            if line.startswith(b"+++ "):
+                name = line[4:].decode(errors="replace").strip('"\t')
+                secret, settings = holds_secrets(name), _is_of(name, _SETTINGS)
+            elif hunk := _HUNK.match(line):
+                old, new = (1 if count is None else int(count) for count in hunk.groups())
+            continue
+        old -= line[:1] in (b" ", b"-")
+        new -= line[:1] in (b" ", b"+")
+        if line[:1] == b"+":
+            text = line[1:].decode(errors="surrogateescape")
+            shown = (_HIDDEN if len(text) >= _SHORTEST else text) if secret else _without_literals(text, known, settings)
+            lines[number] = b"+" + shown.encode(errors="surrogateescape")
+            hidden += shown != text
+    return b"\n".join(lines), hidden
+
+
+def _without_literals(line: str, secrets: list[str], settings: bool) -> str:
+    """A line of a text file without secrets. In ``settings`` values need no quotes."""
+    for secret in secrets:
+        line = line.replace(secret, _HIDDEN)
+    lowered = line.lower()
+    if len(line) > _LONGEST_LINE or not any(word in lowered for word in _WORDS):
+        return line
+    line = _QUOTED.sub(rf"\1\2{_HIDDEN}\2", line)
+    return _UNQUOTED.sub(rf"\1{_HIDDEN}", line) if settings else line
+
+
+def holds_secrets(path: str) -> bool:
+    """Whether files of this name are made to hold secrets."""
+    return _is_of(path, _FILES)
+
+
+def _is_of(path: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch(path.rpartition("/")[2].lower(), pattern) for pattern in patterns)
+
+
+def _secrets_of(environment: Mapping[str, str]) -> list[str]:
+    """The values of variables that are named like secrets, the longest first: one may be part of another."""
+    known = {value for name, value in environment.items() if _SECRET_VARIABLE.fullmatch(name) and len(value) >= _SHORTEST}
+    return sorted(known, key=len, reverse=True)

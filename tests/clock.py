@@ -1,0 +1,19 @@
+"""The time of a sweep's leases, as a test has it pass."""
+
+from resources.leases import DOUBT_SECONDS, LEASE_SECONDS
+from resources.scheduler import Scheduler
+
+
+class Clock:
+    """Seconds since the epoch, which pass when they are told to."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def lose_all(self, scheduler: Scheduler) -> None:
+        """Let every lease run out, somebody see that, and the doubt pass too; the next look finds all lost."""
+        self.now += LEASE_SECONDS + 1
+        scheduler.requeue_lost()
+        self.now += DOUBT_SECONDS

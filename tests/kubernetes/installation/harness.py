@@ -1,0 +1,338 @@
+"""Halving on a real cluster: deployed once for a session into a namespace of its own, and what tests do to it."""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import kubernetes
+import urllib3
+
+from resources.lab import Lab
+from tests.kubernetes.overlay import Image, write_overlay
+from tests.kubernetes.services import ObjectStore, address_for_pods
+from tests.postgres import Postgres
+from tests.waiting import wait_for
+
+PATIENCE_SECONDS = 600.0  # for anything that has to happen, on a machine with much to do: after that it hangs
+GPU = "nvidia.com/gpu"
+KINDS_OF_GPU = {"a100": {}, "nowhere": {"node_selector": {"halving.test/gpu": "nowhere"}}}
+_LAUNCH = """
+mutation Launch($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on RunConfigValidationInvalid { errors { message } }
+    ... on PythonError { message stack }
+    ... on PipelineNotFoundError { message }
+  }
+}"""
+
+_KILL_NEWEST = """
+import os, pathlib, signal, sys
+found = [int(at.parent.name) for at in pathlib.Path("/proc").glob("[0-9]*/cmdline") if sys.argv[1].encode() in at.read_bytes()]
+os.kill(max(number for number in found if number != os.getpid()), signal.SIGKILL)
+"""
+
+
+class Installation:
+    """The deployment's real base on the cluster, its Postgres and S3 on this machine, and the lab that both see.
+
+    Attributes:
+        namespace: where everything is.
+        core, batch, apps: the cluster's API (``kubernetes.client``).
+        lab: catalog and store, from this machine.
+        instance: Dagster's instance, from this machine: runs and events.
+        postgres: the server; ``stop()`` and ``start()`` take it away and bring it back.
+        s3: the object store; ``with s3.gate.away():`` takes it away for a while.
+        secrets: the values that may appear in no run, log, event or record.
+    """
+
+    def __init__(self) -> None:
+        kubernetes.config.load_kube_config(os.environ["KUBECONFIG"])
+        self.core, self.batch = kubernetes.client.CoreV1Api(), kubernetes.client.BatchV1Api()
+        self.apps = kubernetes.client.AppsV1Api()
+        self.namespace = f"halving-test-{secrets.token_hex(3)}"
+        self.image = Image()
+        address = address_for_pods(self.core)
+        self.secrets = {"database": f"planted-{secrets.token_hex(12)}", "store": f"planted-{secrets.token_hex(12)}"}
+        with contextlib.ExitStack() as closing:
+            self._folder = Path(tempfile.mkdtemp(prefix="halving-cluster-"))
+            closing.callback(shutil.rmtree, self._folder)
+            self.postgres = Postgres(self._folder, durable=True, address=address, password=self.secrets["database"])
+            closing.callback(self.postgres.stop)
+            self.s3 = ObjectStore(address)
+            closing.callback(self.s3.stop)
+            self.s3.make_bucket()
+            catalog, dagster = self.postgres.database("catalog"), self.postgres.database("dagster").replace("+psycopg", "+psycopg2")
+            keys = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": self.secrets["store"]}
+            self.settings = {
+                "HALVING_ROOT": f"s3://{self.s3.bucket}/lab",
+                "HALVING_LOGS_BUCKET": self.s3.bucket,
+                "HALVING_LOGS_PREFIX": "logs",
+                "AWS_ENDPOINT_URL": self.s3.url,
+                "AWS_DEFAULT_REGION": "us-east-1",
+            }
+            # This process uses the same store, and finds it as a pod does.
+            closing.enter_context(_environment(keys | self.settings | {"HALVING_CATALOG": catalog}))
+            self.lab = Lab(root=self.settings["HALVING_ROOT"], catalog_url=catalog)
+            closing.callback(lambda: self.lab.catalog.close())
+            home = self._folder / "dagster"
+            home.mkdir()
+            storage = {"storage": {"postgres": {"postgres_url": dagster}}, "telemetry": {"enabled": False}}
+            (home / "dagster.yaml").write_text(json.dumps(storage))
+            self.instance = dg.DagsterInstance.from_config(str(home))
+            closing.callback(self.instance.dispose)
+            closing.callback(self._delete_namespace)
+            try:
+                self._deploy({"DAGSTER_POSTGRES_URL": dagster, "HALVING_CATALOG": catalog}, keys)
+            except (RuntimeError, TimeoutError) as error:
+                error.add_note(self.story())
+                raise
+            self._closing = closing.pop_all()
+
+    # What tests do
+
+    def submit(self, job: str, spec: dict[str, Any] | None = None, *, tags: dict[str, str] | None = None) -> str:
+        """Launch a job as the webserver's launchpad does; gives the run's id.
+
+        Raises:
+            RuntimeError: it was not accepted, with Dagster's own words.
+        """
+        params = {
+            "selector": {"repositoryLocationName": "halving", "repositoryName": "__repository__", "jobName": job},
+            "runConfigData": json.dumps(spec or {}),
+            "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in (tags or {}).items()]},
+        }
+        answer = self.wait_for(lambda: self._launch(params), f"an answer to the launch of {job}")
+        if answer["__typename"] != "LaunchRunSuccess":
+            raise RuntimeError(f"{job} was not launched: {json.dumps(answer)[:4000]}")
+        return answer["run"]["runId"]
+
+    def graphql(self, query: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Ask the webserver, through the API server: it needs no address of the webserver's that is seen from here."""
+        path = f"/api/v1/namespaces/{self.namespace}/services/webserver:http/proxy/graphql"
+        answer = self.core.api_client.call_api(
+            path,
+            "POST",
+            header_params={"Content-Type": "application/json", "Accept": "application/json"},
+            body={"query": query, "variables": variables or {}},
+            response_types_map={200: "object"},
+            auth_settings=["BearerToken"],
+            _return_http_data_only=True,
+            _request_timeout=120,
+        )
+        if answer.get("errors"):
+            raise RuntimeError(f"the webserver refused: {json.dumps(answer['errors'])[:4000]}")
+        return answer["data"]
+
+    def wait_for(self, condition: Callable[[], Any], what: str, *, seconds: float = PATIENCE_SECONDS, every: float = 0.5) -> Any:
+        """See :func:`tests.waiting.wait_for`; ``seconds`` where there is a promise."""
+        return wait_for(condition, seconds, what, every=every)
+
+    def told(self, run_id: str) -> str:
+        """All that a run of Dagster's says in its event log, with the errors."""
+        events = self.instance.all_logs(run_id)
+        details = [getattr(event.dagster_event and event.dagster_event.event_specific_data, "error", None) for event in events]
+        messages = [event.user_message or event.message or "" for event in events]
+        return "\n".join(messages + [error.to_string() for error in details if error])
+
+    def wait_for_run(self, run_id: str, *, status: str = "SUCCESS") -> None:
+        """Until a run of Dagster's is over.
+
+        Raises:
+            RuntimeError: it ended otherwise, with its failures.
+            TimeoutError: it is not over.
+        """
+        self.wait_for(lambda: self.instance.get_run_by_id(run_id).is_finished, f"the end of run {run_id}")
+        ended = self.instance.get_run_by_id(run_id).status.value
+        if ended != status:
+            raise RuntimeError(f"run {run_id} ended as {ended}, not {status}:\n{self.told(run_id)[-8000:]}")
+
+    def pods(self, selector: str = "", *, phase: str | None = None) -> list[Any]:
+        """Pods by label, for example ``halving/trial=…`` or ``app.kubernetes.io/component=step_worker``."""
+        found = self.core.list_namespaced_pod(self.namespace, label_selector=selector).items
+        return [pod for pod in found if phase is None or pod.status.phase == phase]
+
+    def delete_pod(self, name: str, *, grace_seconds: int | None = None) -> None:
+        """As ``kubectl delete pod`` and as a reclaimed node does: SIGTERM, the grace period, SIGKILL."""
+        self.core.delete_namespaced_pod(name, self.namespace, **({} if grace_seconds is None else {"grace_period_seconds": grace_seconds}))
+
+    def kill_newest(self, pod: str, command: str) -> None:
+        """SIGKILL to the newest process in a pod whose command line has ``command`` in it."""
+        self.execute(pod, "python3", "-c", _KILL_NEWEST, command)
+
+    @contextlib.contextmanager
+    def one_gpu_left(self) -> Iterator[None]:
+        """Somebody else's pods hold every GPU but one.
+
+        Raises:
+            TimeoutError: a pod from before still holds one.
+            RuntimeError: the cluster gives none, with what its nodes say.
+        """
+        try:
+            self.wait_for(lambda: not self._holding_gpus(), "all GPUs to be free", seconds=60)
+        except TimeoutError as error:
+            error.add_note(f"held by {self._holding_gpus()}")
+            raise
+        nodes = self.core.list_node().items
+        names = [f"holder-{place}" for place in range(sum(int(node.status.allocatable.get(GPU, 0)) for node in nodes))]
+        try:
+            for name in names:
+                container = {"name": "holder", "image": self.image.name, "command": ["sleep", "3600"], "resources": {"limits": {GPU: "1"}}}
+                pod = {"metadata": {"name": name}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
+                self.core.create_namespaced_pod(self.namespace, pod)
+            running, refused = self.wait_for(lambda: self._running_and_refused(names), "an answer to pods that want a GPU")
+            if not running:
+                raise RuntimeError(f"no GPU is given: {[node.status.allocatable for node in nodes]}")
+            for name in [*refused, running[0]]:  # those that still wait would take what is freed
+                self.delete_pod(name, grace_seconds=0)
+            yield
+        finally:
+            for name in names:
+                with contextlib.suppress(kubernetes.client.ApiException):  # it was deleted
+                    self.delete_pod(name, grace_seconds=0)
+
+    def execute(self, pod: str, *command: str) -> str:
+        """The output of a command in a pod."""
+        return self.kubectl("exec", pod, "--", *command)
+
+    def restart(self, *deployments: str) -> None:
+        """Delete the deployments' pods at once, without a grace period, and wait for those that replace them."""
+        for name in deployments:
+            for pod in self.pods(f"app.kubernetes.io/component={name}"):
+                self.delete_pod(pod.metadata.name, grace_seconds=0)
+        for name in deployments:
+            self.wait_until_ready(name)
+        self.wait_until_served()
+
+    def wait_until_served(self) -> None:
+        self.wait_for(self._served, "the webserver to have the code location")
+
+    def wait_until_ready(self, deployment: str) -> None:
+        """
+        Raises:
+            RuntimeError: its pod crashes again and again.
+            TimeoutError: it is not ready.
+        """
+
+        def ready() -> bool:
+            for pod in self.pods(f"app.kubernetes.io/component={deployment}"):
+                if any(container.restart_count > 1 and not container.ready for container in pod.status.container_statuses or []):
+                    raise RuntimeError(f"{pod.metadata.name} crashes: " + self.kubectl("logs", pod.metadata.name, "--tail=20", check=False))
+            told = self.apps.read_namespaced_deployment(deployment, self.namespace)
+            wanted = (told.metadata.generation, told.spec.replicas, told.spec.replicas)
+            return (told.status.observed_generation, told.status.ready_replicas, told.status.replicas) == wanted
+
+        self.wait_for(ready, f"deployment {deployment} ready")
+
+    def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> str:
+        """``kubectl …`` in the namespace; gives its output.
+
+        Raises:
+            RuntimeError: it failed, with what it said.
+        """
+        command = ["kubectl", "--namespace", self.namespace, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, input=stdin)
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()[-2000:]}")
+        return done.stdout
+
+    def story(self) -> str:
+        """What the cluster has to say: nodes, pods, the latest warnings, the ends of all logs. For a test that failed."""
+        warnings = self.kubectl("get", "events", "--sort-by=.lastTimestamp", "--field-selector=type=Warning", check=False).splitlines()
+        parts = [
+            self.kubectl("describe", "nodes", check=False).partition("Capacity:")[2],
+            self.kubectl("get", "pods,jobs", "-o", "wide", check=False),
+            *[warning for warning in warnings if "MissingClusterDNS" not in warning][-30:],
+        ]
+        for pod in self.pods():
+            name = pod.metadata.name
+            parts.append(f"--- {name} ({pod.status.phase})\n" + self.kubectl("logs", name, "--tail=30", check=False))
+        return "\n".join(parts)
+
+    def close(self) -> None:
+        """Take everything down. ``HALVING_TEST_KEEP`` leaves the namespace, for a look at it."""
+        self._closing.close()
+
+    # How it comes to be
+
+    def _deploy(self, database: dict[str, str], store: dict[str, str]) -> None:
+        subprocess.run(["kubectl", "create", "namespace", self.namespace], check=True, capture_output=True)
+        for name, entries in {"halving-database": database, "halving-store": store}.items():
+            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": entries}
+            self.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+        self._write({"concurrency": 4, "gpu_types": KINDS_OF_GPU})
+        self.kubectl("apply", "-k", str(self._folder / "overlay"))
+        for name in ("code-location", "webserver", "daemon"):
+            self.wait_until_ready(name)
+        self.wait_until_served()
+
+    def _launch(self, params: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer; None where the webserver took a connection from before Postgres was away, which it finds out by taking it."""
+        try:
+            return self.graphql(_LAUNCH, {"params": params})["launchRun"]
+        except kubernetes.client.ApiException as error:
+            if "OperationalError" in str(error.body):
+                return None
+            raise
+
+    def _served(self) -> bool:
+        try:
+            answer = self.graphql("{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }")
+        except (RuntimeError, kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
+            return False
+        return bool(answer["repositoriesOrError"].get("nodes"))
+
+    def _holding_gpus(self) -> list[str]:
+        """Pods of any namespace that a node gave GPUs, and that are not over."""
+        found = []
+        for pod in self.core.list_pod_for_all_namespaces().items:
+            limits = [container.resources.limits or {} for container in pod.spec.containers]
+            if pod.spec.node_name and pod.status.phase in ("Pending", "Running") and any(GPU in limit for limit in limits):
+                found.append(f"{pod.metadata.namespace}/{pod.metadata.name} ({pod.status.phase})")
+        return found
+
+    def _running_and_refused(self, names: list[str]) -> tuple[list[str], list[str]] | None:
+        """Which of these pods run, and for which there is no place; None while that is not known of each."""
+        running, refused = [], []
+        for name in names:
+            status = self.core.read_namespaced_pod(name, self.namespace).status
+            if status.phase == "Running":
+                running.append(name)
+            elif status.phase == "Failed" or any(condition.reason == "Unschedulable" for condition in status.conditions or []):
+                refused.append(name)
+            else:
+                return None
+        return running, refused
+
+    def _delete_namespace(self) -> None:
+        if not os.environ.get("HALVING_TEST_KEEP"):
+            self.kubectl("delete", "deployments,jobs,pods", "--all", "--grace-period=0", "--force", "--wait=false", check=False)
+            self.kubectl("delete", "namespace", self.namespace, "--wait=false", check=False)
+
+    def _write(self, cluster: dict[str, Any]) -> None:
+        overlay = self._folder / "overlay"
+        overlay.mkdir(exist_ok=True)
+        write_overlay(overlay, namespace=self.namespace, settings=self.settings, cluster=cluster, image=self.image)
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

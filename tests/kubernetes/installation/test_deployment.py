@@ -1,0 +1,105 @@
+"""The deployment itself: what its pods may do, that runs become pods, and that parts of it may be away for a while."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.kubernetes.installation.harness import Installation
+from tests.kubernetes.installation.specs import slow, spells, sweep_of
+
+_ASKED = (
+    *("create pods", "delete pods", "create jobs", "delete jobs", "list events"),
+    *("get secrets", "list secrets", "get nodes", "create pods/exec"),
+)
+_ENDS = {"delete pods", "delete jobs", "list events"}
+_RIGHTS = {
+    "halving-control": _ENDS | {"create jobs"},
+    "halving-webserver": _ENDS,
+    "halving-code": _ENDS,
+    "halving-worker": _ENDS | {"create jobs", "create pods"},
+    "halving-trial": set(),
+}
+
+
+def test_every_pod_runs_as_a_user_and_cannot_write_its_image(installation: Installation) -> None:
+    pods = installation.pods("app.kubernetes.io/part-of=halving", phase="Running")
+    assert len(pods) >= 3
+    for pod in pods:
+        told = installation.execute(pod.metadata.name, "sh", "-c", "id -u; touch /tmp/it && echo written; touch /usr/it || echo refused")
+        assert told.split() == ["1000", "written", "refused"], pod.metadata.name
+
+
+@pytest.mark.parametrize("account", sorted(_RIGHTS))
+def test_an_account_may_do_what_its_part_needs_and_no_more(installation: Installation, account: str) -> None:
+    user = f"system:serviceaccount:{installation.namespace}:{account}"
+    assert {asked for asked in _ASKED if _may(installation, user, asked)} == _RIGHTS[account]
+
+
+def test_a_run_is_a_pod_of_its_own_whose_log_is_kept_in_the_object_store(installation: Installation) -> None:
+    run = installation.submit("compact_metrics")
+    installation.wait_for_run(run)
+    [pod] = installation.pods(f"dagster/run-id={run}")
+    assert pod.spec.service_account_name == "halving-worker"
+    assert pod.spec.security_context.run_as_non_root
+    assert pod.spec.containers[0].security_context.read_only_root_filesystem
+    listed = installation.kubectl("get", "job", f"dagster-run-{run}", "-o", "json")
+    assert json.loads(listed)["spec"]["ttlSecondsAfterFinished"] == 60
+    kept = [entry for entry in installation.lab.store.filesystem.get_file_info(_below(installation.settings)) if run in entry.path]
+    assert kept, "no log of the run below HALVING_LOGS_PREFIX"
+
+
+def test_the_sensors_tick_without_a_failure(installation: Installation) -> None:
+    def ticks() -> dict[str, str]:
+        states = installation.instance.all_instigator_state()
+        last = {
+            state.instigator_name: installation.instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
+            for state in states
+        }
+        return {name: found[0].status.value for name, found in last.items() if found}
+
+    expected = {"start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps"}
+    installation.wait_for(lambda: expected <= ticks().keys(), "a tick of each sensor", seconds=60)
+    assert "FAILURE" not in ticks().values()
+
+
+def test_the_whole_of_it_comes_back_by_itself_when_its_pods_are_killed(installation: Installation) -> None:
+    installation.restart("code-location", "webserver", "daemon")
+    run = installation.submit("compact_metrics")
+    installation.wait_for_run(run)
+
+
+def test_a_pool_holds_trials_back_in_the_queue_where_they_take_no_pod(installation: Installation) -> None:
+    pools = installation.instance.event_log_storage
+    pools.set_concurrency_slots("trials", 1)
+    try:
+        spec, most = slow("pooled", trials=2, epochs=3), 0
+        installation.wait_for_run(installation.submit("launch_sweep", spec))
+
+        def over() -> bool:
+            nonlocal most
+            pods = [pod for pod in installation.pods("dagster/job=run_trial") if pod.status.phase in ("Pending", "Running")]
+            # Where a run is over its place is free, although its pod is there for a moment more.
+            runs = [installation.instance.get_run_by_id(pod.metadata.labels["dagster/run-id"]) for pod in pods]
+            most = max(most, sum(not run.is_finished for run in runs))
+            return sweep_of(installation.lab, spec["name"]).status == "finished"
+
+        installation.wait_for(over, "the end of the sweep")
+    finally:
+        pools.delete_concurrency_limit("trials")
+    assert most == 1
+    first, second = sorted(spells(installation.lab, sweep_of(installation.lab, spec["name"]).id), key=lambda spell: spell.begin)
+    assert first.end <= second.begin
+
+
+def _may(installation: Installation, user: str, asked: str) -> bool:
+    verb, _, resource = asked.partition(" ")
+    resource, _, part = resource.partition("/")
+    command = ["kubectl", "--namespace", installation.namespace, "auth", "can-i", verb, resource, "--subresource", part, "--as", user]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _below(settings: dict[str, str]):
+    from pyarrow.fs import FileSelector
+
+    return FileSelector(f"{settings['HALVING_LOGS_BUCKET']}/{settings['HALVING_LOGS_PREFIX']}", recursive=True)

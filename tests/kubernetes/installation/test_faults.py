@@ -1,0 +1,331 @@
+"""Pods, nodes and services taken away in the middle of a sweep: nothing is lost, and nothing is trained twice at the same time."""
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, create_engine, select, text
+from sqlalchemy.exc import OperationalError
+
+from halving import pace, sql
+from halving.records import RunRecords
+from resources.catalog import AttemptRow, RungResultRow
+from resources.sweeps import trial_key
+from tests.kubernetes.installation.harness import Installation
+from tests.kubernetes.installation.specs import (
+    CLOCK_SECONDS,
+    assert_exclusive,
+    assert_nothing_lost,
+    attempts,
+    held,
+    name_of,
+    pod_of,
+    pods_of,
+    release,
+    slow,
+    spells,
+    sweep_of,
+    trials,
+)
+from tests.kubernetes.trainables import HELD_EPOCH
+from tests.waiting import wait_for
+
+LEASE_SECONDS = 90  # a lease, its doubt, and the ticks that see them, on a machine with much to do
+STANDSTILL_SECONDS = 5  # an epoch, the 2 s that a checkpoint may ask an absent store for, and a busy machine
+
+
+def opened(installation: Installation, spec: dict[str, Any]) -> str:
+    """The id of the sweep that was submitted under a spec's name."""
+    return installation.wait_for(lambda: sweep_of(installation.lab, spec["name"]), f"the sweep {spec['name']} to be opened").id
+
+
+def trains(installation: Installation, sweep: str, trial: int = 0) -> AttemptRow | None:
+    """The first attempt at a trial, if it is in the epoch in which trials are held, or behind it."""
+    found = [row for row in attempts(installation.lab, sweep, trial) if row.attempt == 1 and row.worker]
+    return found[0] if found and max(times(installation, sweep, trial, "begun", attempt=1), default=0) >= HELD_EPOCH else None
+
+
+def training(installation: Installation, sweep: str) -> AttemptRow:
+    """The first attempt at a sweep's first trial, once it trains."""
+    return installation.wait_for(lambda: trains(installation, sweep), f"the trial of {sweep} to train")
+
+
+def ended(installation: Installation, sweep: str) -> None:
+    """Wait until the search is over, whatever becomes of its report."""
+    installation.wait_for(lambda: status_of(installation, sweep) != "searching", f"the end of the search {sweep}", every=1)
+
+
+def status_of(installation: Installation, sweep: str) -> str:
+    with installation.lab.catalog.read() as session:
+        return installation.lab.catalog.sweep(session, sweep).status
+
+
+def test_a_pod_taken_away_costs_its_trial_no_more_than_the_epochs_since_its_last_checkpoint(installation: Installation) -> None:
+    """Reclaimed with a grace period, by both drivers; killed without one; the trial's process killed; out of memory."""
+    by_sensors, in_one_job = held("taken-away", trials=3), held("reclaimed-worker")
+    wanted = {"cpus": 0.25, "memory": "1Gi", "grace_seconds": 5}
+    hungry = slow("hungry", epochs=3, trainable="tests.kubernetes.trainables:train_hungry", resources=wanted)
+    for spec in (by_sensors, in_one_job, hungry):
+        installation.submit("sweep" if spec is in_one_job else "launch_sweep", spec)
+    sensors_sweep, job_sweep, hungry_sweep = (opened(installation, spec) for spec in (by_sensors, in_one_job, hungry))
+    trial_of = {
+        "reclaimed": (sensors_sweep, 0),
+        "killed": (sensors_sweep, 1),
+        "shot": (sensors_sweep, 2),
+        "reclaimed worker": (job_sweep, 0),
+        "hungry": (hungry_sweep, 0),
+    }
+    faults = {
+        "reclaimed": installation.delete_pod,
+        "reclaimed worker": installation.delete_pod,
+        "killed": lambda pod: installation.delete_pod(pod, grace_seconds=0),
+        "shot": lambda pod: installation.kill_newest(pod, "multiprocessing.forkserver"),
+    }
+    first: dict[str, str] = {}
+
+    def all_taken_away() -> bool:
+        for name in faults.keys() - first.keys():
+            if attempt := trains(installation, *trial_of[name]):
+                first[name] = pod_of(attempt)
+                faults[name](first[name])
+        return faults.keys() == first.keys()
+
+    installation.wait_for(all_taken_away, "every trial to train, and then to be taken away")
+    release(installation.lab, sensors_sweep, job_sweep)
+    for sweep in (sensors_sweep, job_sweep, hungry_sweep):
+        ended(installation, sweep)
+        assert_nothing_lost(installation.lab, sweep)
+        assert_exclusive(spells(installation.lab, sweep))
+    told = {}
+    for name, (sweep, number) in trial_of.items():
+        history = attempts(installation.lab, sweep, number)
+        outcome = "retry" if name in ("shot", "hungry") else "preempted"
+        assert [row.outcome for row in history] == [outcome, "complete"], (name, history[0].error)
+        told[name] = history[0].error or ""
+        assert_one_interval_lost(installation, sweep, number)
+        if name.startswith("reclaimed"):
+            assert last_checkpoint(installation, sweep, number, attempt=1) == HELD_EPOCH, "written in the grace period"
+    assert first["killed"] in told["killed"]
+    assert "SIGKILL" in told["shot"]
+    assert "out of memory (the limit is 1024Mi)" in told["hungry"]
+
+
+def test_sweeps_go_on_while_everything_around_them_is_restarted(installation: Installation) -> None:
+    """Daemon, webserver, code location, the coordinator of a one-job sweep, and Postgres, twice."""
+    strategy = {"asha": {"sampler": "random", "min_budget": 3, "max_budget": 12, "reduction_factor": 2}}
+    specs = {"launch_sweep": held("restarts", trials=3, strategy=strategy), "sweep": held("coordinator")}
+    for job, spec in specs.items():
+        installation.submit(job, spec)
+    by_sensors, in_one_job = (opened(installation, spec) for spec in specs.values())
+    training(installation, in_one_job)
+    before = installation.wait_for(lambda: results(installation, by_sensors), "a finished rung")
+    (coordinator,) = (
+        pod
+        for pod in installation.pods("app.kubernetes.io/component=run_worker", phase="Running")
+        if pod.metadata.labels["dagster/job"] == "sweep"
+    )
+    installation.delete_pod(coordinator.metadata.name, grace_seconds=0)
+    everything_else = partial(installation.restart, "daemon", "webserver", "code-location")
+    # Trials come to their rungs and ends while the rest is restarted.
+    for restart in (partial(release, installation.lab, by_sensors, in_one_job), everything_else):
+        restart()
+        installation.postgres.stop()
+        installation.postgres.start()
+    ended(installation, by_sensors)
+    assert before.items() <= results(installation, by_sensors).items()
+    assert_exclusive(spells(installation.lab, by_sensors))
+    assert {trial.status for trial in trials(installation.lab, by_sensors)} <= {"completed", "paused", "pruned", "stopped"}
+    installation.wait_for(lambda: status_of(installation, in_one_job) == "finished", "the job's end", every=2)
+    assert_nothing_lost(installation.lab, in_one_job)
+    assert_exclusive(spells(installation.lab, in_one_job))
+
+
+def test_pods_that_cannot_start_say_so_within_a_minute_and_free_their_place(installation: Installation) -> None:
+    """More GPUs than there are, by both drivers; a kind of GPU that no node has; an image that is nowhere."""
+    too_big = {"cpus": 0.25, "gpus": 99, "start_timeout_seconds": 30}
+    elsewhere = {"cpus": 0.25, "gpu_type": "nowhere", "gpus": 1, "start_timeout_seconds": 30}
+    job = installation.submit("sweep", slow("too-big-job", trials=2, resources=too_big))
+    specs = {
+        "Insufficient nvidia.com/gpu": slow("too-big", resources=too_big, max_retries=0),
+        "node affinity": slow("elsewhere", resources=elsewhere, max_retries=0),
+        "ImagePull": slow("no-image", image="localhost/nowhere:1", resources={"cpus": 0.25, "start_timeout_seconds": 30}, max_retries=0),
+    }
+    for spec in specs.values():
+        installation.submit("launch_sweep", spec)
+    sweeps = {reason: opened(installation, spec) for reason, spec in specs.items()}
+    for reason, sweep in sweeps.items():
+        shown = partial(waits_for, installation, sweep, reason)
+        installation.wait_for(shown, f"{reason!r} on the trial", seconds=60, every=0.2)
+    for reason, sweep in sweeps.items():
+        ended(installation, sweep)
+        (trial,) = trials(installation.lab, sweep)
+        assert trial.status == "failed"
+        assert "start_timeout_seconds = 30" in (trial.error or "")
+        assert reason in (trial.error or "")
+    installation.wait_for_run(job, status="FAILURE")
+    told = installation.told(job)
+    assert "Insufficient nvidia.com/gpu" in told
+    assert "start_timeout_seconds = 30" in told
+    gone = [*(f"halving/sweep={sweep}" for sweep in sweeps.values()), f"dagster/run-id={job}"]
+    nothing_left = partial(no_pod_waits, installation, gone)
+    installation.wait_for(nothing_left, "the pods to be gone", seconds=60)
+
+
+def waits_for(installation: Installation, sweep: str, reason: str) -> bool:
+    return any(reason in (trial.waiting or trial.error or "") for trial in trials(installation.lab, sweep))
+
+
+def no_pod_waits(installation: Installation, selectors: list[str]) -> bool:
+    return not any(installation.pods(selector, phase="Pending") for selector in selectors)
+
+
+def test_a_job_ends_although_one_of_its_workers_never_gets_a_node(installation: Installation) -> None:
+    wanted = {"cpus": 0.25, "gpus": 1, "start_timeout_seconds": 20}
+    with installation.one_gpu_left():
+        job = installation.submit("sweep", slow("crowded", trials=2, epochs=2, max_trials=4, resources=wanted))
+        installation.wait_for_run(job)
+    sweep = installation.instance.get_run_by_id(job).tags["halving/sweep"]
+    assert len(pods_of(installation.lab, sweep)) == 1
+    assert status_of(installation, sweep) == "finished"
+    assert "Insufficient nvidia.com/gpu" in installation.told(job)
+
+
+def test_a_store_or_a_database_that_is_away_for_a_while_slows_nobody_and_loses_nothing(installation: Installation) -> None:
+    """S3 away for a minute; then Postgres without a connection to spare, not even for those that had one."""
+    epochs = 120
+    spec = slow("outages", epochs=epochs)
+    installation.submit("launch_sweep", spec)
+    sweep = opened(installation, spec)
+    for outage, seconds in ((installation.s3.gate.away(), 60), (no_connections_left(installation.lab.catalog.url), 20)):
+        training(installation, sweep)
+        with outage:
+            time.sleep(seconds)
+        assert status_of(installation, sweep) == "searching", "it still trained when the outage ended"
+    ended(installation, sweep)
+    assert [row.outcome for row in attempts(installation.lab, sweep)] == ["complete"]
+    assert_nothing_lost(installation.lab, sweep)
+    paces = seconds_between_epochs(installation, sweep)
+    assert max(paces) < STANDSTILL_SECONDS, sorted(paces)[-5:]
+    (spell,) = spells(installation.lab, sweep)
+    assert spell.end - spell.begin < 1.1 * epochs
+
+
+@contextmanager
+def no_connections_left(url: str) -> Iterator[None]:
+    """Take every connection that the server gives, those of others among them."""
+    engine = create_engine(url, pool_size=1000, isolation_level="AUTOCOMMIT")
+    taken: list[Connection] = []
+
+    def take_all() -> bool:
+        with suppress(OperationalError):  # the server has no more
+            while True:
+                taken.append(engine.connect())
+        others = "select count(pg_terminate_backend(pid)) from pg_stat_activity where backend_type = 'client backend' and pid <> all(:own)"
+        own = [connection.scalar(text("select pg_backend_pid()")) for connection in taken]
+        return taken[0].scalar(text(others), {"own": own}) == 0
+
+    try:
+        wait_for(take_all, 60, "all connections")
+        yield
+    finally:
+        for connection in taken:
+            connection.close()
+        engine.dispose()
+
+
+def seconds_between_epochs(installation: Installation, sweep: str) -> list[float]:
+    query = f"select wall_time from points where key = 'train/loss' and run like '{sweep}.%' order by wall_time"
+    times = [row["wall_time"].timestamp() for row in sql(query, root=installation.lab.store.root).to_pylist()]
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+
+@contextmanager
+def kubelet_stopped(installation: Installation) -> Iterator[None]:
+    """The node's kubelet frozen, where the node is this machine. For the last of these tests: what they leave is on this node."""
+    found = subprocess.run(["pgrep", "-x", "kubelet"], capture_output=True, text=True, check=False).stdout.split()
+    if not found:
+        pytest.skip("needs the node's kubelet on this machine")
+    os.kill(int(found[0]), signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(int(found[0]), signal.SIGCONT)
+        installation.wait_until_served()  # a node that was not ready is behind no service
+
+
+def processes_of(pod: Any) -> list[int]:
+    """The processes of a pod on this machine, as its control groups tell."""
+    marks = (pod.metadata.uid, pod.metadata.uid.replace("-", "_"))
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cgroup"):
+        try:
+            told = entry.read_text()
+        except OSError:
+            continue
+        if any(mark in told for mark in marks):
+            found.append(int(entry.parent.name))
+    return found
+
+
+def test_a_lost_node_costs_one_lease_and_its_trial_is_queued_once(installation: Installation) -> None:
+    specs = {job: held(f"lost-node-{job}") for job in ("launch_sweep", "sweep")}
+    for job, spec in specs.items():
+        installation.submit(job, spec)
+    sweeps = {job: opened(installation, spec) for job, spec in specs.items()}
+    pods = [
+        installation.core.read_namespaced_pod(pod_of(training(installation, sweep)), installation.namespace) for sweep in sweeps.values()
+    ]
+    with kubelet_stopped(installation):
+        for process in itertools.chain(*map(processes_of, pods)):
+            os.kill(process, signal.SIGKILL)
+        for driver, sweep in sweeps.items():
+            lost = partial(lost_once, installation, sweep)
+            installation.wait_for(lost, f"the lost trial of {driver} to be queued", seconds=LEASE_SECONDS)
+    release(installation.lab, *sweeps.values())
+    for sweep in sweeps.values():
+        ended(installation, sweep)
+        assert [row.outcome for row in attempts(installation.lab, sweep)] == ["preempted", "complete"]
+        assert_nothing_lost(installation.lab, sweep)
+        assert_exclusive(spells(installation.lab, sweep))
+
+
+def lost_once(installation: Installation, sweep: str) -> bool:
+    (trial,) = trials(installation.lab, sweep)
+    return trial.preemptions == 1
+
+
+def results(installation: Installation, sweep: str) -> dict[tuple[int, int], tuple[int, float | None]]:
+    with installation.lab.catalog.read() as session:
+        rows = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep))
+        return {(row.trial, row.rung): (row.epochs, row.value) for row in rows}
+
+
+def last_checkpoint(installation: Installation, sweep: str, trial: int, *, attempt: int) -> int:
+    """The epoch of an attempt's last checkpoint."""
+    records = RunRecords(installation.lab.store, name_of(installation.lab, sweep), trial_key(sweep, trial))
+    return max(saved.epoch for saved in records.checkpoints() if saved.attempt == attempt)
+
+
+def times(installation: Installation, sweep: str, trial: int, key: str, *, attempt: int) -> dict[int, float]:
+    """When an attempt logged ``key`` in each epoch, in seconds since the epoch."""
+    run = trial_key(sweep, trial)
+    query = f"select step, wall_time from points where key = '{key}' and attempt = {attempt} and run = '{run}'"
+    return {row["step"]: row["wall_time"].timestamp() for row in sql(query, root=installation.lab.store.root).to_pylist()}
+
+
+def assert_one_interval_lost(installation: Installation, sweep: str, trial: int) -> None:
+    """The second attempt goes on at the first one's last checkpoint, and no epoch is lost that ended when the next one was due."""
+    last = last_checkpoint(installation, sweep, trial, attempt=1)
+    begun, completed = (times(installation, sweep, trial, key, attempt=1) for key in ("begun", "train/loss"))
+    assert min(times(installation, sweep, trial, "begun", attempt=2)) == last + 1
+    if lost := [ended for epoch, ended in completed.items() if epoch > last]:
+        saved = begun[last + 1]
+        assert max(lost) <= saved + (saved - completed[last]) / pace.SHARE + CLOCK_SECONDS

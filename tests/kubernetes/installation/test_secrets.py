@@ -1,0 +1,34 @@
+"""After everything that the other files did: the planted secrets are nowhere but in the cluster's Secrets."""
+
+from pyarrow import fs
+
+from tests.kubernetes.installation.harness import Installation
+from tests.kubernetes.installation.specs import slow
+
+
+def test_the_secrets_are_in_no_object_no_database_no_log_and_no_pod(installation: Installation) -> None:
+    run = installation.submit("sweep", slow("last", trials=1, epochs=2))  # there is something to look at, also when this test runs alone
+    installation.wait_for_run(run)
+    told = {
+        "the cluster": installation.kubectl("get", "pods,jobs,deployments,configmaps,events", "-o", "json") + installation.story(),
+        "Dagster's database": installation.postgres.dump("dagster"),
+        "the catalog": installation.postgres.dump("catalog"),
+        **objects(installation),
+    }
+    assert run in told["Dagster's database"]
+    assert any(name.startswith("halving/logs/") for name in told)
+    assert any(name.startswith("halving/lab/runs/") for name in told)
+    found = [(secret, where) for where, text in told.items() for secret, value in installation.secrets.items() if value in text]
+    assert found == []
+
+
+def objects(installation: Installation) -> dict[str, str]:
+    """Every object in the bucket, as far as it is text."""
+    filesystem = installation.s3.filesystem()
+    listed = filesystem.get_file_info(fs.FileSelector(installation.s3.bucket, recursive=True))
+    return {entry.path: read(filesystem, entry.path) for entry in listed if entry.is_file}
+
+
+def read(filesystem: fs.FileSystem, path: str) -> str:
+    with filesystem.open_input_stream(path, compression=None) as stream:
+        return stream.read().decode(errors="replace")

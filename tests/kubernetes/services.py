@@ -1,0 +1,38 @@
+"""What the cluster's pods use of this machine: an object store."""
+
+import os
+from typing import Any
+
+from pyarrow import fs
+
+from tests.s3 import S3, Gate
+
+
+class ObjectStore:
+    """An S3 API with one bucket on ``address``, behind a gate that can be shut: S3 that is away. It takes any key."""
+
+    bucket = "halving"
+
+    def __init__(self, address: str) -> None:
+        self._server = S3()
+        self.gate = Gate((self._server.host, self._server.port), address)
+        self.url = f"http://{self.gate.endpoint}"
+
+    def make_bucket(self) -> None:
+        self._server.filesystem().create_dir(self.bucket)
+
+    def filesystem(self) -> fs.FileSystem:
+        """All that is in it, whether the gate is open or shut."""
+        return self._server.filesystem()
+
+    def stop(self) -> None:
+        self.gate.shut()
+        self._server.stop()
+
+
+def address_for_pods(core: Any) -> str:
+    """This machine's address as pods see it: ``HALVING_TEST_HOST``, or that of the node, which then is this machine."""
+    if named := os.environ.get("HALVING_TEST_HOST"):
+        return named
+    addresses = core.list_node().items[0].status.addresses
+    return str(next(address.address for address in addresses if address.type == "InternalIP"))

@@ -1,0 +1,410 @@
+"""Trials in pods of an image with only the SDK: what becomes of them on a real cluster, with the worker in the tests' own process."""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sqlalchemy import select
+
+from resources import attempt, leases
+from resources.catalog import AttemptRow, TrialRow
+from resources.kubernetes import api
+from resources.lab import Lab
+from resources.spec import SweepSpec
+from resources.sweeps import pause_sweep, resume_sweep
+from tests.conftest import CHECKOUT
+from tests.kubernetes.overlay import IMAGE
+from tests.kubernetes.services import ObjectStore, address_for_pods
+from tests.resources.test_compute import Ran, trained
+from tests.waiting import wait_for
+
+Spec = Callable[..., SweepSpec]
+DATABASE_PASSWORD = f"planted-{secrets.token_hex(12)}"
+
+# What is in the image beside the SDK; a ConfigMap brings it there.
+TRAINABLE = """
+import json, os, time
+from pathlib import Path
+
+
+def train(run):
+    seen = list(run.restore(seen=[])["seen"])
+    for epoch in run.epochs():
+        seen.append(epoch)
+        run.log({"train/loss": 1 / epoch}, step=epoch)
+        run.report(score=run.params["x"] * (1 - 0.5**epoch))
+        run.save(seen=seen)
+
+
+def train_slowly(run):
+    seen = list(run.restore(seen=[])["seen"])
+    for epoch in run.epochs():
+        # The first attempt stays in its third epoch until somebody ends it.
+        steps = 2400 if run.attempt == 1 and epoch == 3 else 20
+        for step in range(steps):
+            time.sleep(0.05)
+            run.log({"train/loss": 1 / epoch}, step=20 * epoch + step)
+            if run.stopping and step < steps - 1:
+                run.save(seen=seen)
+        seen.append(epoch)
+        run.report(score=0.5)
+        run.save(seen=seen)
+
+
+def look_around(run):
+    try:
+        Path("/somewhere").write_text("")
+        writable = True
+    except OSError:
+        writable = False
+    found = {"env": dict(os.environ), "uid": os.getuid(), "writable": writable, "token": Path("/var/run/secrets").exists()}
+    Path("/tmp/found.json").write_text(json.dumps(found))
+    run.log_artifact("/tmp/found.json")
+    train(run)
+
+
+def take_all_memory(run):
+    run.restore(seen=[])
+    for epoch in run.epochs():
+        if epoch == 2 and run.attempt == 1:
+            kept = bytearray(os.urandom(1)) * (1 << 30)
+        run.report(score=0.5)
+        run.save(seen=[epoch])
+
+
+def need_a_package(run):
+    import nowhere
+"""
+
+
+class Site:
+    """A namespace with the store's credentials, an S3 API that its pods reach, and the SDK for their image."""
+
+    def __init__(self) -> None:
+        self.core = api.core_api()
+        self.namespace = f"halving-image-{secrets.token_hex(3)}"
+        self._folder = Path(tempfile.mkdtemp(prefix="halving-image-"))
+        self._folder.chmod(0o755)
+        self.kubeconfig = self._kubeconfig()
+        address = address_for_pods(self.core)
+        self.s3 = ObjectStore(address)
+        self.store_key = f"planted-{secrets.token_hex(12)}"
+        self.keys = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": self.store_key}
+        self.settings = {"AWS_ENDPOINT_URL": self.s3.url, "AWS_DEFAULT_REGION": "us-east-1"}
+        self.image = os.environ.get("HALVING_TEST_SDK_IMAGE") or IMAGE
+        metadata = {"name": self.namespace}
+        self.core.create_namespace({"metadata": metadata})
+        self.core.create_namespaced_secret(self.namespace, {"metadata": {"name": "halving-store"}, "stringData": self.keys})
+        self.core.create_namespaced_config_map(self.namespace, {"metadata": {"name": "trainable"}, "data": {"in_image.py": TRAINABLE}})
+        self._wait_for_service_account()
+
+    def cluster(self, **changes: Any) -> Path:
+        """The cluster's settings, in a file; with changes to what trials' pods get."""
+        pods: dict[str, Any] = {
+            "env": {**self.settings, "PYTHONPATH": "/trainable"},
+            "env_secrets": ["halving-store"],
+            "volumes": [{"name": "trainable", "configMap": {"name": "trainable"}}],
+            "volume_mounts": [{"name": "trainable", "mountPath": "/trainable"}],
+        }
+        if self.image == IMAGE:  # without our code: the node is this machine
+            pods["env"]["PYTHONPATH"] = "/trainable:/sdk"
+            pods["volumes"].append({"name": "sdk", "hostPath": {"path": str(self._sdk())}})
+            pods["volume_mounts"].append({"name": "sdk", "mountPath": "/sdk", "readOnly": True})
+        path = self._folder / f"cluster-{secrets.token_hex(3)}.yaml"
+        path.write_text(yaml.safe_dump({"trial_pods": pods | changes}))
+        return path
+
+    def pods(self) -> list[Any]:
+        found: list[Any] = self.core.list_namespaced_pod(self.namespace).items
+        return found
+
+    def close(self) -> None:
+        self.core.delete_namespace(self.namespace)
+        self.s3.stop()
+        shutil.rmtree(self._folder)
+
+    def _sdk(self) -> Path:
+        """A folder with the SDK, what it needs, and nothing of the application."""
+        folder = self._folder / "sdk"
+        if not folder.exists():
+            source = shutil.copytree(CHECKOUT / "sdk", self._folder / "source")  # installing leaves a build folder behind
+            install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(folder)]
+            subprocess.run([*install, str(source), "-c", str(CHECKOUT / "constraints.txt")], check=True)
+        return folder
+
+    def _kubeconfig(self) -> Path:
+        """As KUBECONFIG, with the namespace: where a worker outside of the cluster makes its pods."""
+        told = subprocess.run(["kubectl", "config", "view", "--minify", "--flatten", "-o", "json"], capture_output=True, check=True).stdout
+        config = json.loads(told)
+        config["contexts"][0]["context"]["namespace"] = self.namespace
+        path = self._folder / "kubeconfig"
+        path.write_text(json.dumps(config))
+        return path
+
+    def _wait_for_service_account(self) -> None:
+        until = time.monotonic() + 60
+        while not self.core.list_namespaced_service_account(self.namespace).items:
+            assert time.monotonic() < until, "the namespace got no service account"
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+class RanInPods(Ran):
+    """A sweep on the site's store, worked off by one worker in this process."""
+
+    def __init__(self, site: Site, lab: Lab, spec: SweepSpec) -> None:
+        super().__init__(lab, spec)
+        self.site = site
+
+    def row(self, number: int = 0) -> TrialRow:
+        return self.rows()[number]
+
+    def waiting(self) -> list[str | None]:
+        return [row.waiting for row in self.rows()]
+
+    def outcomes(self) -> list[str]:
+        with self.lab.catalog.read() as session:
+            rows = session.scalars(select(AttemptRow).where(AttemptRow.sweep == self.sweep).order_by(AttemptRow.attempt))
+            return [str(row.outcome) for row in rows]
+
+    def pods(self) -> list[Any]:
+        return [pod for pod in self.site.pods() if pod.metadata.labels.get("halving/sweep") == self.sweep]
+
+    def meanwhile(self, act: Callable[[], object]) -> threading.Thread:
+        thread = threading.Thread(target=act, daemon=True)
+        thread.start()
+        return thread
+
+    def wait_for(self, condition: Callable[[], Any], seconds: float = 60) -> Any:
+        return wait_for(condition, seconds, "what the test waits for")
+
+
+@pytest.fixture
+def run(site: Site, tmp_path: Path, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RanInPods]]:
+    """Make a sweep with an image; ``pods=`` changes the settings of its trials' pods."""
+    for name, value in (site.settings | site.keys).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("KUBECONFIG", str(site.kubeconfig))
+    api.namespace.cache_clear()
+    monkeypatch.setenv("PGPASSWORD", DATABASE_PASSWORD)
+    site.s3.make_bucket()
+    lab = Lab(root=f"s3://{site.s3.bucket}/{secrets.token_hex(4)}", catalog_url=f"sqlite:///{tmp_path}/{DATABASE_PASSWORD}.db")
+
+    def make(pods: dict[str, Any] | None = None, **changes: Any) -> RanInPods:
+        monkeypatch.setenv("HALVING_CLUSTER", str(site.cluster(**(pods or {}))))
+        resources = {"cpus": 0.25, "grace_seconds": 10, **changes.pop("resources", {})}
+        given = {"image": site.image, "trainable": "in_image:train", "max_trials": 1, "strategy": {"random": {"budget": 4}}, **changes}
+        return RanInPods(site, lab, small_spec(resources=resources, **given))
+
+    yield make
+    api.namespace.cache_clear()
+    lab.catalog.close()
+
+
+def test_a_sweep_in_pods_of_an_image_comes_to_its_end_by_the_decisions_of_its_worker(run: Callable[..., RanInPods]) -> None:
+    ran = run(max_trials=3, strategy={"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "reduction_factor": 3}}).work()
+    rows = [ran.row(number) for number in range(3)]
+    assert sorted(row.status for row in rows) == ["paused", "paused", "paused"], [row.error for row in rows]
+    best = max(rows, key=lambda row: row.params["x"])
+    assert [saved.epoch for saved in ran.records(best.number).checkpoints()][-1] == 3
+    record = ran.records(0).read()
+    assert record["provenance"]["image"] == ran.site.image
+    assert "dagster" not in record["provenance"]["packages"]
+    assert all(pod.metadata.deletion_timestamp for pod in ran.pods()), "paused trials hold no pod"
+    assert ran.lab.store.names(ran.records(0).folder + "/mail/0001") == []
+
+
+def test_a_pod_sees_the_store_and_nothing_else_and_cannot_write_its_image(run: Callable[..., RanInPods]) -> None:
+    ran = run(trainable="in_image:look_around", resources={"gpus": 1})
+    seen: list[str] = []
+    ran.meanwhile(lambda: seen.append(json.dumps(ran.site.core.api_client.sanitize_for_serialization(ran.wait_for(ran.pods)))))
+    ran.work()
+    (entry,) = ran.lab.store.names(ran.records(0).folder + "/artifacts")
+    digest = json.loads(ran.lab.store.read(f"{ran.records(0).folder}/artifacts/{entry}"))["digest"]
+    found = json.loads(ran.lab.store.get_blob(digest))
+    assert (found["uid"], found["writable"], found["token"]) == (1000, False, False)
+    assert found["env"]["AWS_SECRET_ACCESS_KEY"] == ran.site.store_key
+    for told in (seen[0], json.dumps(found), json.dumps(ran.records(0).read())):
+        assert DATABASE_PASSWORD not in told
+        assert "HALVING_CATALOG" not in told
+    assert ran.site.store_key not in seen[0] + json.dumps(ran.records(0).read())
+    assert len(ran.records(0).read()["provenance"]["hardware"]["visible_gpus"]["NVIDIA_VISIBLE_DEVICES"].split(",")) == 1
+
+
+def test_a_pod_that_is_deleted_in_mid_epoch_is_preempted_and_its_trial_goes_on_in_another_pod(run: Callable[..., RanInPods]) -> None:
+    ran = run(trainable="in_image:train_slowly", max_retries=0)
+    names: list[str] = []
+
+    def reclaim() -> None:
+        ran.wait_for(ran.records(0).checkpoints)
+        names.extend(pod.metadata.name for pod in ran.pods())
+        ran.site.core.delete_namespaced_pod(names[0], ran.site.namespace)
+        names.append(ran.wait_for(lambda: [pod.metadata.name for pod in ran.pods() if pod.metadata.name != names[0]])[0])
+
+    reclaiming = ran.meanwhile(reclaim)
+    ran.work()
+    reclaiming.join(10)
+    row = ran.row()
+    assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 1), row.error
+    assert ran.outcomes()[0] == "preempted"
+    assert len(set(names)) == 2
+    saved = ran.records(0).checkpoints()
+    assert [(one.epoch, one.attempt) for one in saved if one.epoch == 4] == [(4, 2)]
+    assert [one for one in saved if one.attempt == 1], "the first attempt saved what it had"
+    resumed = json.loads(ran.lab.store.read(f"{ran.records(0).folder}/start-0002.json"))
+    assert resumed["attempt"] == 2
+
+
+def test_a_paused_sweep_gets_its_trial_back_from_its_pod_with_a_checkpoint(run: Callable[..., RanInPods]) -> None:
+    ran = run(trainable="in_image:train_slowly")
+    epochs: list[int] = []
+
+    def pause_and_resume() -> None:
+        ran.wait_for(ran.records(0).checkpoints)
+        pause_sweep(ran.lab.catalog, ran.sweep)
+        ran.wait_for(lambda: ran.row().status == "queued")
+        ran.wait_for(lambda: not ran.pods())
+        epochs.append(ran.records(0).checkpoints()[-1].epoch)
+        resume_sweep(ran.lab.catalog, ran.sweep)
+
+    ran.meanwhile(pause_and_resume)
+    ran.work()
+    row = ran.row()
+    assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 0), row.error
+    assert epochs
+    assert epochs[0] >= 1
+
+
+WORKER = """
+import sys
+from resources.compute import TrialRunner, work
+from resources.lab import Lab
+from resources.scheduler import Scheduler
+root, catalog, sweep, dataset, digest = sys.argv[1:]
+lab = Lab(root=root, catalog_url=catalog)
+scheduler = Scheduler(lab.catalog, sweep)
+work(scheduler, TrialRunner(scheduler, lab.store, dataset_name=dataset, dataset_digest=digest, labels={}), lambda _: None)
+"""
+
+
+def test_a_worker_that_is_told_to_end_takes_its_trials_pod_along_with_a_checkpoint(run: Callable[..., RanInPods]) -> None:
+    ran = run(trainable="in_image:train_slowly", strategy={"random": {"budget": 100}})
+    arguments = [ran.lab.store.root, ran.lab.catalog.url, ran.sweep, ran.snapshot.name, ran.snapshot.digest]
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, *arguments], cwd=CHECKOUT, stderr=subprocess.PIPE, text=True)
+    ran.wait_for(ran.records(0).checkpoints)
+    worker.terminate()
+    _, said = worker.communicate(timeout=90)
+    assert worker.returncode == 128 + signal.SIGTERM, said
+    row = ran.row()
+    assert (row.status, row.failures, row.preemptions) == ("queued", 0, 1)
+    assert "was told to end by SIGTERM" in str(row.error)
+    ended = json.loads(ran.lab.store.read(f"{ran.records(0).folder}/end-0001.json"))
+    assert (ended["status"], ended["epoch"]) == ("terminated", ran.records(0).checkpoints()[-1].epoch)
+    assert all(pod.metadata.deletion_timestamp for pod in ran.pods())
+
+
+def test_a_pod_out_of_memory_counts_as_a_crash_that_names_it_and_its_trial_goes_on(run: Callable[..., RanInPods]) -> None:
+    ran = run(trainable="in_image:take_all_memory", resources={"memory": "400Mi"}, max_retries=1).work()
+    row = ran.row()
+    assert (row.status, row.attempt, row.failures) == ("completed", 2, 1), row.error
+    with ran.lab.catalog.read() as session:
+        first = session.scalars(select(AttemptRow).where(AttemptRow.sweep == ran.sweep, AttemptRow.attempt == 1)).one()
+    assert first.outcome == "retry"
+    assert "OOMKilled" in str(first.error)
+    assert "400Mi" in str(first.error)
+    saved = [(checkpoint.epoch, checkpoint.attempt) for checkpoint in ran.records(0).checkpoints()]
+    assert (saved[:2], saved[-1]) == ([(1, 1), (2, 2)], (4, 2)), "the pace decides whether the third is due"
+    assert trained(ran, 0) == [(epoch, 1) for epoch in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "pods", "said"),
+    [
+        ({"image": "localhost/nowhere:1"}, {}, "ImagePull"),
+        ({"resources": {"gpus": 99}}, {}, "Insufficient nvidia.com/gpu"),
+        ({}, {"env_secrets": ["nowhere"]}, 'secret "nowhere" not found'),
+    ],
+)
+def test_a_pod_that_cannot_start_says_why_on_its_trial_and_is_given_up_in_time(
+    run: Callable[..., RanInPods], changes: dict[str, Any], pods: dict[str, Any], said: str
+) -> None:
+    resources = {"start_timeout_seconds": 20, **changes.get("resources", {})}
+    ran = run(pods, max_retries=0, **{**changes, "resources": resources})
+    began, noted = time.monotonic(), []
+    ran.meanwhile(lambda: noted.append(ran.wait_for(lambda: said in str(ran.waiting()) and time.monotonic())))
+    ran.work()
+    row = ran.row()
+    assert (row.status, row.attempt) == ("failed", 1)
+    assert "did not start within resources.start_timeout_seconds = 20" in str(row.error)
+    assert said in str(row.error)
+    assert noted[0] - began < 20, "it is noted while it waits"
+    assert all(pod.metadata.deletion_timestamp for pod in ran.pods())
+
+
+@pytest.mark.parametrize(
+    ("trainable", "said"),
+    [
+        ("nowhere:train", "trainable = 'nowhere:train' is not accepted: there is no module 'nowhere'"),
+        ("in_image:nothing", "in_image has no function 'nothing'"),
+        ("in_image:need_a_package", "ModuleNotFoundError: No module named 'nowhere'"),
+    ],
+)
+def test_what_is_missing_in_the_image_is_told_on_the_trial(run: Callable[..., RanInPods], trainable: str, said: str) -> None:
+    ran = run(trainable=trainable, max_retries=0).work()
+    assert ran.row().status == "failed"
+    assert said in str(ran.row().error)
+
+
+@pytest.mark.skipif("HALVING_TEST_SDK_IMAGE" in os.environ, reason="the image of HALVING_TEST_SDK_IMAGE has the SDK")
+def test_an_image_without_the_sdk_is_told_by_its_own_last_words(run: Callable[..., RanInPods]) -> None:
+    ran = run({"env": {"PYTHONPATH": ""}, "volume_mounts": []}, max_retries=0).work()
+    assert ran.row().status == "failed"
+    assert "No module named 'halving'" in str(ran.row().error)
+
+
+def test_the_pod_of_a_lost_attempt_is_gone_before_the_next_one_has_its_own(
+    run: Callable[..., RanInPods], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
+    monkeypatch.setattr(leases, "DOUBT_SECONDS", 1.0)
+    ran = run(trainable="in_image:train_slowly", strategy={"random": {"budget": 8}})
+    given: Any = ran.scheduler.next_work("a-worker-that-dies:1")
+    lost = ran.runner._processes.prepare(given, ran.runner._context(given))
+    lost.start()
+    ran.wait_for(lambda: lost.receive(0.1) or ran.records(0).checkpoints())
+    together: list[set[str]] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            together.append({pod.metadata.labels["halving/attempt"] for pod in ran.pods()})
+
+    watching = ran.meanwhile(watch)
+    ran.work()
+    over.set()
+    watching.join()
+    row = ran.row()
+    assert (row.status, row.attempt, row.preemptions) == ("completed", 2, 1), row.error
+    assert {"1"} in together
+    assert {"2"} in together
+    assert {"1", "2"} not in together
+    assert [saved.epoch for saved in ran.records(0).checkpoints() if saved.attempt == 2][-1] == 8

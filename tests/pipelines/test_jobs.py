@@ -1,0 +1,54 @@
+"""What the steps of a one-job sweep do about faults and needs; the whole job is in test_sweep_job.py."""
+
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import pytest
+from sqlalchemy import select
+
+from assets.events import failure
+from halving.errors import HalvingError, InvalidInput, StoreAway, StoreError
+from pipelines import jobs
+from resources.catalog import SweepRow
+from resources.lab import Lab
+from resources.spec import parse_spec
+from resources.sweeps import extend_sweep
+
+Small = Callable[..., dict[str, Any]]
+
+
+@dg.job
+def planning() -> None:
+    jobs.plan_sweep(jobs.take_snapshot())
+
+
+def slots(lab: Lab, spec: dict[str, Any]) -> int:
+    config = {"ops": {"take_snapshot": {"config": {"spec": parse_spec(spec).model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = planning.execute_in_process(run_config=config, resources={"lab": lab}, instance=instance)
+        return len(done.output_for_node("plan_sweep"))
+
+
+def test_there_are_no_more_slots_than_trials(lab: Lab, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    spec = small(max_trials=4, concurrency=16)
+    assert slots(lab, spec) == 4
+    with lab.catalog.read() as session:
+        (sweep,) = session.scalars(select(SweepRow.id))
+    extend_sweep(lab.catalog, sweep, 6)
+    assert slots(lab, spec) == 6, "the sweep goes on, with what it was extended by"
+
+
+@pytest.mark.parametrize("step", [jobs.take_snapshot, jobs.plan_sweep, jobs.evaluate_winner, jobs.promote_checkpoint, jobs.count_failures])
+def test_a_step_that_may_be_done_again_waits_for_some_minutes_for_what_is_away(step: dg.OpDefinition) -> None:
+    assert step.retry_policy
+    delays = [step.retry_policy.calculate_delay(attempt) for attempt in range(1, step.retry_policy.max_retries + 1)]
+    assert 120 < sum(delays) < 600
+
+
+@pytest.mark.parametrize(
+    ("error", "again"), [(StoreAway("no answer"), True), (StoreError("access denied"), False), (InvalidInput("it is wrong"), False)]
+)
+def test_an_expected_end_of_a_step_is_tried_again_only_where_the_store_was_away(error: HalvingError, again: bool) -> None:
+    assert failure(error).allow_retries is again

@@ -1,0 +1,92 @@
+"""The whole way of a sweep with its store on S3 and its catalog on Postgres, and that no secret of either leaves a trace."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from pyarrow import fs
+from sqlalchemy import select
+
+from halving import Store
+from halving.query import sql
+from halving.records import RunRecords
+from halving.runs import list_runs
+from resources.catalog import ModelVersionRow, SweepRow
+from resources.metrics import curves
+from resources.report import report_path
+from tests.conftest import SMALL, Dagster
+from tests.postgres import INSTALLED, Postgres
+from tests.s3 import CREDENTIALS, S3
+
+pytestmark = [
+    pytest.mark.xdist_group("sweep on s3"),
+    pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql"),
+]
+PASSWORD = secrets.token_hex(20)
+
+
+class Executed:
+    """A sweep that was executed, and where."""
+
+    def __init__(self, folder: Path, s3: S3, postgres: Postgres) -> None:
+        self.s3, self.bucket, self.folder = s3, secrets.token_hex(6), folder
+        catalog = postgres.database(f"t{self.bucket}").replace("tests@", f"tests:{PASSWORD}@")  # which trusts everybody
+        self.dagster = Dagster(folder, s3.root(self.bucket), catalog)
+        self.lab = self.dagster.lab
+        config = folder / "sweep.yaml"
+        config.write_text(yaml.safe_dump({**SMALL, "max_trials": 4}))
+        self.process = self.dagster.execute_sweep(config)
+
+    @property
+    def store(self) -> Store:
+        return self.lab.store
+
+    def objects(self) -> dict[str, bytes]:
+        """Everything in the bucket, by its path."""
+        filesystem = self.s3.filesystem()
+        found = filesystem.get_file_info(fs.FileSelector(f"halving-{self.bucket}", recursive=True))
+        return {info.path: filesystem.open_input_stream(info.path).read() for info in found if info.type == fs.FileType.File}
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory, s3: S3, postgres: Postgres) -> Iterator[Executed]:
+    found = Executed(tmp_path_factory.mktemp("s3"), s3, postgres)
+    yield found
+    found.lab.catalog.close()
+
+
+def test_a_sweep_runs_to_its_champion_with_every_file_on_s3(executed: Executed) -> None:
+    assert executed.process.returncode == 0, executed.process.stderr[-3000:]
+    with executed.lab.catalog.read() as session:
+        (sweep,) = session.scalars(select(SweepRow))
+        (version,) = session.scalars(select(ModelVersionRow))
+    assert sweep.status == "finished"
+    assert "model small 1.0.0 is champion" in executed.process.stderr
+    assert executed.store.get_blob(version.checkpoint)
+    assert executed.store.read(report_path(sweep.id)).startswith(b"<!doctype html>")
+    assert not (executed.folder / "root").exists()
+
+
+def test_its_runs_and_curves_are_read_from_s3(executed: Executed) -> None:
+    store = executed.store
+    runs = list_runs(store, "small")
+    assert len(runs) == 4
+    assert {run.status for run in runs} <= {"paused", "finished"}
+    longest = max(runs, key=lambda run: run.attempts[-1].epoch or 0)
+    table = curves(store, "small", [longest.run], "train/loss")
+    assert table["step"].to_pylist() == list(range(1, (longest.attempts[-1].epoch or 0) + 1))
+    (counted,) = sql("SELECT count(*) AS points FROM metrics WHERE key = 'train/loss'", root=store).to_pylist()
+    assert counted["points"] == sum(saved.epoch for run in runs if (saved := RunRecords(store, "small", run.run).latest_checkpoint()))
+
+
+def test_no_credential_is_in_a_record_an_event_or_a_log(executed: Executed) -> None:
+    written = executed.objects() | {str(path): path.read_bytes() for path in executed.folder.rglob("*") if path.is_file()}
+    written["output"] = (executed.process.stdout + executed.process.stderr).encode()
+    assert len(written) > 20
+    for secret in (PASSWORD, CREDENTIALS["AWS_SECRET_ACCESS_KEY"]):
+        assert [name for name, content in written.items() if secret.encode() in content] == []
+    record = json.loads(next(content for path, content in written.items() if path.endswith("/record.json")))
+    assert record["provenance"]["command"]

@@ -1,0 +1,146 @@
+"""An S3 API of the tests' own (moto's server, on a free port), and a gate before it that can be shut: S3 that is away."""
+
+import contextlib
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+
+from pyarrow import fs
+
+# What any client needs to sign its requests; moto accepts all of them. The secret is in no file, so wherever it is found it has leaked.
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "tests",
+    "AWS_SECRET_ACCESS_KEY": secrets.token_hex(20),
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+class S3:
+    """A running server; :meth:`root` makes an empty store in it. ``host`` may be an address that pods reach.
+
+    Everything that is stored lives in the server's memory.
+    """
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.host, self.port = host, _free_port(host)
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", host, "-p", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self._await()
+
+    def root(self, name: str, *, endpoint: str | None = None) -> str:
+        """The address of a store in a bucket of its own, reached at ``endpoint`` (``host:port``), by default the server itself."""
+        self.filesystem().create_dir(f"halving-{name}")
+        return f"s3://halving-{name}/lab?endpoint_override={endpoint or self.endpoint}&scheme=http&region=us-east-1"
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def filesystem(self) -> fs.S3FileSystem:
+        """The server as Arrow sees it, to look behind a store's back."""
+        keys = {"access_key": CREDENTIALS["AWS_ACCESS_KEY_ID"], "secret_key": CREDENTIALS["AWS_SECRET_ACCESS_KEY"]}
+        return fs.S3FileSystem(endpoint_override=self.endpoint, scheme="http", region="us-east-1", allow_bucket_creation=True, **keys)
+
+    def stop(self) -> None:
+        self._server.kill()
+        self._server.wait()
+
+    def _await(self) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://{self.endpoint}/moto-api/", timeout=5):
+                    return
+            except OSError:
+                if self._server.poll() is not None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+
+class Gate:
+    """A TCP proxy before a server: open, :meth:`shut` (connections are refused and broken), or :meth:`swallow` (nothing is answered)."""
+
+    def __init__(self, target: tuple[str, int], host: str = "127.0.0.1") -> None:
+        self._target = target
+        self._place = (host, _free_port(host))
+        self._open: set[socket.socket] = set()
+        self._listener: socket.socket | None = None
+        self._swallowing = False
+        self.open()
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self._place[0]}:{self._place[1]}"
+
+    def open(self) -> None:
+        """Let everything through (again)."""
+        if self._swallowing:
+            self.shut()  # what was swallowed is never answered
+        self._swallowing = False
+        if self._listener is None:
+            self._listener = socket.create_server(self._place, backlog=128)
+            threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def shut(self) -> None:
+        """Refuse connections and break those that are open."""
+        listener, self._listener = self._listener, None
+        for connection in [*([listener] if listener else []), *self._open]:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        self._open.clear()
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Shut for the length of a ``with`` block."""
+        self.shut()
+        try:
+            yield
+        finally:
+            self.open()
+
+    def swallow(self) -> None:
+        """Accept connections and requests, and answer none."""
+        self._swallowing = True
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                inside, _ = listener.accept()
+            except OSError:
+                return  # shut
+            try:
+                outside = socket.create_connection(self._target)
+            except OSError:
+                inside.close()
+                continue
+            if self._listener is not listener:  # shut meanwhile
+                inside.close()
+                outside.close()
+                return
+            self._open |= {inside, outside}
+            for source, sink in ((inside, outside), (outside, inside)):
+                threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not self._swallowing:
+                    sink.sendall(data)
+        for connection in (source, sink):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+            self._open.discard(connection)
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as free:
+        free.bind((host, 0))
+        return int(free.getsockname()[1])
