@@ -1,13 +1,14 @@
-"""``python -m benchmarks``: measure, keep the results, write the page."""
+"""``python -m benchmarks``: measure, keep the results, write the pages."""
 
 import argparse
 import importlib
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 
-from benchmarks import machine, report
+from benchmarks import machine, report, ten_thousand
 from benchmarks.results import Part, load
 
 # In the order of the page. The heaviest come last, so that what they leave in the page cache disturbs nobody.
@@ -18,13 +19,18 @@ PARTS = (
     "size",
     "startup",
     "recovery",
+    "outage",
     "peers",
     "queries",
     "search",
+    "objects",
     "scale",
     "decisions",
+    "catalog",
     "suggestions",
     "driver",
+    "dagster",
+    "cluster",
 )
 PAGE = machine.CHECKOUT / "docs" / "benchmarks.md"
 
@@ -33,32 +39,45 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the parts that were asked for; 1 when one of them broke."""
     given = _parse(arguments)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it each cold process compiles all it imports, which no user's does
-    results, broken = given.folder / ("quick" if given.quick else "results"), []
+    results, broken, unmeasured = given.folder / ("quick" if given.quick else "results"), [], []
     chosen = [name for name in PARTS if name in ((given.parts + given.only) or PARTS)]
     parts = []
     for name in chosen:
         print(f"{name}: measuring", file=sys.stderr, flush=True)
         try:
             parts.append(_measure(name, given.folder, given.quick))
-        except machine.ChildFailed as error:
-            print(f"{name}: broke: {error}", file=sys.stderr, flush=True)
-            broken.append(Part(name, name, "This part broke.", missing=[str(error)]))
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is this part's: the others took their time
+            reason = str(error) if isinstance(error, machine.ChildFailed) else f"{type(error).__name__}: {error}"
+            print(f"{name}: broke: {reason}", file=sys.stderr, flush=True)
+            broken.append(Part(name, name, "This part broke.", missing=[reason]))
             continue
-        parts[-1].save(results)
+        if parts[-1].tables:
+            parts[-1].save(results)
+        else:  # nothing to measure it on here: what was kept is better than nothing
+            unmeasured.append(parts.pop())
     everything = len(chosen) == len(PARTS)
     out = given.out or (PAGE if everything and not given.quick else None)
     if out is None:
-        print(report.page(parts + broken))
+        print(report.page(parts + unmeasured + broken))
     else:
-        known = {part.name: part for part in [*_kept(results), *broken, *parts]}
+        known = {part.name: part for part in [*unmeasured, *_kept(results), *broken, *parts]}
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(report.page([known[name] for name in PARTS if name in known]))
         print(f"written: {out}", file=sys.stderr)
+    if out == PAGE:
+        ten_thousand.main(["--results", str(results)])  # worked out from these results; it says which of them is missing
     return 1 if broken else 0
 
 
+def _end(number: int, _: object) -> None:
+    machine.end_children()
+    sys.exit(128 + number)
+
+
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Halving and write docs/benchmarks.md.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure Halving and write docs/benchmarks.md and docs/scale.md."
+    )
     parser.add_argument("parts", nargs="*", default=[], metavar="PART", help=f"only these: {', '.join(PARTS)}")
     parser.add_argument("--only", action="append", default=[], choices=PARTS, help="the same, as an option")
     parser.add_argument("--quick", action="store_true", help="a smoke run of small sizes: the figures mean nothing, the page is printed")
@@ -93,7 +112,11 @@ _MODULES = {
     "decisions": "search_latency",
     "suggestions": "search_suggestions",
     "driver": "search_driver",
+    "dagster": "dagster_runs",
+    "cluster": "cluster_api",
 }
 
 if __name__ == "__main__":
+    # Whoever is told to end takes its servers along: by default a SIGTERM leaves Postgres and Dagster's daemon behind.
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(main())

@@ -1,10 +1,12 @@
 """The machine, the versions, and processes of their own to measure in."""
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from typing import Any
 
 CHECKOUT = Path(__file__).parent.parent
 PACKAGES = ("pyarrow", "duckdb", "numpy", "torch")
+_CHILDREN: "set[subprocess.Popen[str]]" = set()
 _CHILD = """
 import importlib, json, sys
 module, _, name = sys.argv[1].partition(":")
@@ -76,16 +79,35 @@ def run_json(command: list[str], *, cwd: Path, environment: dict[str, str] | Non
     Raises:
         ChildFailed: it ended with an error, took longer than ``timeout`` s, or its last line is not JSON.
     """
+    # A session of its own, so that what it has started ends with it.
+    with subprocess.Popen(
+        command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        _CHILDREN.add(process)
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise ChildFailed(f"not done after {timeout:.0f} s") from None
+        finally:
+            _end(process)
+            _CHILDREN.discard(process)
     try:
-        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired:
-        raise ChildFailed(f"not done after {timeout:.0f} s") from None
-    try:
-        if done.returncode == 0:
-            return json.loads(done.stdout.splitlines()[-1])
+        if process.returncode == 0:
+            return json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
         pass
-    raise ChildFailed(last_words(done.stderr or done.stdout) or f"exit status {done.returncode}")
+    raise ChildFailed(last_words(errors or output) or f"exit status {process.returncode}")
+
+
+def end_children() -> None:
+    """End the measuring processes, of all threads, with what they have started."""
+    for process in list(_CHILDREN):
+        _end(process)
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def last_words(text: str) -> str:

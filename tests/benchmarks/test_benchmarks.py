@@ -1,6 +1,10 @@
 """The benchmarks' harness: the shape of what it finds and of the page. No test here looks at a time."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from array import array
 from pathlib import Path
 
@@ -8,7 +12,7 @@ import pytest
 
 from benchmarks import queries, report, size, training
 from benchmarks.__main__ import main
-from benchmarks.machine import ChildFailed, Setting, in_child
+from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child
 from benchmarks.peers.compare import Peer, measure
 from benchmarks.peers.harness import NAMES, Opened, losses, percentiles, work
 from benchmarks.peers.installs import environment, install
@@ -82,6 +86,43 @@ def test_a_part_that_breaks_is_on_the_page_with_its_reason(tmp_path: Path, monke
     monkeypatch.setattr("benchmarks.durable.in_child", lambda *_, **__: in_child("benchmarks.durable:nothing"))
     assert main(["durable", "--quick", "--folder", str(tmp_path / "bench"), "--out", str(tmp_path / "page.md")]) == 1
     assert "Not measured (`durable`): AttributeError" in (tmp_path / "page.md").read_text()
+
+
+def test_a_part_that_breaks_in_its_own_code_does_not_take_the_others_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("no rounds")
+
+    monkeypatch.setattr("benchmarks.durable.in_child", breaks)
+    arguments = ["durable", "startup", "--quick", "--folder", str(tmp_path / "bench"), "--out", str(tmp_path / "page.md")]
+    assert main(arguments) == 1
+    page = (tmp_path / "page.md").read_text()
+    assert "Not measured (`durable`): ZeroDivisionError: no rounds" in page
+    assert "## Importing" in page
+
+
+def test_a_part_that_cannot_be_measured_here_leaves_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    arguments = ["cluster", "--quick", "--folder", str(tmp_path / "bench"), "--out", str(tmp_path / "page.md")]
+    assert main(arguments) == 0
+    assert "Not measured (`cluster`): Kubernetes: KUBECONFIG is not set" in (tmp_path / "page.md").read_text()
+    Part("cluster", "A run in Kubernetes' API", "", tables=[Table(["threads"], [["1"]])]).save(tmp_path / "bench" / "quick")
+    assert main(arguments) == 0
+    assert "| 1 |" in (tmp_path / "page.md").read_text()
+    assert load(tmp_path / "bench" / "quick" / "cluster.json").tables
+
+
+def test_a_run_that_is_told_to_end_leaves_no_server_and_no_files_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "outage", "--quick", "--folder", str(tmp_path / "bench")]
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "outage: measuring\n"
+        work = tmp_path / "bench" / "work"
+        until = time.monotonic() + 60
+        while not (work.exists() and list(work.iterdir())) and time.monotonic() < until:
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert list(work.iterdir()) == []
 
 
 def test_an_unknown_part_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:

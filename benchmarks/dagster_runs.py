@@ -1,0 +1,248 @@
+"""Dagster at the size of a cluster: runs requested and launched a second, and how long a sensor's tick takes."""
+
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchmarks.dagster_ticks import HANDED_OUT, IN_PROGRESS, KNOWN, ON_A_CLUSTER, RUNNING, ticks
+from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, last_words
+from benchmarks.results import Part, Table, number
+
+RUNS = 40  # launched at each number of threads
+API_SECONDS = 0.02
+THREADS = ((1, 0), (4, 0), (16, 0), (16, IN_PROGRESS))  # and runs that are in progress already
+_PATIENCE = 150.0  # seconds for one block: of what is slower, as many are counted as came
+_LEAST = 10  # runs that a rate is made of
+_Result = TypeVar("_Result")
+_TEXT = f"""
+Dagster's own daemon, and its event log, runs and schedules on Postgres; the catalog is on the same server, all on this machine. First
+the sensor `start_trials` finds one sweep with {RUNS * len(THREADS)} free places and requests as many runs, which are queued. Then the
+daemon is started again with 1, 4 and 16 threads (`run_queue: dequeue_num_workers`) and launches {RUNS} of them each time, at last with
+{IN_PROGRESS:,} other runs in progress. The launcher starts nothing: it waits {1000 * API_SECONDS:.0f} ms, as long as a cluster's API
+takes to create a Job. *Launched* counts from the first run's start event to the last one's; where that takes longer than
+{_PATIENCE:.0f} s, those are counted that came. At the end a few runs are really made, in processes of their own, with a trainable that
+does nothing.
+"""
+_TICKS = f"""
+One tick of each sensor, called in a process of its own, with {IN_PROGRESS:,} runs in progress on Dagster's side. The sweeps are spread
+evenly: each has {KNOWN:,} known trials, {RUNNING} of them running, and place for one more. *First*: the process has seen none of the
+sweeps; *next*: it has, and since then every trial that was handed out has been claimed and {HANDED_OUT} have ended their rung and given
+their places free, which is what 10,000 running trials with a rung every ten minutes do between two ticks. A tick may take 60 s.
+"""
+
+
+def measure(setting: Setting) -> Part:
+    """Runs requested and launched a second, what a run leaves behind, and the seconds of ticks."""
+    from tests.postgres import INSTALLED, Postgres
+
+    part = Part("dagster", "Runs and ticks with 10,000 trials running", _TEXT)
+    if not INSTALLED:
+        part.missing.append("Postgres: no initdb on this machine")
+        return part
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        server = Postgres(Path(folder), durable=True)
+        try:
+            lab = _Lab(setting.work, server.database("dagster"), server.database("halving"))
+            part.tables.append(_runs(part, lab, setting))
+            for what, block in (
+                ("real runs", lambda: _made(lab, setting.choose(2, 6))),
+                ("ticks", lambda: ticks(lab, setting, _TICKS.strip())),
+            ):
+                found = _tried(part, what, block)
+                part.tables += [found] if found else []
+        finally:
+            server.stop()
+    return part
+
+
+def _runs(part: Part, lab: "_Lab", setting: Setting) -> Table:
+    """Requested, then launched: each block says by itself what it failed by."""
+    stages = THREADS[: setting.choose(2, len(THREADS))]
+    runs = setting.choose(3, RUNS)
+    table = Table(["what", "threads", "runs in progress", "runs", "runs/s"], [], "Runs")
+    sizes = {"sweeps": 1, "known": 1, "running": 0, "more": runs * len(stages)}
+    in_child("benchmarks.catalog_fill:fill", url=lab.catalog, driver="sensors", **sizes)
+    if cells := _tried(part, "requests", lambda: _requested(lab, runs * len(stages))):
+        table.rows.append(["requested and queued", "", "0", *cells])
+    lab.end_sweeps()
+    for threads, others in stages:
+        others = setting.choose(min(others, 5), others)
+        what = f"{threads} threads, {others:,} runs in progress"
+        if cells := _tried(part, what, lambda threads=threads, others=others: _launched(lab, threads, others, runs)):
+            table.rows.append(["launched", str(threads), f"{others:,}", *cells])
+    return table
+
+
+def _tried(part: Part, what: str, block: Callable[[], _Result]) -> _Result | None:
+    """What a block finds; one that breaks is named on the page with its reason, and the others go on."""
+    try:
+        return block()
+    except Exception as error:  # noqa: BLE001  # Dagster's processes, Postgres or the driver: whatever it is, it is this block's
+        part.missing.append(f"{what}: {type(error).__name__}: {last_words(str(error))}")
+        return None
+
+
+class _Lab:
+    """A home for Dagster with its storage on Postgres, and a catalog beside it."""
+
+    def __init__(self, folder: Path, dagster: str, catalog: str) -> None:
+        self.home, self.catalog, self._dagster = folder / "dagster", catalog, dagster.replace("+psycopg", "")
+        self.home.mkdir(parents=True)
+        self._log = self.home / "daemon.log"
+        self.variables = {
+            "DAGSTER_HOME": str(self.home),
+            "HALVING_ROOT": str(folder / "root"),
+            "HALVING_CATALOG": catalog,
+            "DAGSTER_DISABLE_TELEMETRY": "1",
+        }
+
+    @contextmanager
+    def daemon(self, *, most: int, threads: int = 1, launches: bool = False) -> Iterator[None]:
+        """Dagster's daemon, with at most so many runs at once."""
+        launcher = {"module": "benchmarks.no_launch", "class": "NoLaunch", "config": {"seconds": API_SECONDS}}
+        config = {
+            "storage": {"postgres": {"postgres_url": self._dagster.replace("postgresql", "postgresql+psycopg2")}},  # it speaks to no other
+            "concurrency": {"runs": {"max_concurrent_runs": most}},
+            "run_queue": {"dequeue_use_threads": threads > 1, **({"dequeue_num_workers": threads} if threads > 1 else {})},
+            "sensors": {"use_threads": True, "num_workers": 4, "num_submit_workers": 8},
+            "run_monitoring": {"enabled": False},
+            "telemetry": {"enabled": False},
+            **({} if launches else {"run_launcher": launcher}),
+        }
+        (self.home / "dagster.yaml").write_text(json.dumps(config))
+        command = [str(Path(sys.executable).with_name("dagster-daemon")), "run", "-m", "pipelines.definitions", "-d", str(CHECKOUT)]
+        variables = os.environ | self.variables | ({} if launches else ON_A_CLUSTER)
+        with self._log.open("w") as log:
+            # A session of its own, so that its code server and its runs end with it, however it ended.
+            process = subprocess.Popen(command, cwd=CHECKOUT, env=variables, stdout=log, stderr=log, start_new_session=True)
+            self._daemon = process
+            try:
+                yield
+            finally:
+                process.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(20)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def ask(self, query: str, *given: Any) -> list[tuple[Any, ...]]:
+        """What Dagster's database answers."""
+        import psycopg
+
+        with psycopg.connect(self._dagster, autocommit=True) as connection:
+            cursor = connection.execute(query, given)
+            return cursor.fetchall() if cursor.description else []
+
+    def wait(self, query: str, wanted: int, *, least: int | None = None) -> int:
+        """Until the query counts as many, and how many it counts.
+
+        Args:
+            least: so many will do when time is over.
+
+        Raises:
+            ChildFailed: fewer have come, or the daemon has ended; the message holds the end of what it said.
+        """
+        until = time.monotonic() + _PATIENCE
+        while (found := self._count(query)) < wanted:
+            ended = self._daemon.poll()
+            if ended is None and time.monotonic() < until:
+                time.sleep(0.5)
+                continue
+            if ended is None and least is not None and found >= least:
+                break
+            why = f"after {_PATIENCE:.0f} s" if ended is None else f"when the daemon ended with exit status {ended}"
+            raise ChildFailed(f"{found} of {wanted} {why}; {self.complaint()}")
+        return found
+
+    def complaint(self) -> str:
+        """What the daemon, or a run of it, said last of an error."""
+        return _complaint(self._log.read_text())
+
+    def end_sweeps(self) -> None:
+        """Leave the sweeps alone from now on: what the sensors do with them would be measured with the launches."""
+        import psycopg
+
+        with psycopg.connect(self.catalog.replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute("UPDATE sweeps SET status = 'finished'")
+
+    def _count(self, query: str) -> int:
+        import psycopg
+
+        try:
+            return int(self.ask(query)[0][0])
+        except psycopg.errors.UndefinedTable:  # the daemon is still making its tables
+            return 0
+
+
+def _requested(lab: _Lab, wanted: int) -> list[str]:
+    with lab.daemon(most=0):
+        found = lab.wait("SELECT count(*) FROM runs WHERE status = 'QUEUED'", wanted, least=_LEAST)
+    ((seconds,),) = lab.ask("SELECT extract(epoch FROM max(create_timestamp) - min(create_timestamp)) FROM runs")
+    return [f"{found:,}", number((found - 1) / float(seconds))]
+
+
+def _launched(lab: _Lab, threads: int, others: int, runs: int) -> list[str]:
+    if others:
+        _clone(lab, others)
+    ((newest,),) = lab.ask("SELECT coalesce(max(id), 0) FROM event_logs")
+    ((running,),) = lab.ask("SELECT count(*) FROM runs WHERE status IN ('STARTING', 'STARTED')")
+    starting = f"FROM event_logs WHERE dagster_event_type = 'PIPELINE_STARTING' AND id > {int(newest)}"
+    with lab.daemon(most=running + runs, threads=threads):
+        lab.wait(f"SELECT count(*) {starting}", runs, least=_LEAST)
+    ((found, seconds),) = lab.ask(f"SELECT count(*), extract(epoch FROM max(timestamp) - min(timestamp)) {starting}")
+    return [f"{found:,}", number((found - 1) / float(seconds))]
+
+
+def _clone(lab: _Lab, count: int) -> None:
+    """Make as many runs of one that is starting, in progress: 10,000 real ones would need 10,000 processes."""
+    columns = "snapshot_id, pipeline_name, mode, partition, partition_set, create_timestamp, update_timestamp"
+    lab.ask("CREATE TABLE clones AS SELECT gen_random_uuid()::text AS new FROM generate_series(1, %s)", count)
+    lab.ask("CREATE TABLE cloned AS SELECT run_id AS old FROM runs WHERE status = 'STARTING' LIMIT 1")
+    lab.ask(
+        f"INSERT INTO runs (run_id, status, run_body, start_time, {columns}) SELECT new, 'STARTED', "
+        f"replace(replace(run_body, old, new), '\"STARTING\"', '\"STARTED\"'), extract(epoch FROM now()), {columns} "
+        "FROM runs, clones, cloned WHERE run_id = old"
+    )
+    lab.ask(
+        "INSERT INTO run_tags (run_id, key, value) SELECT new, key, CASE key WHEN 'dagster/run_key' THEN new ELSE value END "
+        "FROM run_tags, clones, cloned WHERE run_id = old"
+    )
+    lab.ask("VACUUM ANALYZE")
+
+
+def _made(lab: _Lab, wanted: int) -> Table:
+    """Real runs, of a sweep of their own."""
+    in_child("benchmarks.catalog_fill:fill", url=lab.catalog, sweeps=1, known=2, running=0, more=wanted, driver="sensors", first=1)
+    ((before,),) = lab.ask("SELECT coalesce(max(id), 0) FROM runs")
+    ((running,),) = lab.ask("SELECT count(*) FROM runs WHERE status IN ('STARTING', 'STARTED')")
+    lab.ask("UPDATE runs SET status = 'CANCELED' WHERE status = 'QUEUED'")  # left over where launching was slow
+    ended = f"SELECT count(*) FROM runs WHERE id > {int(before)} AND status IN ('SUCCESS', 'FAILURE', 'CANCELED')"
+    with lab.daemon(most=running + 2, launches=True):
+        lab.wait(ended, wanted, least=1)
+    rows = lab.ask(
+        "SELECT r.status, r.end_time - r.start_time, r.start_time - extract(epoch FROM r.create_timestamp), count(*), sum(length(e.event)) "
+        "FROM runs r JOIN event_logs e USING (run_id) WHERE r.id > %s AND r.end_time IS NOT NULL GROUP BY r.id ORDER BY r.id",
+        before,
+    )[:wanted]
+    if failed := [row for row in rows if row[0] != "SUCCESS"]:
+        raise ChildFailed(f"{len(failed)} of {len(rows)} real runs ended as {failed[0][0]}: {lab.complaint()}")
+    cells = [number(statistics.median(float(value) for value in column)) for column in list(zip(*rows, strict=True))[1:]]
+    header = ["runs, two at a time", "from start to end, s", "from request to start, s", "rows in the event log", "bytes of events"]
+    return Table(header, [[str(len(rows)), *cells]], "Real runs, medians")
+
+
+def _complaint(log: str) -> str:
+    """The last error in a log, or else its last line."""
+    errors = [line for line in log.splitlines() if any(word in line for word in ("ERROR", "Error:", "Exception:", "CRITICAL"))]
+    return last_words(errors[-1] if errors else log) or "it said nothing"

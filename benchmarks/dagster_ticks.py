@@ -1,0 +1,72 @@
+"""How long one tick of each sensor takes, with ten thousand trials running."""
+
+import os
+import time
+from typing import Any
+
+from benchmarks.machine import CHECKOUT, Setting, in_child
+from benchmarks.results import Table, number
+
+IN_PROGRESS = 10_000  # runs, and running trials of all sweeps
+KNOWN, RUNNING, HANDED_OUT = 1_000, 100, 83
+# Sensors give as many trials away as the machine has cores for, unless they run on a cluster.
+ON_A_CLUSTER = {"HALVING_CLUSTER": str(CHECKOUT / "deploy" / "kubernetes" / "base" / "cluster.yaml")}
+_SENSORS = ("start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps")
+
+
+def ticks(lab: Any, setting: Setting, note: str) -> Table:
+    """Seconds of a process's first tick and of its next one, of each sensor at two sizes."""
+    table = Table(
+        ["sensor", "sweeps", "known trials", "running trials", "first tick, s", "next tick, s", "runs requested"], [], "Ticks", note
+    )
+    known, running = setting.choose(20, KNOWN), setting.choose(3, RUNNING)
+    opened = 0
+    for sweeps in setting.choose(1, 10), setting.choose(2, IN_PROGRESS // RUNNING):
+        lab.end_sweeps()
+        given = {"sweeps": sweeps, "known": known, "running": running, "more": 20, "places": running + 1, "first": 2 + opened}
+        ids = in_child("benchmarks.catalog_fill:fill", url=lab.catalog, driver="sensors", **given)
+        opened += sweeps
+        found = in_child("benchmarks.dagster_ticks:two_ticks", sweeps=ids, variables=lab.variables)
+        for sensor, (seconds, requested) in found.items():
+            table.rows.append(
+                [f"`{sensor}`", str(sweeps), f"{sweeps * known:,}", f"{sweeps * running:,}", *map(number, seconds), requested]
+            )
+    return table
+
+
+def two_ticks(sweeps: list[str], variables: dict[str, str]) -> dict[str, tuple[list[float], str]]:
+    """Two ticks of each sensor with what happens in between, in a process of their own: its seconds, and the runs that it asked for."""
+    os.environ.update(variables | ON_A_CLUSTER)
+    import dagster as dg
+
+    from pipelines import sensors
+    from resources.lab import Lab
+
+    lab, found = Lab(), {}
+    lab.catalog, lab.store  # noqa: B018  # opened, as a code location has them
+    with dg.DagsterInstance.get() as instance:
+        for sensor in _SENSORS:
+            seconds, requested = [], []
+            for turn in range(2):
+                if turn:
+                    _go_on(lab.catalog, sweeps)
+                began = time.perf_counter()
+                result = getattr(sensors, sensor)(dg.build_sensor_context(instance=instance, resources={"lab": lab}))
+                seconds.append(time.perf_counter() - began)
+                requested.append(len(result.run_requests or ()) if isinstance(result, dg.SensorResult) else 0)
+            found[sensor] = (seconds, f"{requested[0]}, {requested[1]}")
+    return found
+
+
+def _go_on(catalog: Any, sweeps: list[str]) -> None:
+    """Claim what was handed out, then let as many trials end their rung as do between two ticks."""
+    from resources.assignment import Report
+    from resources.scheduler import Scheduler
+
+    for sweep in sweeps[:HANDED_OUT]:
+        scheduler = Scheduler(catalog, sweep)
+        for waiting in scheduler.handed_out():
+            scheduler.claim(waiting.trial, "bench")
+        ending = scheduler.claimed()[0]
+        report = Report({"score": 1e6}, "sha256:bench", ending.granted)  # so bad that its trial is paused
+        scheduler.reached(ending, report, 60.0)

@@ -1,0 +1,140 @@
+"""What a training pays while its store on S3 is away."""
+
+import contextlib
+import os
+import statistics
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import Setting, in_child
+from benchmarks.results import Part, Table, Target, number, spread
+from benchmarks.training import _ten
+from tests.s3 import CREDENTIALS, S3, Gate
+
+THERE, AWAY = 20, 60  # seconds of a block
+_TEXT = f"""
+A PyTorch network (64 → 256 → 256 → 10, Adam) is trained on one core in epochs of 100 steps; each step logs ten scalars, each epoch reports
+and saves a checkpoint where one is due. Its store is on S3 (moto's server in a process of its own) behind a TCP proxy. Blocks of {THERE} s
+with S3 there alternate with blocks of {AWAY} s in which it is away: connections are *refused*, or accepted and *silent*. At the end S3 is
+back, and every point is counted in the store. *Longest epoch* is how long training stood still at most, once in an outage: a store that is
+known to be away costs nothing, but a checkpoint that is on its way when S3 falls silent waits for the request that is under way, as
+long as the last table says, and for its points, 5 s at most.
+"""
+_STEPS = 100
+
+
+def measure(setting: Setting) -> Part:
+    """Blocks with and without S3."""
+    seconds, pairs = (setting.choose(2, THERE), setting.choose(2, AWAY)), setting.choose(1, 3)
+    part = Part("outage", "Training while S3 is away", _TEXT)
+    header = ["S3", "blocks", "epochs/s with it", "epochs/s without", "longest epoch with it, s", "longest epoch without, s"]
+    table = Table([*header, "log() p99, µs, with / without", "longest save(), s", "lost points"], [], "Training")
+    for kind in ("refused", "silent"):
+        found = in_child("benchmarks.outage:one", folder=str(setting.work / kind), kind=kind, seconds=seconds, pairs=pairs)
+        slower = [100 * (there / away - 1) for there, away in zip(found["there"], found["away"], strict=True)]
+        part.targets.append(Target(f"a training slowed down by an S3 that is away, {kind}", "%", slower, 5.0))
+        part.targets.append(Target(f"points lost by an S3 that is away, {kind}", "points", [found["lost"]], 0.0))
+        row = [kind, str(pairs), *(spread(found[name]) for name in ("there", "away", "longest_there", "longest_away"))]
+        p99 = " / ".join(number(statistics.median(found[name])) for name in ("log_there", "log_away"))
+        table.rows.append([*row, p99, number(max(found["save"])), str(found["lost"])])
+    part.tables += [table, _requests(setting)]
+    return part
+
+
+def _requests(setting: Setting) -> Table:
+    table = Table(["S3", "a HEAD, s", "a PUT, s"], [], "One request, with all its tries, until it is given up")
+    for kind in ("refused", "silent"):
+        found = in_child("benchmarks.outage:requests", kind=kind, times=setting.choose(1, 3))
+        table.rows.append([kind, *(spread(found[name]) for name in ("exists", "replace"))])
+    return table
+
+
+def requests(kind: str, times: int) -> dict[str, list[float]]:
+    """Seconds until a request to an S3 that is away is given up, in a process of its own."""
+    from halving import Store
+    from halving.errors import StoreAway
+
+    os.environ |= CREDENTIALS
+    server, found = S3(), {"exists": [], "replace": []}  # type: ignore[var-annotated]
+    with contextlib.ExitStack() as ending:
+        ending.callback(server.stop)
+        gate = Gate((server.host, server.port))
+        store = Store(server.root("requests", endpoint=gate.endpoint))
+        store.replace("there", b"1")  # connected
+        gate.shut() if kind == "refused" else gate.swallow()
+        for _ in range(times):
+            for name, ask in (("exists", lambda: store.exists("there")), ("replace", lambda: store.replace("there", bytes(100_000)))):
+                began = time.perf_counter()
+                with contextlib.suppress(StoreAway):
+                    ask()
+                found[name].append(time.perf_counter() - began)
+    return found
+
+
+def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dict[str, Any]:
+    """One training, through all its blocks, of so many seconds with S3 and without.
+
+    Returns:
+        For each pair ``there`` and ``away``: epochs per second; ``longest_there``, ``longest_away``: seconds of an epoch with what lies
+        between it and the one before; ``log_there``, ``log_away``: µs; ``save``: each call's seconds while S3 was away; ``lost``: points
+        that are not in the store in the end.
+    """
+    import torch
+
+    import halving
+    from halving.query import sql
+
+    os.environ |= {**CREDENTIALS, "HALVING_JOURNAL": str(Path(folder) / "journal")}
+    torch.set_num_threads(1)
+    layers = [torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)]
+    model = torch.nn.Sequential(*layers)
+    optimizer, criterion = torch.optim.Adam(model.parameters()), torch.nn.CrossEntropyLoss()
+    inputs, labels = torch.randn(128, 64), torch.randint(0, 10, (128,))
+    found: dict[str, Any] = {name: [] for name in ("there", "away", "longest_there", "longest_away", "log_there", "log_away", "save")}
+    server = S3()
+    gate = Gate((server.host, server.port))
+    root = server.root("outage", endpoint=gate.endpoint)
+    warnings.simplefilter("ignore")
+    clock = time.perf_counter
+    with contextlib.ExitStack() as ending, halving.init("p", id="r", root=root, system_metrics=None) as run:
+        ending.callback(server.stop)
+        epochs, step = run.epochs(10**9), 0
+
+        def block(name: str, length: float) -> None:
+            nonlocal step
+            logs, count, longest, began = [], 0, 0.0, clock()
+            while (last := clock()) - began < length:
+                epoch = next(epochs)
+                for _ in range(_STEPS):
+                    loss = criterion(model(inputs), labels)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    value, step = loss.item(), step + 1
+                    before = clock()
+                    run.log(_ten(value, step), step=step)
+                    logs.append(clock() - before)
+                run.report(loss=value)
+                before = clock()
+                run.save(model=model, optimizer=optimizer, epoch=epoch)
+                if name == "away":
+                    found["save"].append(clock() - before)
+                count, longest = count + 1, max(longest, clock() - last)
+            found[f"longest_{name}"].append(longest)
+            found[name].append(count / (clock() - began))
+            found[f"log_{name}"].append(1e6 * statistics.quantiles(logs, n=100)[98])
+
+        for _ in range(pairs):
+            gate.open()
+            run.flush(60)
+            block("there", seconds[0])
+            gate.shut() if kind == "refused" else gate.swallow()
+            block("away", seconds[1])
+        gate.open()
+        epochs.close()
+        run.finish()
+        (counted,) = sql("SELECT count(*) AS points FROM points WHERE key = 'train/loss'", root=root).to_pylist()
+        found["lost"] = step - counted["points"]
+    return found
