@@ -126,7 +126,7 @@ def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
     if not (git.get("commit") or git.get("patch") or record["parent"].get("trainable_sha256")):
         missing.append("code: neither a git commit nor the trainable's digest was recorded")
     if git and git.get("dirty") is None:
-        missing.append("code: git could not say what differs from the commit")
+        missing.append(f"code: git could not say what differs from the commit ({git.get('error')})")
     if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
         missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
     for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):

@@ -18,6 +18,8 @@ LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "constraints.
 IMAGE_VARIABLES = ("HALVING_IMAGE_DIGEST", "CONTAINER_IMAGE_DIGEST", "DAGSTER_CURRENT_IMAGE")
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 _UNTRACKED_LIMIT = 10 * 2**20  # bytes of one untracked file that still enters the patch
+_TRIES = 5  # one in 25 fails where a file comes and goes without a pause
+_TEMPORARY_HOME = "/.tmp_dagster_home_"  # Dagster's databases, where no DAGSTER_HOME is set: in the working directory, for one command
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's name for a tree with nothing in it
 
 
@@ -45,35 +47,55 @@ def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     The patch is binary-safe and holds untracked files too (but for those over 10 MiB, nested repositories and files that are made to
     hold secrets, like ``.env``, which are listed), so ``git checkout COMMIT && git apply PATCH`` gives the very code that ran; but for
     ``patch_redacted``, the number of its lines in which a secret was hidden (see :func:`halving.redaction.redacted_patch`).
+    ``dirty`` is None where git could not say, and ``error`` then holds its words.
     """
-    top = _git(folder, "rev-parse", "--show-toplevel")
+    top = _git_or_none(folder, "rev-parse", "--show-toplevel")
     if top is None:
         return None
     checkout = Path(top.decode().strip())
-    commit = _git(checkout, "rev-parse", "--verify", "HEAD")
-    patch, left_out = _dirty_patch(checkout, store, commit is not None)
+    commit = _git_or_none(checkout, "rev-parse", "--verify", "HEAD")
+    patch, left_out, error = _dirty_patch(checkout, store, "HEAD" if commit else _EMPTY_TREE)
     shown, redacted = redacted_patch(patch or b"", os.environ)
-    remote = _git(checkout, "remote", "get-url", "origin")
-    branch = _git(checkout, "symbolic-ref", "--short", "-q", "HEAD")
+    remote = _git_or_none(checkout, "remote", "get-url", "origin")
+    branch = _git_or_none(checkout, "symbolic-ref", "--short", "-q", "HEAD")
     return {
         "commit": commit.decode().strip() if commit else None,
         "branch": branch.decode().strip() if branch else None,
         "remote": without_password(remote.decode().strip()) if remote else None,
-        "dirty": None if patch is None else bool(patch),  # None: git could not say
+        "dirty": None if patch is None else bool(patch),
+        "error": error,
         "patch": store.put_blob(shown) if shown else None,
         "patch_redacted": redacted,
         "untracked_left_out": left_out,
     }
 
 
-def _dirty_patch(checkout: Path, store: Store, has_commit: bool) -> tuple[bytes | None, list[str]]:
-    """The patch against the commit (None when git failed), and what it leaves out; the store itself is never part of it."""
-    listed = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z") or b""
-    untracked = [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
+def _dirty_patch(checkout: Path, store: Store, base: str) -> tuple[bytes | None, list[str], str | None]:
+    """The patch against ``base`` and the untracked files that it leaves out; or no patch, and why git could make none.
+
+    Files come and go while git reads them (an editor's, a database's), and git gives up at one that has gone since it listed them:
+    it is asked again. One that hangs is not.
+    """
+    error = ""
+    for _ in range(_TRIES):
+        try:
+            return *_patch_now(checkout, store, base), None
+        except subprocess.CalledProcessError as refused:
+            said = refused.stderr.decode(errors="replace").strip().splitlines()
+            error = f"git {refused.cmd[3]}: {said[-1] if said else f'exit status {refused.returncode}'}"
+        except (OSError, subprocess.TimeoutExpired) as failed:
+            return None, [], without_secrets([str(failed)], os.environ)[0]
+    return None, [], without_secrets([error], os.environ)[0]
+
+
+def _patch_now(checkout: Path, store: Store, base: str) -> tuple[bytes, list[str]]:
+    """The patch, and what it leaves out; what this run and its tools write meanwhile, the store and Dagster's home, is part of neither."""
+    listed = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z")
+    untracked = [name for name in listed.decode(errors="surrogateescape").split("\0") if name and _TEMPORARY_HOME not in f"/{name}"]
     # A name with a slash at its end is a repository inside this one: git would note its commit at most, or refuse it.
     left_out = [name for name in untracked if name.endswith("/") or holds_secrets(name) or _is_large(checkout / name)]
-    git_folder = Path((_git(checkout, "rev-parse", "--absolute-git-dir") or b"").decode().strip())
-    objects = Path((_git(checkout, "rev-parse", "--git-path", "objects") or b"").decode().strip())
+    git_folder = Path(_git(checkout, "rev-parse", "--absolute-git-dir").decode().strip())
+    objects = Path(_git(checkout, "rev-parse", "--git-path", "objects").decode().strip())
     # A scratch index and object folder: the user's own index and repository stay as they are.
     with tempfile.TemporaryDirectory() as scratch:
         environment = {
@@ -84,36 +106,45 @@ def _dirty_patch(checkout: Path, store: Store, has_commit: bool) -> tuple[bytes 
         if (git_folder / "index").exists():
             # With its time: git looks into files that are not older than the index, whatever their size and time say.
             shutil.copy2(git_folder / "index", f"{scratch}/index")
-        exclusions = [f":(exclude,literal){name}" for name in left_out]
+        exclusions = [f":(exclude,glob)**{_TEMPORARY_HOME}*/**", *(f":(exclude,literal){name}" for name in left_out)]
         if store.folder is not None and store.folder.resolve().is_relative_to(checkout):
             inside = store.folder.resolve().relative_to(checkout).as_posix()
             left_out = [name for name in left_out if not name.startswith(f"{inside}/")]
-            if _git(checkout, "check-ignore", "--quiet", inside) is None:  # git add refuses to exclude what is ignored anyway
+            if _git_or_none(checkout, "check-ignore", "--quiet", inside) is None:  # git add refuses to exclude what is ignored anyway
                 exclusions.append(f":(exclude,literal){inside}")
-        added = _git(checkout, "add", "--all", "--ignore-errors", "--", ".", *exclusions, environment=environment)
-        base = "HEAD" if has_commit else _EMPTY_TREE
+        _git(checkout, "add", "--all", "--", ".", *exclusions, environment=environment)
         # diff-index, not diff: no setting of the user's (diff.noprefix, diff.context, textconv) may change the patch.
         patch = _git(checkout, "diff-index", "--cached", "--patch", "--binary", "--no-ext-diff", base, environment=environment)
-    return patch if added is not None else None, left_out
+    return patch, left_out
 
 
 def _is_large(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > _UNTRACKED_LIMIT
 
 
-def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> bytes | None:
-    """git's output, or None where git is missing, refuses or hangs: a run starts with or without git."""
+def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> bytes:
+    """What git prints.
+
+    Raises:
+        OSError: it is missing.
+        subprocess.TimeoutExpired: it hangs.
+        subprocess.CalledProcessError: it refuses.
+    """
+    return subprocess.run(
+        ["git", "-C", str(folder), *arguments],
+        capture_output=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, **(environment or {}), "GIT_OPTIONAL_LOCKS": "0"},
+    ).stdout
+
+
+def _git_or_none(folder: Path, *arguments: str) -> bytes | None:
+    """What git prints; None where it is missing, hangs or refuses: a run starts with or without git."""
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            capture_output=True,
-            check=False,
-            timeout=60,
-            env={**os.environ, **(environment or {}), "GIT_OPTIONAL_LOCKS": "0"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return _git(folder, *arguments)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def _lockfile(folder: Path) -> dict[str, str] | None:

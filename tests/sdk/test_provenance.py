@@ -98,6 +98,7 @@ def test_a_clean_checkout_is_its_commit(store: Store, checkout: Path) -> None:
         "branch": "main",
         "remote": None,
         "dirty": False,
+        "error": None,
         "patch": None,
         "patch_redacted": 0,
         "untracked_left_out": [],
@@ -281,9 +282,51 @@ def test_a_store_inside_the_checkout_is_no_part_of_its_patch(checkout: Path, ign
     assert ".halving/" not in patch.replace(".gitignore", "")
 
 
+def filtered(checkout: Path, command: str) -> None:
+    """Have git run ``command`` while it adds ``a.data``, before it comes to what is later in the alphabet."""
+    git(checkout, "config", "filter.meddle.clean", f"{command}; cat")
+    write(checkout, ".gitattributes", b"a.data filter=meddle\n")
+    write(checkout, "a.data", b"1\n")
+
+
+def test_a_file_that_goes_while_git_reads_does_not_make_the_tree_unknown(store: Store, checkout: Path) -> None:
+    write(checkout, "train.py", b"changed\n")
+    write(checkout, "z.tmp", b"an editor's\n")
+    filtered(checkout, "rm -f z.tmp")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert (state["dirty"], state["error"]) == (True, None)
+    patch = store.get_blob(state["patch"])
+    assert b"+changed" in patch
+    assert b"z.tmp" not in patch
+
+
+def test_where_git_gives_up_each_time_it_is_said_why(store: Store, checkout: Path) -> None:
+    git(checkout, "config", "filter.meddle.required", "true")
+    filtered(checkout, "exit 3")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert (state["dirty"], state["patch"]) == (None, None)
+    assert state["error"] == "git add: fatal: a.data: clean filter 'meddle' failed"
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+@pytest.mark.parametrize("folder", [".", "package"])
+def test_dagsters_home_of_one_command_is_no_part_of_the_patch(store: Store, checkout: Path, folder: str, ignored: bool) -> None:
+    if ignored:
+        write(checkout, ".gitignore", b"*.log\n.tmp_dagster_home_*/\n")
+        git(checkout, "commit", "--quiet", "--all", "--message=ignore Dagster's home")
+    write(checkout, f"{folder}/.tmp_dagster_home_1a2b/history/runs.db", b"changes all the time")
+    write(checkout, f"{folder}/.tmp_dagster_home_1a2b/storage/large", b"x" * 11_000_000)
+    state = git_state(store, checkout)
+    assert state is not None
+    assert (state["dirty"], state["error"], state["untracked_left_out"]) == (False, None, [])
+
+
 def test_a_patch_that_git_could_not_make_is_not_taken_for_a_clean_tree(checkout: Path) -> None:
     write(checkout, "train.py", b"changed\n")
     (checkout / ".git" / "index").write_bytes(b"damaged")
     state = git_state(Store(checkout.parent / "store"), checkout)
     assert state is not None
     assert (state["dirty"], state["patch"]) == (None, None)
+    assert "index file smaller than expected" in state["error"]

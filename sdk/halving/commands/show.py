@@ -102,7 +102,8 @@ def code_of(info: RunInfo) -> dict[str, Any]:
     git, lockfile = info.provenance.get("git"), info.provenance.get("lockfile")
     pairs: dict[str, Any] = {}
     if git:
-        dirty = {True: "changed files: the patch has them", False: "clean", None: "unknown: git could not say"}[git.get("dirty")]
+        unknown = f"unknown: git could not say ({git.get('error')})"
+        dirty = {True: "changed files: the patch has them", False: "clean", None: unknown}[git.get("dirty")]
         pairs = {"commit": git.get("commit"), "branch": git.get("branch"), "remote": git.get("remote"), "working tree": dirty}
         pairs["patch"] = git.get("patch")
         pairs["left out of it"] = ", ".join(git.get("untracked_left_out") or []) or None
