@@ -203,13 +203,13 @@ def _draw(parameter: Parameter, random: Random) -> Any:
     given = parameter.chosen
     if isinstance(given, list):
         return random.choice(given)
-    low, high = (math.log(given.low), math.log(given.high)) if given.log else (given.low, given.high)
-    if isinstance(given, IntRange) and given.log:
-        return min(max(round(math.exp(random.uniform(low, high))), given.low), given.high)
+    if isinstance(given, IntRange) and given.log:  # each in its share of the logarithm, the first and the last too
+        drawn = random.uniform(math.log(given.low - 0.5), math.log(given.high + 0.5))
+        return min(max(round(math.exp(drawn)), given.low), given.high)
     if given.step is not None:
         return _value(given, random.randrange(_count(given)))
-    value = random.uniform(low, high)
-    return min(max(math.exp(value) if given.log else value, given.low), given.high)
+    value = math.exp(random.uniform(math.log(given.low), math.log(given.high))) if given.log else random.uniform(given.low, given.high)
+    return min(max(value, given.low), given.high)
 
 
 def _count(given: FloatRange | IntRange) -> int:

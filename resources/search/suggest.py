@@ -1,4 +1,4 @@
-"""Hyperparameters for new trials: the points to try first, then the next point of a grid or one of Optuna's samplers.
+"""Hyperparameters for new trials: the points to try first, then a random one, the next of a grid, or one of Optuna's samplers.
 
 A suggestion depends on the spec's seed, the trial's number and what is known at that moment alone, so that the same
 results in the same order give the same search again. Trials that are running, queued or suggested are shown to the
@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
 from resources.search.rules import rules_of
-from resources.search.space import active, grid_point, order, satisfies
+from resources.search.space import active, grid_point, order, sample, satisfies
 from resources.search.state import Result, Status, TrialState
 from resources.spec import Bohb, FloatRange, GridSearch, IntRange, Parameter, SweepSpec, import_sampler
 
@@ -118,19 +119,36 @@ class Suggester:
         """
         if isinstance(self._spec.strategy.chosen, GridSearch):
             return Suggestion(grid_point(self._spec, number))
+        if not self.needs_history:
+            return Suggestion(self._draw(number))
         try:
-            for attempt in range(_TRIES + _RANDOM_TRIES):
-                found = self._ask(self._sampler_name if attempt < _TRIES else "random", number, attempt)
+            for attempt in range(_TRIES):
+                found = self._ask(number, attempt)
                 if found is not None:
                     return found
         finally:
             self._shown().forget_refused()
+        params = self._draw(number)
+        self._put_in_flight(number, Tried(params, TrialState(number, Status.SUGGESTED)))
+        return Suggestion(params, {}, dict(self._shown().attrs))
+
+    def _draw(self, number: int) -> Params:
+        """A random point that satisfies the constraints."""
+        fixed = self._start_from(number)
+        for attempt in range(_TRIES, _TRIES + _RANDOM_TRIES):
+            params = sample(self._spec.space, Random(self._seed(number, attempt)), fixed)
+            if satisfies(self._spec, params):
+                return params
         raise InvalidInput(
             f"constraints = {list(self._spec.constraints)} leave hardly a point of the space: none of {_RANDOM_TRIES} at random satisfies "
             "them; narrow the ranges to where they hold"
         )
 
-    def _ask(self, sampler: str, number: int, attempt: int) -> Suggestion | None:
+    def _start_from(self, number: int) -> Params:
+        """What the spec says that the trial with this number starts from."""
+        return self._spec.start_from[number] if number < len(self._spec.start_from) else {}
+
+    def _ask(self, number: int, attempt: int) -> Suggestion | None:
         """One suggestion, or None when it breaks a constraint. Until the next :meth:`learn` it counts as in flight.
 
         So does a refused one until another is found: a sampler that maximises would else come to the same point again.
@@ -139,9 +157,9 @@ class Suggester:
 
         storage = self._shown()
         storage.next_number = number
-        study = study_on(storage, _make_sampler(sampler, self._options, self._spec, self._seed(number, attempt), self._enough))
-        if number < len(self._spec.start_from):
-            first = self._spec.start_from[number]
+        sampler = _make_sampler(self._sampler_name, self._options, self._spec, self._seed(number, attempt), self._enough)
+        study = study_on(storage, sampler)
+        if first := self._start_from(number):
             study.enqueue_trial({name: value for name, value in first.items() if self._spec.space[name].constant is None})
         asked = study.ask()
         params: Params = {}
@@ -150,12 +168,8 @@ class Suggester:
             if active(self._spec.space, name, params):
                 params[name] = parameter.constant if parameter.constant is not None else _value(asked, name, self._distributions[name])
         attrs = {} if self._sampler_name in _STATELESS else _plain(storage.get_trial(asked._trial_id).system_attrs)
-        satisfied = satisfies(self._spec, params)
-        if not satisfied and sampler != "random":
+        if not satisfies(self._spec, params):
             storage.refuse(number, attempt)
-        elif not satisfied or not self.needs_history:
-            storage.take_out(number)
-        if not satisfied:
             return None
         return Suggestion({name: params[name] for name in self._spec.space if name in params}, attrs, dict(storage.attrs))
 
@@ -287,7 +301,7 @@ def load_optuna() -> Any:
     return optuna
 
 
-_STATELESS = ("random", "tpe", "gp")
+_STATELESS = ("tpe", "gp")
 
 
 def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int, startup: int) -> "optuna.samplers.BaseSampler":
@@ -295,8 +309,6 @@ def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int
     conditional = any(parameter.when for parameter in spec.space.values())
     several = len(spec.objectives) > 1
     match name:
-        case "random":
-            return samplers.RandomSampler(seed=seed)
         case "tpe":
             given: dict[str, Any] = {"constant_liar": True, "n_startup_trials": startup}
             # multivariate: parameters interact; group: those of a subtree are learned from the trials that have them.

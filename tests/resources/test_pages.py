@@ -165,7 +165,7 @@ def test_what_matters_is_important_whichever_way_is_better(lab: Lab, small_spec:
         others = [{"metric": "size", "direction": "minimize"}]
         objective = {"metric": "score", "direction": direction}
         spec = small_spec(space=space, objective=objective, other_objectives=others, strategy={"random": {"budget": 1}}, max_trials=60)
-        sweep = search(lab, spec, lambda n, params, e, sign=sign: {"score": sign * (params["x"] > 0.9), "size": params["y"]})
+        sweep = search(lab, spec, lambda n, params, e, sign=sign: {"score": sign * (params["x"] > 0.8), "size": params["y"]})
         figures = ParamFigures(spec, summarize(lab.catalog, sweep), timeline_of(lab.catalog, sweep))
         of_score, of_size = figures.importances().plot.data
         assert dict(zip(of_score.y, of_score.x, strict=True))["x"] > 0.8

@@ -267,13 +267,16 @@ def test_failures_never_block_a_rung(spec: SweepSpec, seed: int, workers: int) -
     assert isinstance(search.steps[-1][2], Finish)
 
 
-def test_a_large_search_spends_a_fraction_of_the_full_budget_and_still_finds_a_leading_trial() -> None:
-    spec = parse_spec({**SMALL, "max_trials": 243, "strategy": {"asha": {"sampler": "random", "max_budget": 27}}})
-    search = searched(spec, Cluster(16), seed=3)
-    assert search.end.epochs < 0.25 * 243 * 27
-    first = sorted((trial.results[0].value for trial in search.end.state.trials if trial.results[0]), reverse=True)
-    completed = [trial.results[0].value for trial in search.end.state.trials if trial.status is Status.COMPLETED and trial.results[0]]
-    assert max(completed) >= first[5]
+def test_large_searches_spend_a_fraction_of_the_full_budget_and_nearly_all_find_a_leading_trial() -> None:
+    leading = 0
+    for seed in range(8):
+        spec = parse_spec({**SMALL, "max_trials": 243, "seed": seed, "strategy": {"asha": {"sampler": "random", "max_budget": 27}}})
+        search = searched(spec, Cluster(16), seed)
+        assert search.end.epochs < 0.25 * 243 * 27
+        first = sorted((trial.results[0].value for trial in search.end.state.trials if trial.results[0]), reverse=True)
+        completed = [trial.results[0].value for trial in search.end.state.trials if trial.status is Status.COMPLETED and trial.results[0]]
+        leading += max(completed) >= first[5]
+    assert leading >= 7  # what is noise alone at the first rung is found out later
 
 
 vectors = st.integers(1, 3).flatmap(

@@ -1,5 +1,6 @@
 """Points lie in the space, conditional parameters exist where they should, and a grid has every point once."""
 
+import math
 from collections.abc import Callable
 from itertools import product
 from random import Random
@@ -77,6 +78,30 @@ def test_a_sampled_point_is_a_point_of_the_space(space: dict[str, Any], seed: in
         without = {other: value for other, value in params.items() if other != name}
         assert (problems_of(spec, without) != []) == (name in params)
     assert problems_of(spec, {**params, "p9": 1}) != []
+
+
+def test_random_points_lie_evenly_in_the_range_or_in_its_logarithm() -> None:
+    space: dict[str, Any] = {
+        "whole": {"int": {"low": 1, "high": 3, "log": True}},
+        "step": {"int": {"low": 0, "high": 4, "step": 2}},
+        "real": {"float": {"low": 1e-4, "high": 1e-1, "log": True}},
+        "choice": {"categorical": ["a", "b"]},
+    }
+    spec = spec_of(space, strategy={"random": {}})
+    points = [sample(spec.space, Random(seed)) for seed in range(6_000)]
+
+    def share(name: str, holds: Callable[[Any], bool]) -> float:
+        return sum(holds(point[name]) for point in points) / len(points)
+
+    for value in (1, 2, 3):  # as Optuna: each has the values that are rounded to it
+        assert share("whole", lambda found, value=value: found == value) == pytest.approx(
+            math.log((value + 0.5) / (value - 0.5)) / math.log(3.5 / 0.5), abs=0.03
+        )
+    for value in (0, 2, 4):
+        assert share("step", lambda found, value=value: found == value) == pytest.approx(1 / 3, abs=0.03)
+    for decade in (1e-3, 1e-2):
+        assert share("real", lambda found, decade=decade: found < decade) == pytest.approx(math.log10(decade / 1e-4) / 3, abs=0.03)
+    assert share("choice", lambda found: found == "a") == pytest.approx(1 / 2, abs=0.03)
 
 
 @settings(max_examples=100, deadline=None)
