@@ -43,10 +43,13 @@ class Leases:
         """When a lease ends that begins now."""
         return self._clock() + LEASE_SECONDS
 
-    def requeue_lost_now_and_then(self) -> None:
-        """The same as :meth:`requeue_lost`, for those who call often."""
-        if self._clock() - self._looked_at >= _LOOK_SECONDS:
-            self.requeue_lost()
+    def time_to_look(self) -> float | None:
+        """Now, for those who call often; None where it was looked a moment ago."""
+        now = self._clock()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return None
+        self._looked_at = now
+        return now
 
     def requeue_lost(self) -> list[Assignment]:
         """Doubt what has expired since the last look, and queue again, or give up, what was doubted for long enough."""

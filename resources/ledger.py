@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from resources.assignment import Assignment, Report, Superseded
 from resources.catalog import Catalog, decisions, utcnow
-from resources.catalog.direct import together
+from resources.catalog.direct import together, transaction
 from resources.mirror import Known, Mirror
 from resources.search import brain
 from resources.search.state import SearchState, Status, TrialState
@@ -55,19 +55,21 @@ class Ledger:
         return self.mirror.state
 
     @contextmanager
-    def deciding(self) -> Iterator[Connection]:
-        """A transaction in which nobody else decides about this sweep; on any error the mirror is read again."""
+    def deciding(self, look_at: float | None = None) -> Iterator[Connection]:
+        """A transaction in which nobody else decides about this sweep; on any error the mirror is read again.
+
+        With ``look_at`` the mirror's ``overdue`` tells whether a lease had run out by then.
+        """
         with self.lock:
             self._writes, self._changed = [], False
             try:
-                with self._catalog.write() as session:
-                    connection = session.connection()
-                    self.mirror.refresh(connection, lock=True)
+                with transaction(self._catalog.engine) as connection:
+                    self.mirror.refresh(connection, lock=True, look_at=look_at)
                     yield connection
                     if self._changed:
                         self.mirror.revision += 1
                         self.note(decisions.SET_REVISION, {"of_sweep": self.sweep, "revision": self.mirror.revision})
-                    list(together(connection, self._writes))  # takes all answers, for what is not taken may not be done
+                    list(together(connection, self._writes, last=True))  # takes all answers, for what is not taken may not be done
             except Superseded:  # said before anything was written
                 raise
             except BaseException:

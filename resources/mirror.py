@@ -46,14 +46,20 @@ class Mirror:
         self.known: list[Known] = []
         self.revision = -1
         self.status = ""
+        self.overdue = False
         self.sampler_attrs: dict[str, Any] = {}
 
-    def refresh(self, connection: Connection, *, lock: bool) -> None:
-        """Read what changed. With ``lock`` nobody else decides about this sweep until the transaction ends."""
+    def refresh(self, connection: Connection, *, lock: bool, look_at: float | None = None) -> None:
+        """Read what changed. With ``lock`` nobody else decides about this sweep until the transaction ends.
+
+        With ``look_at``, in seconds since the epoch, ``overdue`` tells whether a running trial's lease had run out by then.
+        """
         sweep, since = {"of_sweep": self.sweep}, {"of_sweep": self.sweep, "since": self.revision}
         asked: list[Asked] = [(decisions.SWEEP_LOCKED if lock else decisions.SWEEP, sweep)]
         asked += [(decisions.NEW_RESULTS, since), (decisions.CHANGED_TRIALS, since)]
-        answers = together(connection, asked)
+        look: list[Asked] = [(decisions.OVERDUE, {**sweep, "now": look_at})] if look_at is not None else []
+        answers = together(connection, look + asked)  # looked before the sweep is locked
+        self.overdue = bool(look and next(answers))
         (row,) = next(answers)
         self.state.control = Control(row.control)
         self.state.max_trials = row.max_trials or self._max_trials

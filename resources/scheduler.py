@@ -64,9 +64,9 @@ class Scheduler:
 
     def next_work(self, worker: str | None) -> Assignment | brain.Wait | brain.Finish:
         """Hand out the next trial. With ``worker`` it is claimed at once; None leaves it to a run to :meth:`claim` it."""
-        # Before the transaction, because these take long the first time.
-        load_optuna()
         suggester, unsure = self._suggester, list[Assignment]()
+        if suggester.needs_history:
+            load_optuna()  # takes long the first time: not in a transaction
         while (given := self._patiently(lambda: self._next_work(worker, suggester, unsure))) is None:
             if not self.suggest_ahead(1):
                 time.sleep(_POLL_SECONDS)  # another process is choosing
@@ -194,26 +194,34 @@ class Scheduler:
         self, worker: str | None, suggester: Suggester, unsure: list[Assignment]
     ) -> Assignment | brain.Wait | brain.Finish | None:
         """One try; None where params are to be chosen first. ``unsure`` keeps what was handed out if the commit has no answer."""
-        self._leases.requeue_lost_now_and_then()
+        with self._ledger.deciding(self._leases.time_to_look()) as connection:
+            if not self._ledger.mirror.overdue:
+                return self._hand_out(connection, worker, suggester, unsure)
+        self._leases.requeue_lost()  # they go before others
+        with self._ledger.deciding() as connection:
+            return self._hand_out(connection, worker, suggester, unsure)
+
+    def _hand_out(
+        self, connection: Connection, worker: str | None, suggester: Suggester, unsure: list[Assignment]
+    ) -> Assignment | brain.Wait | brain.Finish | None:
         ledger = self._ledger
-        with ledger.deciding() as connection:
-            if unsure and worker and self._has(connection, unsure[0], worker):
-                return unsure[0]
-            self._take_back_unclaimed(connection)
-            decision, trial = brain.decide(ledger.state, brain.Idle())
-            if isinstance(decision, brain.Finish):
-                self._end_search()
-            if trial is None:
-                return decision  # type: ignore[return-value]  # to wait or to finish
-            # Without a worker there is no lease: a run may wait in Dagster's queue for as long as it has to.
-            lease_until = self._leases.next_end() if worker else None
-            if trial.number < len(ledger.mirror.known):
-                unsure[:] = [ledger.hand_out(trial, worker, lease_until)]
-            elif suggester.takes_long:
-                return None
-            else:
-                unsure[:] = [ledger.start(suggester.suggest(trial.number), worker, lease_until)]
+        if unsure and worker and self._has(connection, unsure[0], worker):
             return unsure[0]
+        self._take_back_unclaimed(connection)
+        decision, trial = brain.decide(ledger.state, brain.Idle())
+        if isinstance(decision, brain.Finish):
+            self._end_search()
+        if trial is None:
+            return decision  # type: ignore[return-value]  # to wait or to finish
+        # Without a worker there is no lease: a run may wait in Dagster's queue for as long as it has to.
+        lease_until = self._leases.next_end() if worker else None
+        if trial.number < len(ledger.mirror.known):
+            unsure[:] = [ledger.hand_out(trial, worker, lease_until)]
+        elif suggester.takes_long:
+            return None
+        else:
+            unsure[:] = [ledger.start(suggester.suggest(trial.number), worker, lease_until)]
+        return unsure[0]
 
     def _claim(self, trial: int, worker: str, attempt: int | None, unsure: list[Assignment]) -> Assignment:
         ledger, given = self._ledger, {"of_sweep": self.id, "of_trial": trial}

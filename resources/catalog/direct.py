@@ -43,11 +43,30 @@ def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]
         pooled.close()
 
 
-def together(connection: Connection, asked: list[Asked]) -> Iterator[list[Any]]:
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """A transaction that writes: committed at the end, rolled back on any error.
+
+    On Postgres its BEGIN goes with what is first asked :func:`together`, and its COMMIT with what is asked ``last``.
+    """
+    with engine.connect().execution_options(write=True) as connection:
+        driver: Any = connection.connection.driver_connection if _is_postgres(engine.dialect) else None
+        if driver:
+            driver.autocommit = True  # else psycopg sends BEGIN by itself, and waits for its answer
+        try:
+            with connection.begin():
+                yield connection
+        finally:
+            if driver and not connection.invalidated and not driver.closed:
+                driver.autocommit = False
+
+
+def together(connection: Connection, asked: list[Asked], *, last: bool = False) -> Iterator[list[Any]]:
     """Statements in a connection's transaction, one after another; of each the rows, with columns by name.
 
-    On Postgres they are sent and answered together, in one round trip beside that of the transaction's BEGIN. On SQLite, where there are no
-    round trips to save, a statement is executed when its rows are taken, and not before: whoever only writes takes them all.
+    On Postgres they are sent and answered together, in one round trip; the ``last`` of a :func:`transaction` are committed with it. On
+    SQLite, where there are no round trips to save, a statement is executed when its rows are taken, and not before: whoever only writes
+    takes them all.
 
     Raises:
         DBAPIError: as SQLAlchemy raises it.
@@ -59,7 +78,11 @@ def together(connection: Connection, asked: list[Asked]) -> Iterator[list[Any]]:
     driver: Any = connection.connection.driver_connection
     try:
         with _errors_of(connection.dialect, asked, driver), driver.pipeline():
+            if driver.autocommit and driver.info.transaction_status.name == "IDLE":
+                driver.execute("BEGIN", prepare=False)
             cursors = [_execute(driver, each) for each in asked]
+            if last:
+                driver.execute("COMMIT", prepare=False)  # the server leaves it out if one of them fails
     except BaseException as error:
         # After an error of the server's the transaction can be rolled back; else nobody knows what is still on its way.
         if not isinstance(error, DBAPIError) or error.connection_invalidated:

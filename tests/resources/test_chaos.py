@@ -8,7 +8,7 @@ import secrets
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import forkserver
@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine, event, select
 
+from resources import ledger
 from resources.assignment import Assignment, Report, Superseded
 from resources.catalog import AttemptRow, Catalog, RungResultRow
+from resources.catalog.direct import Asked, together, transaction
 from resources.leases import DOUBT_SECONDS, LEASE_SECONDS
 from resources.mirror import Mirror
 from resources.scheduler import Scheduler
@@ -118,8 +119,17 @@ def serve(orders: Connection, url: str, folder: Path) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    event.listen(Session, "before_commit", tick)
-    event.listen(Session, "after_commit", tick)
+    def writing(connection: Any, asked: list[Asked], **given: Any) -> Any:
+        tick()
+        return together(connection, asked, **given)
+
+    @contextmanager
+    def committed(engine: Engine) -> Iterator[Any]:
+        with transaction(engine) as connection:
+            yield connection
+        tick()
+
+    ledger.together, ledger.transaction = writing, committed  # type: ignore[attr-defined]
     with closing(opened_catalog(url)) as catalog:
         clock, scheduler = [0.0], None
         while True:

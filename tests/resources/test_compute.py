@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Engine, select
 from sqlalchemy.exc import OperationalError
 
 from halving import query
 from halving.records import RunRecords
-from resources import attempt, leases
+from resources import attempt, leases, ledger
 from resources.assignment import Assignment
 from resources.catalog import RungResultRow, TrialRow
+from resources.catalog.direct import transaction
 from resources.compute import TrialRunner, work, worker_name
 from resources.datasets import take_snapshot
 from resources.lab import Lab
@@ -225,15 +226,12 @@ def test_a_catalog_that_is_away_for_a_moment_costs_no_attempt(lab: Lab, small_sp
     ran = Ran(lab, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}))
     away = iter(range(6))
 
-    def sometimes(write: Any) -> Any:
-        def begin(*arguments: Any, **named: Any) -> Any:
-            if ran.records(0).checkpoints() and next(away, None) is not None:
-                raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
-            return write(*arguments, **named)
+    def begin(engine: Engine) -> Any:
+        if ran.records(0).checkpoints() and next(away, None) is not None:
+            raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
+        return transaction(engine)
 
-        return begin
-
-    monkeypatch.setattr(lab.catalog, "write", sometimes(lab.catalog.write))
+    monkeypatch.setattr(ledger, "transaction", begin)
     ran.work()
     assert next(away, None) is None
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1)]

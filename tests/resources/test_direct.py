@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 
 from resources.assignment import Assignment, Report
 from resources.catalog import AttemptRow, Catalog, TrialRow, decisions, utcnow
-from resources.catalog.direct import together
+from resources.catalog.direct import together, transaction
 from resources.scheduler import Scheduler
 from resources.spec import SweepSpec
 from resources.sweeps import open_sweep
@@ -25,6 +25,10 @@ Spec = Callable[..., SweepSpec]
 
 TRIAL = {"number": 0, "status": "running", "failures": 0, "preemptions": 0, "seconds": 0.5, "revision": 1, "attempt": 1}
 PARAMS = {"lr": 1e-3, "name": "naïve 'quoted' %s {}", "layers": [64, None]}
+
+
+class Interrupted(BaseException):
+    """As Dagster's, which a handler of SIGTERM raises wherever the process is."""
 
 
 def opened(catalog: Catalog, spec: Spec) -> str:
@@ -52,24 +56,48 @@ def test_what_is_written_is_what_the_tables_say(catalog: Catalog, small_spec: Sp
 
 def test_an_error_amid_them_leaves_nothing_and_the_connection_serves_on(catalog: Catalog, small_spec: Spec) -> None:
     sweep = opened(catalog, small_spec)
-    trial = {"sweep": sweep, **TRIAL, "params": {}, "sampler_attrs": None}
+    adding = (decisions.ADD_TRIAL, {"sweep": sweep, **TRIAL, "params": {}, "sampler_attrs": None})
 
     def write_twice() -> None:
+        with transaction(catalog.engine) as connection:
+            list(together(connection, [adding, adding], last=True))
+
+    def write_and_think_better() -> None:
+        with transaction(catalog.engine) as connection:
+            list(together(connection, [adding]))
+            raise Interrupted
+
+    def write_in_a_session_and_think_better() -> None:
         with catalog.write() as session:
-            list(together(session.connection(), [(decisions.ADD_TRIAL, trial), (decisions.ADD_TRIAL, trial)]))
+            session.execute(*adding)
+            raise Interrupted
 
     given = {"of_sweep": sweep, "of_trial": 0}
     for _ in range(2):
-        with pytest.raises(IntegrityError):
-            write_twice()
-        assert catalog.at_once(decisions.HOW_IT_STANDS, given) == []
-    with catalog.write() as session:
-        list(together(session.connection(), [(decisions.ADD_TRIAL, trial)]))
+        for failing, error in ((write_twice, IntegrityError), (write_and_think_better, Interrupted)):
+            with pytest.raises(error):
+                failing()
+            assert catalog.at_once(decisions.HOW_IT_STANDS, given) == []
+            with pytest.raises(Interrupted):  # what comes next on the same connection is a transaction again
+                write_in_a_session_and_think_better()
+            assert catalog.at_once(decisions.HOW_IT_STANDS, given) == []
+    with transaction(catalog.engine) as connection:
+        list(together(connection, [adding], last=True))
     (stands,) = catalog.at_once(decisions.HOW_IT_STANDS, given)
     assert (stands.attempt, stands.status) == (1, "running")
+    with catalog.write() as session, pytest.raises(IntegrityError):
+        session.execute(*adding)
 
 
-def test_a_decision_takes_four_round_trips_and_a_heartbeat_one(postgres: Postgres, small_spec: Spec) -> None:
+def test_a_transaction_whose_last_is_not_said_is_committed_at_its_end(catalog: Catalog, small_spec: Spec) -> None:
+    sweep = opened(catalog, small_spec)
+    with transaction(catalog.engine) as connection:
+        list(together(connection, [(decisions.ADD_TRIAL, {"sweep": sweep, **TRIAL, "params": {}, "sampler_attrs": None})]))
+    (stands,) = catalog.at_once(decisions.HOW_IT_STANDS, {"of_sweep": sweep, "of_trial": 0})
+    assert stands.status == "running"
+
+
+def test_a_decision_takes_two_round_trips_and_a_heartbeat_one(postgres: Postgres, small_spec: Spec) -> None:
     with closing(CutLine(postgres.database("trips"))) as line, closing(Catalog(line.url)) as catalog:
         scheduler = Scheduler(catalog, opened(catalog, small_spec))
 
@@ -82,20 +110,16 @@ def test_a_decision_takes_four_round_trips_and_a_heartbeat_one(postgres: Postgre
         for _ in range(3):
             given, trips = trips_of(scheduler.next_work, "w")
             assert isinstance(given, Assignment)
-            assert trips <= 5, "now and then it looks for lost trials first"
+            assert trips <= 3, "now and then it looks for lost trials first"
             assert trips_of(scheduler.heartbeat, given)[1] == 1
             report = Report({"score": 0.5}, "sha256:c", given.granted)
-            assert trips_of(scheduler.reached, given, report, 1.0)[1] == 4
+            assert trips_of(scheduler.reached, given, report, 1.0)[1] == 2
 
         def decide_nothing() -> None:
             with scheduler._ledger.deciding():
                 pass
 
-        assert trips_of(decide_nothing)[1] == 3
-
-
-class Interrupted(BaseException):
-    """As Dagster's, which a handler of SIGTERM raises wherever the process is."""
+        assert trips_of(decide_nothing)[1] == 2
 
 
 def test_an_interruption_while_the_sweep_is_locked_comes_through_and_costs_a_connection(postgres: Postgres, small_spec: Spec) -> None:
