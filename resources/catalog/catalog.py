@@ -239,3 +239,5 @@ def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None]) -
         # An idle connection has nothing to say but its end. Looking at the socket is no round trip, as asking the server is.
         if record.info.pop("idle", False) and (connection.closed or select_ready.select([connection], [], [], 0)[0]):
             raise DisconnectionError("it was closed while it was idle")
+        if connection.autocommit:  # an interruption came before this was set back
+            connection.autocommit = False

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "constraints.
 IMAGE_VARIABLES = ("HALVING_IMAGE_DIGEST", "CONTAINER_IMAGE_DIGEST", "DAGSTER_CURRENT_IMAGE")
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 _UNTRACKED_LIMIT = 10 * 2**20  # bytes of one untracked file that still enters the patch
+_SECONDS = 60.0  # that git may take
 _TRIES = 5  # one in 25 fails where a file comes and goes without a pause
 _TEMPORARY_HOME = "/.tmp_dagster_home_"  # Dagster's databases, where no DAGSTER_HOME is set: in the working directory, for one command
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's name for a tree with nothing in it
@@ -74,17 +76,20 @@ def _dirty_patch(checkout: Path, store: Store, base: str) -> tuple[bytes | None,
     """The patch against ``base`` and the untracked files that it leaves out; or no patch, and why git could make none.
 
     Files come and go while git reads them (an editor's, a database's), and git gives up at one that has gone since it listed them:
-    it is asked again. One that hangs is not.
+    it is asked again, for as long as a run may wait for it. One that hangs is not.
     """
-    error = ""
+    error, until = "", time.monotonic() + _SECONDS
     for _ in range(_TRIES):
         try:
             return *_patch_now(checkout, store, base), None
         except subprocess.CalledProcessError as refused:
-            said = refused.stderr.decode(errors="replace").strip().splitlines()
-            error = f"git {refused.cmd[3]}: {said[-1] if said else f'exit status {refused.returncode}'}"
+            said = [line for line in refused.stderr.decode(errors="replace").splitlines() if line.startswith(("error: ", "fatal: "))]
+            error = f"git {refused.cmd[3]}: {'; '.join(said[-3:]) or f'exit status {refused.returncode}'}"
         except (OSError, subprocess.TimeoutExpired) as failed:
-            return None, [], without_secrets([str(failed)], os.environ)[0]
+            error = str(failed)
+            break
+        if time.monotonic() > until:
+            break
     return None, [], without_secrets([error], os.environ)[0]
 
 
@@ -119,7 +124,10 @@ def _patch_now(checkout: Path, store: Store, base: str) -> tuple[bytes, list[str
 
 
 def _is_large(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > _UNTRACKED_LIMIT
+    try:
+        return path.is_file() and path.stat().st_size > _UNTRACKED_LIMIT
+    except OSError:  # it has just gone
+        return False
 
 
 def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> bytes:
@@ -134,7 +142,7 @@ def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = Non
         ["git", "-C", str(folder), *arguments],
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=_SECONDS,
         env={**os.environ, **(environment or {}), "GIT_OPTIONAL_LOCKS": "0"},
     ).stdout
 
