@@ -18,6 +18,7 @@ from halving import Store
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.lab import Lab
 from resources.spec import SweepSpec, parse_spec
+from tests.clock import Clock
 from tests.postgres import INSTALLED, Postgres
 from tests.s3 import CREDENTIALS, S3
 
@@ -69,6 +70,19 @@ def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/catalog.db"
     server: Postgres = request.getfixturevalue("postgres")
     return server.database(f"t{secrets.token_hex(6)}")
+
+
+@pytest.fixture
+def either_lab(tmp_path: Path, any_catalog: str) -> Iterator[Lab]:
+    """A lab with an empty catalog, once on each database."""
+    lab = Lab(root=str(tmp_path / "root"), catalog_url=any_catalog)
+    yield lab
+    lab.catalog.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

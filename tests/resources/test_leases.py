@@ -2,9 +2,8 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select
@@ -26,17 +25,10 @@ Spec = Callable[..., SweepSpec]
 
 
 @pytest.fixture
-def lab(tmp_path: Path, any_catalog: str) -> Iterator[Lab]:
-    lab = Lab(root=str(tmp_path / "root"), catalog_url=any_catalog)
-    with lab.catalog.write() as session:
+def lab(either_lab: Lab) -> Lab:
+    with either_lab.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    yield lab
-    lab.catalog.close()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+    return either_lab
 
 
 def opened(lab: Lab, spec: SweepSpec, clock: Clock, **options: object) -> Scheduler:

@@ -1,10 +1,8 @@
 """Gates by tables, versions, and one champion at any time."""
 
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,10 +56,8 @@ def test_a_winner_out_of_its_bounds_does_not_pass(violation: float, passed: bool
 
 
 @pytest.fixture
-def lab(tmp_path: Path, any_catalog: str) -> Iterator[Lab]:
-    lab = Lab(root=str(tmp_path / "root"), catalog_url=any_catalog)
-    yield lab
-    lab.catalog.close()
+def lab(either_lab: Lab) -> Lab:
+    return either_lab
 
 
 @pytest.fixture

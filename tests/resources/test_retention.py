@@ -1,9 +1,6 @@
 """What is protected: exactly what the registry, the reports and unfinished sweeps reach."""
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +12,8 @@ from tests.conftest import snapshot_row
 
 
 @pytest.fixture
-def lab(tmp_path: Path, any_catalog: str) -> Iterator[Lab]:
-    lab = Lab(root=str(tmp_path / "root"), catalog_url=any_catalog)
-    with closing(lab.catalog):
-        yield lab
+def lab(either_lab: Lab) -> Lab:
+    return either_lab
 
 
 def add_sweep(lab: Lab, sweep: str, status: str, stage: str | None = None, *, reported: bool = False) -> None:

@@ -1,10 +1,9 @@
 """The brain at work on the catalog: leases, attempts, resuming, and workers that come at the same time."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -24,15 +23,8 @@ Spec = Callable[..., SweepSpec]
 
 
 @pytest.fixture
-def lab(tmp_path: Path, any_catalog: str) -> Iterator[Lab]:
-    lab = Lab(root=str(tmp_path / "root"), catalog_url=any_catalog)
-    yield lab
-    lab.catalog.close()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def lab(either_lab: Lab) -> Lab:
+    return either_lab
 
 
 def opened(lab: Lab, spec: SweepSpec, clock: Clock, driver: str = "job") -> Scheduler:

@@ -1,8 +1,7 @@
 """What a sweep's user may ask of it while it runs: pause, resume, stop and extend, on every database."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,17 +21,10 @@ Spec = Callable[..., SweepSpec]
 
 
 @pytest.fixture
-def lab(tmp_path: Path, any_catalog: str) -> Iterator[Lab]:
-    lab = Lab(root=str(tmp_path / "root"), catalog_url=any_catalog)
-    with lab.catalog.write() as session:
+def lab(either_lab: Lab) -> Lab:
+    with either_lab.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    yield lab
-    lab.catalog.close()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+    return either_lab
 
 
 def opened(lab: Lab, spec: SweepSpec, clock: Clock) -> Scheduler:

@@ -1,8 +1,7 @@
 """What a sweep learns from earlier ones: mapped to its own space, the same in every process, and refused by name where it can't be."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,12 +46,10 @@ def lab(lab: Lab) -> Lab:
 
 
 @pytest.fixture
-def either_lab(tmp_path: Path, any_catalog: str) -> Iterator[Lab]:
-    lab = Lab(root=str(tmp_path / "root"), catalog_url=any_catalog)
-    with lab.catalog.write() as session:
+def either_lab(either_lab: Lab) -> Lab:
+    with either_lab.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    yield lab
-    lab.catalog.close()
+    return either_lab
 
 
 def opened(lab: Lab, spec: SweepSpec) -> str:
