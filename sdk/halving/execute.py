@@ -35,6 +35,10 @@ class Channel(Protocol):
     def close(self) -> None: ...
 
 
+class _HungUp(BaseException):
+    """The worker's end of the pipe is closed. Not an Exception: this is neither the trainable's fault nor its to handle."""
+
+
 class Platform:
     """The controller of a trial that the platform runs: asks it for each decision."""
 
@@ -43,8 +47,11 @@ class Platform:
         self.complete = False
 
     def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
-        self._channel.send(ReachedRung(epoch, values, checkpoint, best_checkpoint))
-        answer = self._channel.recv()
+        try:
+            self._channel.send(ReachedRung(epoch, values, checkpoint, best_checkpoint))
+            answer = self._channel.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise _HungUp from None
         self.complete = answer.complete
         return answer.epochs
 
@@ -77,6 +84,8 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
         _end_if_stopping(run)
         ended = _ended(run, controller, context)
         run.finish("paused" if isinstance(ended, Stopped) and not controller.complete else "finished")
+    except _HungUp:
+        _leave(run)
     except Exception as error:  # noqa: BLE001  # whatever the trainable raises is its result, not ours
         if run and not isinstance(error, _FINAL):
             _end_if_stopping(run)  # a SIGTERM to its children, too, lets data loaders raise
@@ -115,17 +124,23 @@ def _end_if_stopping(run: Run) -> None:
 
 
 def _stop_with_parent(run: Run) -> None:
-    """End this process when the worker that watches it dies: another worker will have the trial then."""
+    """End this process when the worker that watches it dies."""
     parent = parent_process()
     if parent is None:
         return
 
     def watch() -> None:
         wait([parent.sentinel])
-        run.flush()
-        os._exit(1)
+        _leave(run)
 
     threading.Thread(target=watch, name="halving-parent-watch", daemon=True).start()
+
+
+def _leave(run: Run | None) -> None:
+    """End this process, but not the run: the worker has died, and another one will have the trial."""
+    if run:
+        run.flush()
+    os._exit(1)  # an orderly exit would finish the run
 
 
 def _without_own_frames(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """A trial's process: what it tells the platform over its pipe, however the trainable behaves."""
 
+import contextlib
 import json
 import math
 import multiprocessing
@@ -77,6 +78,11 @@ def train(run: Run) -> None:
         run.log({"step": epoch}, step=epoch)
         run.report(score=epoch / 10)
         run.save(epoch=epoch)
+
+
+def train_and_handle_all_errors(run: Run) -> None:
+    with contextlib.suppress(Exception):
+        train(run)
 
 
 def return_after_two(run: Run) -> None:
@@ -299,10 +305,30 @@ def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(store: S
     while _is_running(trial) and time.monotonic() < until:
         time.sleep(0.02)
     assert not _is_running(trial)
+    assert steps(store) == [1, 2, 3]
+    assert not store.exists("runs/project=p/s.0001/end-0001.json")
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["waiting for its answer", "before it asks"])
+def test_a_trial_whose_worker_hung_up_has_not_failed(store: Store, asked: bool) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    platform, theirs = spawn.Pipe()
+    process = spawn.Process(target=run_trial, args=(context(store), f"{__name__}:train_and_handle_all_errors", 3, theirs, 1))
+    process.start()
+    theirs.close()
+    if asked:
+        assert platform.recv().epoch == 3
+    platform.close()
+    process.join(60)
+    assert process.exitcode == 1
+    assert steps(store) == [1, 2, 3]
+    assert not store.exists("runs/project=p/s.0001/end-0001.json")
+
+
+def steps(store: Store) -> list[int]:
     folder = "metrics/project=p/run=s.0001/live"
     rows = [row for name in store.names(folder) for row in pq.ParquetFile(store.path(f"{folder}/{name}")).read().to_pylist()]
-    assert sorted(row["step"] for row in rows if row["key"] == "step") == [1, 2, 3]
-    assert not store.exists("runs/project=p/s.0001/end-0001.json")
+    return sorted(row["step"] for row in rows if row["key"] == "step")
 
 
 def _is_running(process: int) -> bool:
