@@ -87,6 +87,8 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
     except _HungUp:
         _leave(run)
     except Exception as error:  # noqa: BLE001  # whatever the trainable raises is its result, not ours
+        if (parent := parent_process()) and not parent.is_alive():
+            _leave(run)  # it may have raised for that alone: the terminal is gone, or a pipe
         if run and not isinstance(error, _FINAL):
             _end_if_stopping(run)  # a SIGTERM to its children, too, lets data loaders raise
         if isinstance(error, StoreAway):  # which is not the trial's own fault

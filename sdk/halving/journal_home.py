@@ -110,14 +110,21 @@ def _create_locked(folder: Path) -> Path:
     if not claim(unseen):
         raise BlockingIOError(f"{unseen} cannot be locked")
     descriptor = _held.pop(unseen)
+    if is_ours(folder):
+        _give_up(unseen, descriptor)
+        raise FileExistsError(f"{folder} is another attempt's of this process")
+    _held[folder] = descriptor  # before others see it, and open its lock: to close it again would give it up
     try:
         unseen.rename(folder)
     except OSError as error:
-        os.close(descriptor)
-        shutil.rmtree(unseen, ignore_errors=True)
+        _give_up(unseen, _held.pop(folder))
         raise FileExistsError(f"{folder} is another attempt's: {error}") from error
-    _held[folder] = descriptor
     return folder
+
+
+def _give_up(unseen: Path, descriptor: int) -> None:
+    os.close(descriptor)
+    shutil.rmtree(unseen, ignore_errors=True)
 
 
 def claim(folder: Path) -> bool:
@@ -131,16 +138,12 @@ def claim(folder: Path) -> bool:
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except FileNotFoundError:
         return False
-    try:
+    _held[folder] = descriptor  # before it is locked: another thread that looked whether it is held would give the lock up
+    with contextlib.suppress(OSError):  # another process has it
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return False
-    with contextlib.suppress(FileNotFoundError):
-        if os.fstat(descriptor).st_ino == (folder / "lock").stat().st_ino:
-            _held[folder] = descriptor
+        if os.fstat(descriptor).st_ino == (folder / "lock").stat().st_ino:  # else its owner has taken the folder away meanwhile
             return True
-    os.close(descriptor)  # its owner has taken the folder away meanwhile
+    os.close(_held.pop(folder))
     return False
 
 

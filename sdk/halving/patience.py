@@ -60,7 +60,7 @@ class Reach:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._answered = threading.Event()
+        self._answered, self._closed = threading.Event(), threading.Event()
         self._asking: threading.Thread | None = None
 
     def is_there(self) -> bool:
@@ -74,12 +74,18 @@ class Reach:
             return self._answered.wait(_ANSWER_SECONDS)
         return self._answered.is_set()
 
+    def close(self) -> None:
+        """Let nobody go on asking: the run is over."""
+        self._closed.set()
+
     def _ask(self) -> None:
         for pause in _growing():
+            if self._closed.is_set():
+                return
             try:
                 self._store.exists("reach")
             except StoreAway:
-                time.sleep(pause)
+                self._closed.wait(pause)
                 continue
             except StoreError:
                 pass  # it answers, if only to refuse

@@ -140,7 +140,7 @@ class Progress:
         More of them within the grace period change nothing: a batch system sends one to the whole process group, and the worker,
         which got it as well, sends another.
         """
-        if self._trial is None or self._started is None or self.closed:
+        if self._trial is None or self._started is None or (self.closed and not self._stopping):
             return False
         if not self._stopping:
             self._stopping, self._asked = True, monotonic()
@@ -173,10 +173,10 @@ class Progress:
         return self._until
 
     def _begin(self) -> None:
+        self._started = self.epoch + 1  # first: a SIGTERM from here on lets the epoch come to its end, and be saved
         self._saver.forget()
         self.reported, self._diverged, self._report_is_there = {}, None, True
         self._began = monotonic()
-        self._started = self.epoch + 1
 
     def _complete(self, *, needed: bool = False) -> None:
         """The epoch is trained. Its checkpoint, if it has one, counts from here on."""

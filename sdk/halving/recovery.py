@@ -73,7 +73,11 @@ def tail(store: Store, project: str, run: str, files: RunFiles) -> "pa.Table | N
                 for block in source.reading.blocks()
                 if isinstance(block, Block)
             ]
-            if position_in_store(store, attempt, run_files(store, project, run)) != before:
+            try:
+                after = position_in_store(store, attempt, run_files(store, project, run))
+            except NotFound as error:
+                raise FileNotFoundError(f"{folder}: what was drained of it is compacted") from error
+            if after != before:
                 raise FileNotFoundError(f"{folder}: more of it is drained")
             if taken:
                 tables.append(points_of(run, attempt, taken)[0])

@@ -308,10 +308,13 @@ class Run:
         return self._progress.unsaved
 
     def _points_first(self) -> bool:
-        """Whether all that was logged is in the store, or in a journal that is as safe. (A forked child's parent writes it.)"""
+        """Whether all that was logged is in the store, or in a journal that is as safe. (A forked child's parent writes it.)
+
+        A store that is away holds this up for one request: its drain thread tries again, whoever waits for it or not.
+        """
         folder = self.store.folder
         beside = folder is not None and self._writer.folder.is_relative_to(folder)
-        return os.getpid() != self._process or self._writer.flush() or beside
+        return os.getpid() != self._process or self._writer.flush(insist=False) or beside
 
     def _stop(self) -> NoReturn:
         self.finish("terminated")
@@ -339,6 +342,7 @@ class Run:
             except Exception:  # noqa: BLE001  # the end is kept for the recovery, whatever the store says
                 complete = False
         kept = self._writer.release(None if complete else ended)
+        self._saver.close()
         for told in _losses(self, ended, complete, kept):
             warnings.warn(f"halving: {told}", stacklevel=3)
 

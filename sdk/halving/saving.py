@@ -52,6 +52,10 @@ class Saver:
         """Whether the newest state that was given is not written, or its record is not."""
         return self._skipped is not None or (self._digest is not None and (self.newest is None or self.newest.digest != self._digest))
 
+    def close(self) -> None:
+        """The run is over."""
+        self._reach.close()
+
     def forget(self) -> None:
         """Drop what the epoch called for: another begins, or this one is not to count."""
         self._digest = self._skipped = None

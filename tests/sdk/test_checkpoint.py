@@ -54,7 +54,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 @given(PLAIN)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_plain_data_survives_a_torch_archive(value: Any) -> None:
     data = pack({"value": value})
     assert data[:2] == b"PK"
@@ -62,7 +62,7 @@ def test_plain_data_survives_a_torch_archive(value: Any) -> None:
 
 
 @given(PLAIN)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_plain_data_survives_json(value: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(sys.modules, "torch")  # what a process that never imported it has

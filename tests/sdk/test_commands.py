@@ -57,7 +57,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("prepared")
     root = folder / "store"
     for number, lr in enumerate((0.1, 0.01)):
-        run = halving.init("digits", {"lr": lr, "optim": {"name": "adam"}}, root, id=f"base-{number}", tags={"kind": f"k{number}"}, seed=5)
+        params = {"lr": lr, "optim": {"name": "adam"}}
+        run = halving.init("digits", params, root, id=f"base-{number}", tags={"kind": f"k{number}"}, seed=5, system_metrics=None)
         for step in range(4):
             run.log({"loss": lr / (step + 1), "val": {"acc": step / 4}}, step=step)
         if number == 0:
@@ -76,7 +77,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run.finish(status)
     script = (
         "import halving, os\nrun = halving.init('text', {}, id='killed', system_metrics=None)\n"
-        "run.log({'loss': 3.0}, step=0)\nrun.flush()\nrun.log({'loss': 2.0}, step=1)\nos.kill(os.getpid(), 9)\n"
+        "run.log({'loss': 3.0}, step=0)\nassert run.flush(30)\nrun.log({'loss': 2.0}, step=1)\nos.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", script], env={**os.environ, "HALVING_ROOT": str(root)}, check=False)
     return root

@@ -58,7 +58,7 @@ def log_rounds(store: Store, rounds: list[dict[int, list[list[Logged]]]], after_
 
 
 @given(rounds=ROUNDS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("limit", [7, sorting.LIMIT])
 def test_every_point_is_read_back_bit_by_bit_in_the_order_of_key_step_attempt_and_logging(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, rounds: list[dict[int, list[list[Logged]]]], limit: int

@@ -57,7 +57,7 @@ def written(folder: Path, log: list[Record]) -> list[Record]:
     return [record for number, path in piece_files(folder).get("main", []) for record in records(Reading(map_piece(path), verify=True))]
 
 
-anywhere = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=60)
+anywhere = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 
 
 @anywhere

@@ -28,7 +28,7 @@ def reports(value: float | None) -> dict[str, float]:
 
 
 @given(VALUES, st.integers(1, 5), st.booleans(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_summaries_after_a_resume_are_those_of_the_curve_that_counts(
     values: list[float | None], window: int, maximize: bool, data: Any
 ) -> None:

@@ -314,3 +314,4 @@ def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_away_is_not_to_bl
     said = platform[0].recv()
     assert isinstance(said, Interrupted)
     assert said.reason.startswith("the store was away: ")
+    wait_for_the_watch()  # S3 stays away, but the run is over: nobody asks for it any more

@@ -38,7 +38,7 @@ def trained(epochs: int, seconds: float, cost: float) -> tuple[Pace, list[float]
 
 
 @given(st.integers(1, 300), st.floats(0.001, 2_000), st.floats(0.0, 30.0))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_checkpoints_cost_at_most_a_twentieth_of_the_time_behind_the_first(epochs: int, seconds: float, cost: float) -> None:
     found, written, elapsed = trained(epochs, seconds, cost)
     assert len(written) == found.saves
@@ -47,7 +47,7 @@ def test_checkpoints_cost_at_most_a_twentieth_of_the_time_behind_the_first(epoch
 
 
 @given(st.integers(2, 300), st.floats(0.001, 2_000), st.floats(0.0, 3_600.0))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_checkpoints_are_at_most_ten_minutes_and_an_epoch_apart_and_the_first_epoch_has_one(
     epochs: int, seconds: float, cost: float
 ) -> None:

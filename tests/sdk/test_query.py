@@ -106,7 +106,7 @@ def store_of(folder: Path, history: list[tuple[int, Logged]], form: str) -> Stor
     return store
 
 
-slow = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+slow = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -196,7 +196,6 @@ def test_a_time_window_and_time_as_x_follow_the_clock(form: str, tmp_path: Path)
 
 
 @given(values=st.lists(VALUES.filter(lambda value: abs(value) != 1e308), max_size=60), weight=st.floats(0, 0.99), points=st.integers(1, 12))
-@settings(deadline=None)
 def test_smoothing_is_what_a_plain_loop_gives(values: list[float], weight: float, points: int) -> None:
     from halving.curve_table import smoothed
 

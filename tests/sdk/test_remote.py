@@ -25,7 +25,7 @@ SDK = Path(__file__).parents[2] / "sdk"
 FOLDER = mail_folder("p", "s.0001", 1)
 
 TRAINABLE = """
-import time
+import pathlib, time
 
 
 def train(run):
@@ -34,10 +34,11 @@ def train(run):
         run.save(seen=[epoch])
 
 
-def train_slowly(run):
+def train_until_told(run):
     for epoch in run.epochs():
         print("epoch", epoch, flush=True)
-        time.sleep(0.3)
+        while not pathlib.Path("told").exists():
+            time.sleep(0.01)
         run.report(score=epoch / 10)
         run.save(seen=[epoch])
 
@@ -124,9 +125,10 @@ def test_the_record_says_what_the_image_is_and_has(start: Start, store: Store) -
 
 
 def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(start: Start, store: Store) -> None:
-    pod = start("train_slowly", granted=100)
+    pod = start("train_until_told", granted=100)
     assert pod.wait_for_line() == "epoch 1\n"
     pod.process.send_signal(signal.SIGTERM)
+    Path("told").touch()
     said = pod.hear()
     assert isinstance(said, Interrupted)
     assert "was told to end by SIGTERM, and saved a checkpoint" in said.reason

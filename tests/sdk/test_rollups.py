@@ -126,7 +126,7 @@ def test_ten_thousand_values_at_one_step_are_one_point(store: Store, monkeypatch
 
 
 @given(st.lists(st.floats(width=64), min_size=1, max_size=100))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_mean_never_leaves_the_range_of_its_bucket(values: list[float]) -> None:
     points = np.zeros(len(values), sorting.POINT)
     points["value"], points["step"] = values, np.arange(len(values))

@@ -19,6 +19,7 @@ from halving import AlreadyExists, CheckpointMissing, Diverged, InvalidInput, Ob
 from halving.opening import open_trial
 from halving.records import RunRecords
 from halving.trial import ObjectiveRule, TrialContext
+from tests.waiting import wait_for
 
 
 class Grants:
@@ -329,14 +330,16 @@ def test_artifacts_of_a_call_are_stored_by_content_with_a_reference(store: Store
 
 
 def test_throughput_is_logged_in_samples_per_second(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    with start(store, system_metrics=0.05) as run:
-        until = time.monotonic() + 30
-        while not any(key == "system/throughput" for key, _, _ in points(run)):
-            run.throughput(100)
-            run.flush()
-            assert time.monotonic() < until
-    rates = [value for key, _, value in points(run) if key == "system/throughput"]
-    assert all(rate > 0 for rate in rates)
+    monkeypatch.setattr("halving.system._FIRST", 0.05)
+    with start(store, system_metrics=3600.0) as run:
+        wait_for(lambda: run.flush() and points(run), 30, "the first sample", every=0.01)
+        began = time.monotonic()
+        run.throughput(1)
+        time.sleep(0.1)
+        run.throughput(100)
+    took = time.monotonic() - began
+    (rate,) = [value for key, _, value in points(run) if key == "system/throughput"]
+    assert 100 / took <= rate <= 100 / 0.1
 
 
 def test_the_last_sample_of_system_metrics_is_logged_while_the_run_finishes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from halving.runs import RunInfo, find_run, list_runs, read_run
 ENDLESS = """
 import halving, time
 run = halving.init("p", {}, id="live", system_metrics=None)
+run._writer._delay = 3600
 run.log({"loss": 1.0}, step=0)
-run.flush()
+assert run.flush(30)
 run.log({"loss": 0.5}, step=1)
 print("ready", flush=True)
 time.sleep(600)

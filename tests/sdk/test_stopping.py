@@ -200,13 +200,16 @@ def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     Path("stopped.py").write_text(
         "import os, signal, time\n"
+        "from halving import progress\n"
         "def train(run):\n"
+        "    now = time.monotonic()\n"
+        "    progress.monotonic = lambda: now\n"
         "    for epoch in run.epochs():\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        run.log({'a': 1.0}, step=1)\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "        print('within')\n"
-        "        time.sleep(0.6)\n"
+        "        print('within', flush=True)\n"
+        "        now += 0.6\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        print('not reached')\n"
     )
@@ -224,14 +227,10 @@ def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     Path("stopped.py").write_text(
-        "import os, signal, threading\n"
-        "def train(run):\n"
-        "    for epoch in run.epochs():\n"
-        "        run.report(score=0.5)\n"
-        "        run.save(seen=[epoch])\n"
-        "        if epoch == 2: threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
+        "def train(run):\n    for epoch in run.epochs():\n        run.report(score=0.5)\n        run.save(seen=[epoch])\n"
     )
-    done = script(TRIAL.replace("script:train", "stopped:train"))
+    told = "threading.Thread(target=lambda: (platform.recv(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()\nrun_trial("
+    done = script(TRIAL.replace("script:train", "stopped:train").replace("import os", "import threading, os").replace("run_trial(", told))
     assert done.returncode == -signal.SIGTERM, done.stderr
     assert status(store) == "terminated"
     assert newest(store) == (2, [2])

@@ -159,6 +159,18 @@ def test_the_user_is_told_once_when_the_store_goes_away(tmp_path: Path, monkeypa
     assert "StoreError: cannot write" in str(caught[0].message)
 
 
+def test_who_does_not_insist_waits_for_one_refusal_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = away(tmp_path, monkeypatch)
+    with pytest.warns(UserWarning, match="keeping them and trying again"):
+        writer = MetricWriter(store, "p", "r", 1, delay=SOON)
+        for step in range(3):
+            writer.append({"a": 0.0}, step, 0)
+            assert not writer.flush(3600, insist=False)
+    back(store)
+    assert writer.flush(60)
+    assert closed(writer) == (True, 0)
+
+
 def test_what_the_store_never_took_stays_in_the_journal_and_is_recovered_with_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,14 +501,16 @@ def test_a_script_whose_warnings_are_errors_still_gets_its_end_record(script: Sc
 def test_training_goes_on_to_its_end_while_the_store_is_away(tmp_path: Path, store: Store) -> None:
     """The store's root is replaced by a file while the script trains, and is repaired before the script ends."""
     source = (
-        "import halving, sys\n"
+        "import halving, sys, time\n"
         "run = halving.init('p', id='r', system_metrics=None)\n"
         "run._writer._delay = 0.01\n"
         "for i in range(10): run.log({'a': i}, step=i)\n"
         "assert run.flush(30)\n"
         "print('away', flush=True); sys.stdin.readline()\n"
         "for i in range(10, 30): run.log({'a': i}, step=i)\n"
-        "print(run.flush(0.2), flush=True); sys.stdin.readline()\n"
+        "print(run.flush(0.2), flush=True)\n"
+        "while not run._writer._failures: time.sleep(0.01)\n"
+        "print('failed', flush=True); sys.stdin.readline()\n"
         "for i in range(30, 40): run.log({'a': i}, step=i)\n"
     )
     command = [sys.executable, "-c", source]
@@ -511,7 +525,7 @@ def test_training_goes_on_to_its_end_while_the_store_is_away(tmp_path: Path, sto
         Path(store.root).write_text("not a folder")
         process.stdin.write("\n")
         process.stdin.flush()
-        assert process.stdout.readline() == "False\n"
+        assert [process.stdout.readline() for _ in range(2)] == ["False\n", "failed\n"]
         Path(store.root).unlink()
         (tmp_path / "unmounted").rename(store.root)
         process.stdin.write("\n")

@@ -12,9 +12,10 @@ from halving.records import RunRecords
 
 
 @pytest.fixture(autouse=True)
-def _quick_provenance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the half second that looking at all installed packages takes."""
+def _only_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the half second that looking at all installed packages takes, and without system metrics, however slow the machine is."""
     monkeypatch.setattr("halving.provenance.capture", lambda store: {"git": None})
+    monkeypatch.setattr("halving.system._FIRST", 3600.0)
 
 
 class Left:
