@@ -112,7 +112,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         raise StoreError(f"the store {lab.store.root} cannot be written: {error}; set HALVING_ROOT to another folder") from None
     environment = {**os.environ, "DAGSTER_HOME": str(home.absolute()), "DAGSTER_DISABLE_TELEMETRY": "1"}
     environment["HALVING_ROOT"] = lab.store.root
-    log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}.log"
+    log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
     log.parent.mkdir(exist_ok=True)
     # Dagster gets the checked spec: its own YAML reader takes 1e-4 for a text.
     checked = log.with_suffix(".json")

@@ -158,8 +158,8 @@ def _unclaimed(instance: dg.DagsterInstance, scheduler: Scheduler) -> list[Assig
     for assignment in scheduler.handed_out():
         if ended := _ended_runs(instance, {_RUN_KEY: assignment.run_key}):
             told = f"run {ended[0].run_id} of attempt {assignment.attempt} ended as {ended[0].status.value} before it began to train"
-            scheduler.launch_failed(assignment, told)
-            queued.append(assignment)
+            if scheduler.launch_failed(assignment, told):
+                queued.append(assignment)
     return queued
 
 
@@ -173,9 +173,10 @@ def _slow_to_start(context: dg.SensorEvaluationContext, lab: Lab, scheduler: Sch
         if pod.seconds > limit:
             # First the run, then the trial: its next attempt begins when nobody can claim this one any more.
             _cancel_runs(context.instance, {_RUN_KEY: pod.assignment.run_key})
-            reason = pod.reason or "the cluster gives no reason"
+            reason = pod.reason or before or "the cluster gives no reason"
             told = f"the pod of attempt {pod.assignment.attempt} did not start within start_timeout_seconds = {limit:g}: {reason}"
-            scheduler.launch_failed(pod.assignment, told)
+            if not scheduler.launch_failed(pod.assignment, told):
+                continue
         elif pod.reason != before:
             scheduler.note_waiting(pod.assignment, pod.reason, unclaimed=True)
             # How many nodes lack what changes with every other pod; an event each time would bury all others.

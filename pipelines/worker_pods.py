@@ -134,6 +134,9 @@ class WatchedSteps(StepHandler):
         if lost := next((pod for pod in pods if is_lost(pod, datetime.now(UTC))), None):
             list(self.terminate_step(context))
             return _gone(f"pod {lost.metadata.name} is lost with its node {lost.spec.node_name}, which does not confirm its end")
+        if any(pod.status.phase == "Running" and pod.metadata.deletion_timestamp for pod in pods):
+            # Its job counts as failed from the deletion on (Kubernetes 1.26), but the worker still saves, and tells its end itself.
+            return CheckStepHealthResult.healthy()
         known = self._handler(step).check_step_health(context)
         if not known.is_healthy:
             dead = next((death for pod in pods if (death := death_of(pod))), None)

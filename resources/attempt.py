@@ -25,6 +25,7 @@ UNHEARD_SECONDS = 2 * WORKER_SECONDS
 elsewhere, too. A worker waits with a decision for less, so that the outages which that outlasts end no trial."""
 
 _END_WITHIN_SECONDS = 120.0  # after its trial was paused or completed, a process may take this long to end
+_LOOK_ENDS_SECONDS = 2.0  # a look at the metrics that is under way, when the attempt is over
 _FLUSH_SECONDS = 2.0  # for a diverged trial's process to write its last points
 
 _log = logging.getLogger(__name__)
@@ -49,12 +50,19 @@ class Attempt:
         self._superseded: Superseded | None = None
         self._kill_at: float | None = None  # when the grace period ends
         self._closed = threading.Event()
-        for name, target in (("lease", self._beat), ("stream", self._look)):
-            threading.Thread(target=target, name=f"halving-{name}-{assignment.key}", daemon=True).start()
+        self._beating = threading.Thread(target=self._beat, name=f"halving-lease-{assignment.key}", daemon=True)
+        self._looking = threading.Thread(target=self._look, name=f"halving-stream-{assignment.key}", daemon=True)
+
+    def begin(self) -> None:
+        """Begin the heartbeats, and to look at what the trial streams."""
+        self._beating.start()
+        self._looking.start()
 
     def close(self) -> None:
-        """End the heartbeats."""
+        """End both."""
         self._closed.set()
+        if self._looking.ident is not None:
+            self._looking.join(_LOOK_ENDS_SECONDS)  # the interpreter's end could come in the middle of a file, and would be a crash
 
     def receive(self, process: TrialProcess) -> Message | None:
         """The next message, or None when the process is gone, or does not end although its trial has.

@@ -80,10 +80,11 @@ class TrialRunner:
 
     def run(self, assignment: Assignment, on_change: Callable[[Assignment], None]) -> brain.Decision | None:
         """Run one attempt until its trial pauses, ends or fails; None when another attempt took the trial over."""
-        attempt = Attempt(self._scheduler, assignment, self._store)
-        process = self._processes.prepare(assignment, self._context(assignment))
         with Sigterm() as sigterm:
+            attempt = Attempt(self._scheduler, assignment, self._store)
+            process = self._processes.prepare(assignment, self._context(assignment))
             try:
+                attempt.begin()
                 process.start()
                 return self._attend(attempt, process, on_change)
             except Superseded:

@@ -4,6 +4,7 @@ The remote is ``HALVING_DVC_REMOTE``, or the folder ``dvc-remote`` beside the da
 ``dvc pull`` in the datasets folder.
 """
 
+import fcntl
 import os
 import time
 from pathlib import Path
@@ -45,10 +46,12 @@ def remote_of(project: Path) -> str:
 def _add_and_push(project: Path, folder: Path) -> None:
     from dvc.repo import Repo
 
-    if not (project / ".dvc").is_dir():
-        Repo.init(str(project), no_scm=True).close()
-    with Repo(str(project)) as repo:
-        _configure(repo, remote_of(project))
+    with (project / ".setup.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # DVC has a lock of its own only where there is a project already
+        if not (project / ".dvc").is_dir():
+            Repo.init(str(project), no_scm=True).close()
+        with Repo(str(project)) as repo:
+            _configure(repo, remote_of(project))
     with Repo(str(project)) as repo:
         tracked = Path(f"{folder}.dvc")
         if not tracked.exists():

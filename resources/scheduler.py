@@ -26,7 +26,7 @@ from resources.search import brain
 from resources.search.rules import violation
 from resources.search.state import Control, Result, SearchState, Status
 from resources.search.suggest import Suggester, Suggestion, Tried, load_optuna
-from resources.spec import parse_spec
+from resources.spec import SweepSpec, parse_spec
 from resources.sweeps import trial_key
 from resources.warm_start import earlier_trials
 
@@ -55,8 +55,7 @@ class Scheduler:
         patience: float = WORKER_SECONDS,
     ) -> None:
         self.catalog, self.id, self._clock, self._patience = catalog, sweep, clock or catalog.now, patience
-        with catalog.read() as session:
-            self.spec = parse_spec(catalog.sweep(session, sweep).spec)
+        self.spec = self._patiently(self._read_spec)
         self._ledger = Ledger(catalog, sweep, self.spec)
         self.rules = self._ledger.mirror.rules
         self._leases = Leases(catalog, self._ledger, self._clock, autopsy)
@@ -181,8 +180,15 @@ class Scheduler:
         with self._ledger.looking():
             return self._ledger.mirror.status == "searching"
 
+    def _read_spec(self) -> SweepSpec:
+        with self.catalog.read() as session:
+            return parse_spec(self.catalog.sweep(session, self.id).spec)
+
     @cached_property
     def _suggester(self) -> Suggester:
+        return self._patiently(self._read_suggester)
+
+    def _read_suggester(self) -> Suggester:
         with self.catalog.read() as session:
             row = self.catalog.sweep(session, self.id)
             return Suggester(self.spec, earlier_trials(self.catalog, session, row, self.spec))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from halving import Store
 from resources.catalog import Catalog, SnapshotRow, utcnow
@@ -36,6 +37,14 @@ SMALL: dict[str, Any] = {
     "concurrency": 2,
     "max_retries": 1,
 }
+
+# What a user has set for a lab of their own; KUBECONFIG alone is meant for the tests, too.
+for name in ("HALVING_CATALOG", "HALVING_CLUSTER", "HALVING_JOURNAL", "HALVING_ROOT", "HALVING_DVC_REMOTE", "DAGSTER_HOME"):
+    os.environ.pop(name, None)
+
+# How long one example takes says more about the machine than about the code.
+settings.register_profile("halving", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("halving")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -46,9 +46,9 @@ class CutLine:
                 self._answered = False
                 if self._armed and b"COMMIT" in sent:
                     self._armed = False
+                    self.cuts += 1
                     client.shutdown(socket.SHUT_WR)  # the answer arrives no more; whether it came is known from the server's own
                     server.sendall(sent)
-                    self.cuts += 1
                     continue
                 server.sendall(sent)
         server.close()

@@ -2,9 +2,10 @@
 
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
+
+from tests.ports import free_port
 
 INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(found) for found in [shutil.which("initdb")] if found]
 
@@ -24,9 +25,7 @@ class Postgres:
         if self._as:
             shutil.chown(self._data, "postgres", "postgres")
         self._address, self._password = address, password
-        with socket.socket() as free:
-            free.bind((address, 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port(address)
         secured: list[object] = []
         if password:
             named = folder / "password"

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 from pyarrow import fs
 
+from tests.ports import free_port
+
 # What any client needs to sign its requests; moto accepts all of them. The secret is in no file, so wherever it is found it has leaked.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "tests",
@@ -27,7 +29,7 @@ class S3:
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
-        self.host, self.port = host, _free_port(host)
+        self.host, self.port = host, free_port(host)
         self._server = subprocess.Popen(
             [sys.executable, "-m", "moto.server", "-H", host, "-p", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -68,7 +70,7 @@ class Gate:
 
     def __init__(self, target: tuple[str, int], host: str = "127.0.0.1") -> None:
         self._target = target
-        self._place = (host, _free_port(host))
+        self._place = (host, free_port(host))
         self._open: set[socket.socket] = set()
         self._listener: socket.socket | None = None
         self._swallowing = False
@@ -138,9 +140,3 @@ class Gate:
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
             self._open.discard(connection)
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as free:
-        free.bind((host, 0))
-        return int(free.getsockname()[1])

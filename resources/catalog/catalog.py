@@ -15,7 +15,7 @@ from alembic.config import Config as AlembicConfig
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, Select, Update, create_engine, event, make_url, select, text
-from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound, StoreError
@@ -88,11 +88,25 @@ class Catalog:
     def upgrade(self) -> None:
         """Bring the schema to the newest revision; processes that do it at once wait for each other."""
         head = ScriptDirectory(str(_MIGRATIONS)).get_current_head()
-        with self.engine.connect() as connection:
-            if MigrationContext.configure(connection).get_current_revision() == head:
-                return
+        # A new SQLite file becomes a WAL by its first connection, and SQLite lets no other one wait for that: it is under the lock, too.
+        is_new = self._file is not None and not (self._file.exists() and self._file.stat().st_size)
+        if not is_new and self._revision() == head:
+            return
         with self._migration_lock():
-            command.upgrade(self.alembic(), "head")
+            if self._revision() != head:
+                command.upgrade(self.alembic(), "head")
+
+    def _revision(self) -> str | None:
+        try:
+            return self._revision_now()
+        except DBAPIError as error:
+            if not error.connection_invalidated:  # no connection in all the time that one was waited for
+                raise
+            return self._revision_now()
+
+    def _revision_now(self) -> str | None:
+        with self.engine.connect() as connection:
+            return MigrationContext.configure(connection).get_current_revision()
 
     def alembic(self) -> AlembicConfig:
         """Alembic's configuration for this catalog, for migrations and their tests."""

@@ -15,6 +15,7 @@ import yaml
 from dagster._daemon.types import DaemonHeartbeat
 
 from tests.conftest import CHECKOUT
+from tests.ports import free_port
 from tests.waiting import wait_for
 
 BASE = CHECKOUT / "deploy" / "kubernetes" / "base"
@@ -42,7 +43,7 @@ def test_a_daemon_is_live_for_ten_minutes_after_its_last_heartbeat(home: Path, s
 @pytest.mark.parametrize("name", ["webserver", "code-location"])
 def test_a_server_answers_its_probes_once_it_serves(home: Path, name: str) -> None:
     container = _container(name)
-    port = _free_port()
+    port = free_port()
     ports = {entry["name"]: entry["containerPort"] for entry in container["ports"]}
     # On this machine the port is another, and so is the place of the workspace; nobody is where that points to, which may not matter.
     other = {str(*ports.values()): str(port), "/opt/dagster/workspace/workspace.yaml": str(BASE / "workspace.yaml"), "0.0.0.0": "127.0.0.1"}
@@ -89,9 +90,3 @@ def _environment(container: dict[str, Any], home: Path) -> dict[str, str]:
     given = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
     given = {name: value for name, value in given.items() if name != "HALVING_CLUSTER"}  # its file is the pod's
     return {**os.environ, **given, "DAGSTER_HOME": str(home), "HALVING_ROOT": str(home / "root")}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import time
 import urllib.request
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from sqlalchemy import select
 from halving import curves, init
 from pipelines.definitions import defs
 from pipelines.sensors import finish_sweeps, hand_out, retry_crashed_trials, start_trials, stop_diverged_trials, watch_starting_pods
-from resources.assignment import Report, Superseded
+from resources.assignment import Assignment, Report, Superseded
 from resources.catalog import ModelVersionRow, SweepRow
 from resources.datasets import take_snapshot
 from resources.kubernetes.starting import Starting
@@ -27,6 +26,7 @@ from resources.search.state import Status
 from resources.spec import parse_spec
 from resources.sweeps import extend_sweep, open_sweep
 from tests.conftest import Dagster
+from tests.ports import free_port
 
 Small = Callable[..., dict[str, Any]]
 
@@ -219,6 +219,27 @@ def test_why_a_pod_waits_is_noted_each_time_and_observed_once(
     assert observed == [1, 0, 1]
 
 
+def test_a_pod_that_never_started_is_given_up_with_the_last_reason_there_was_unless_its_run_has_begun(
+    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(instance, launched)
+    tick(start_trials, lab, instance)
+    late, begun = launched.handed_out()
+    launched.note_waiting(late, "Unschedulable: 0/1 nodes", unclaimed=True)
+
+    def both(sweep: str, handed_out: list[Assignment]) -> list[Starting]:
+        launched.claim(begun.trial, "its run")  # just now
+        return [Starting(late, None, 1e9), Starting(begun, None, 1e9)]
+
+    monkeypatch.setattr("pipelines.sensors.starting", both)
+    context = dg.build_sensor_context(instance=instance, resources={"lab": lab}, definitions=defs)
+    assert [event.partition for event in watch_starting_pods.evaluate_tick(context).asset_events] == [late.key]
+    with lab.catalog.read() as session:
+        rows = lab.catalog.trials(session, launched.id)
+    assert (rows[late.trial].failures, rows[begun.trial].failures) == (1, 0)
+    assert "did not start within start_timeout_seconds = 1800: Unschedulable: 0/1 nodes" in str(rows[late.trial].error)
+
+
 def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
     lab: Lab, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +256,7 @@ def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
     assert given in launched.handed_out(), "first the run, then the trial"
 
 
+@pytest.mark.timeout(600)
 def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(tmp_path: Path, small: Small) -> None:
     spec = small(
         trainable="tests.trainables:train_crashing",
@@ -244,9 +266,7 @@ def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(tmp
     config = tmp_path / "sweep.yaml"
     config.write_text(yaml.safe_dump(spec))
     dagster = Dagster(tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = tmp_path / "dev.log"
     server = dagster.start("dev", "-w", "workspace.yaml", "-p", str(port), log=log)
     try:
@@ -255,10 +275,10 @@ def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(tmp
             "job", "launch", "-w", "workspace.yaml", "-j", "launch_sweep", "-c", str(config), log=tmp_path / "launch.log"
         )
         assert launch.wait() == 0, (tmp_path / "launch.log").read_text()[-2000:]
-        _wait_until_finished(dagster.lab, log)
+        _wait_until_finished(dagster, log)
     finally:
         os.killpg(server.pid, signal.SIGINT)
-        server.wait(60)
+        server.wait(150)  # it gives its webserver and its daemon a minute each
 
     with dagster.lab.catalog.read() as session:
         (sweep,) = session.scalars(select(SweepRow))
@@ -295,12 +315,13 @@ def _wait_until_serving(port: int, log: Path, seconds: float = 90) -> None:
     raise AssertionError(f"dagster dev did not serve within {seconds} s; it said:\n{log.read_text()[-3000:]}")
 
 
-def _wait_until_finished(lab: Lab, log: Path, seconds: float = 240) -> None:
-    until = time.monotonic() + seconds
+def _wait_until_finished(dagster: Dagster, log: Path, seconds: float = 240) -> None:
+    until, ended = time.monotonic() + seconds, {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE}
     while time.monotonic() < until:
-        with lab.catalog.read() as session:
-            if list(session.scalars(select(SweepRow.status))) == ["finished"]:
-                time.sleep(2)  # the run that finished it still writes its last events
+        with dagster.lab.catalog.read() as session:
+            finished = list(session.scalars(select(SweepRow.status))) == ["finished"]
+        with dg.DagsterInstance.from_config(str(dagster.home)) as instance:  # the run that finished it still writes its last events
+            if finished and {run.status for run in instance.get_runs()} <= ended:
                 return
         time.sleep(1)
     raise AssertionError(f"the sweep did not finish in {seconds} s; dagster dev said:\n{log.read_text()[-3000:]}")

@@ -310,6 +310,8 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_chec
     arguments = ["job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(executed.config)]
     process = executed.dagster.start(*arguments, log=tmp_path / "job.log")
     _wait_for(lambda: epochs.exists() and len(epochs.read_text().splitlines()) >= 10)
+    first = RunRecords(executed.lab.store, "small", f"{executed.sweeps()[0].id}.0000")
+    _wait_for(lambda: bool(first.checkpoints()))
     with executed.lab.catalog.read() as session:
         killed = executed.lab.catalog.trials(session, executed.sweeps()[0].id)[0]
     os.kill(int(str(killed.worker).rpartition(":")[2]), signal.SIGKILL)

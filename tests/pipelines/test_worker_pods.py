@@ -34,7 +34,7 @@ LIMIT = 30.0  # start_timeout_seconds
 
 
 class Jobs(StepHandler):
-    """Stands for Dagster's own handler of Kubernetes Jobs: a job is dead if one of the cluster's pods has failed."""
+    """Stands for Dagster's own handler of Kubernetes Jobs: a job is dead if one of its pods has failed, or, since 1.26, was deleted."""
 
     name = "Jobs"
 
@@ -47,7 +47,7 @@ class Jobs(StepHandler):
 
     def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:
         job = self._get_k8s_step_job_name(step_handler_context)
-        if any(one.status.phase == "Failed" for one in self._cluster.pods):
+        if any(one.status.phase == "Failed" or one.metadata.deletion_timestamp for one in self._cluster.pods):
             return CheckStepHealthResult.unhealthy(f"Discovered failed Kubernetes job {job}.")
         return CheckStepHealthResult.healthy()
 
@@ -191,6 +191,15 @@ def test_a_slot_that_waits_when_the_search_is_over_is_let_go_and_that_is_no_cras
     cluster.shows(unschedulable())
     let_go = watched.look(5)
     assert "it is let go; this does not count as a crash" in str(let_go.unhealthy_reason)
+
+
+def test_a_worker_that_was_deleted_and_still_saves_tells_its_end_itself(watched: Watched, cluster: Cluster) -> None:
+    deleted = running()
+    deleted.metadata.deletion_timestamp = datetime.now(UTC) + timedelta(seconds=60)
+    cluster.shows(deleted)
+    assert watched.look(5).is_healthy
+    deleted.status.phase = "Failed"
+    assert not watched.look(5).is_healthy
 
 
 def test_a_pod_on_a_node_that_does_not_confirm_its_end_is_given_up(watched: Watched, cluster: Cluster) -> None:

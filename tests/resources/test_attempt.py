@@ -24,6 +24,7 @@ from resources.search.state import Control, Status
 from resources.spec import SweepSpec
 from resources.sweeps import pause_sweep, resume_sweep, stop_sweep
 from tests.resources.test_compute import Ran, trained
+from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 
@@ -59,7 +60,7 @@ def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_
             time.sleep(0.05)
         seen.append(ran.records(0).checkpoints()[-1].epoch)
         resume_sweep(other.catalog, ran.sweep)
-        time.sleep(1.0)
+        wait_for(lambda: ran.records(0).checkpoints()[-1].epoch > seen[0], 60, "an epoch of the second attempt")
         stop_sweep(other.catalog, ran.sweep)
 
     seen: list[int] = []
@@ -107,7 +108,7 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
     lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt, "UNHEARD_SECONDS", 0.5)
-    spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 12}})
+    spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 25}})
     ran = Ran(lab, spec)
 
     def unheard(given: Assignment) -> Control:
@@ -136,7 +137,11 @@ def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
     given = ran.scheduler.next_work("w:1")
     assert isinstance(given, Assignment)
     begun = Attempt(ran.scheduler, given, Store(root if "://" in root else tmp_path / root))
-    time.sleep(0.5)
+    begun.begin()
+    if root == "folder":
+        wait_for(lambda: looks, 30, "a look")
+    else:
+        time.sleep(0.5)
     begun.close()
     assert bool(looks) is (root == "folder")
 

@@ -3,7 +3,6 @@
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -28,7 +27,9 @@ from resources.spec import SweepSpec
 from resources.sweeps import open_sweep
 from tests.conftest import snapshot_row
 from tests.cut_line import CutLine
+from tests.ports import free_port
 from tests.postgres import INSTALLED, Postgres
+from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql")
@@ -133,8 +134,8 @@ def check(url: str, sweep: str, crew: Crew, trials: int) -> None:
 def test_a_restarted_database_costs_no_rung_and_no_attempt(server: Postgres, url: str, small_spec: Spec) -> None:
     sweep = opened(url, small_spec(max_trials=18))
     crew = Crew(url, sweep, 3)
-    for away in (0.1, 1.5, 0.5):
-        time.sleep(0.7)
+    for trained, away in ((1, 0.1), (7, 1.5), (13, 0.5)):
+        wait_for(lambda count=trained: len(crew.trained) >= count, 60, f"{trained} rungs")
         assert crew.busy
         server.stop()
         time.sleep(away)
@@ -148,7 +149,7 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(server: Postgres
     server.stop()
     server.start("-c max_connections=20")
     crew, taken = Crew(url, sweep, 3), []
-    time.sleep(0.7)
+    wait_for(lambda: crew.trained, 60, "a rung")
     plain, until = url.replace("+psycopg", ""), time.monotonic() + 20
     with psycopg.connect(plain, autocommit=True) as killer:
         while time.monotonic() < until:  # what the workers have is taken from them, and whoever is faster than they gets it
@@ -177,7 +178,7 @@ def test_after_an_outage_longer_than_the_lease_the_living_keep_their_trials(
         dead = Scheduler(catalog, sweep).next_work("dead:1")
     assert isinstance(dead, Assignment)
     crew = Crew(url, sweep, 3)
-    time.sleep(0.5)
+    wait_for(lambda: len(crew.at_work) == 3, 60, "three workers, each at a trial")
     server.stop()
     time.sleep(4.0)
     server.start()
@@ -188,6 +189,25 @@ def test_after_an_outage_longer_than_the_lease_the_living_keep_their_trials(
         }
     assert crew.overlaps == []
     assert {rung: count for rung, count in Counter(crew.trained).items() if count > 1} == {}
+
+
+@pytest.mark.parametrize("reads", ["alembic_version", "sweeps"])
+def test_a_worker_whose_connection_breaks_while_it_starts_connects_again(server: Postgres, url: str, small_spec: Spec, reads: str) -> None:
+    sweep = opened(url, small_spec())
+    plain = url.replace("+psycopg", "")
+    waiting = "FROM pg_stat_activity WHERE application_name = 'halving' AND wait_event_type = 'Lock'"
+
+    def start() -> object:
+        with closing(Catalog(url)) as catalog:
+            return Scheduler(catalog, sweep).next_work("pod:1")
+
+    with psycopg.connect(plain) as holder, psycopg.connect(plain, autocommit=True) as killer, ThreadPoolExecutor(1) as pool:
+        holder.execute(f"LOCK TABLE {reads} IN ACCESS EXCLUSIVE MODE")
+        started = pool.submit(start)
+        wait_for(lambda: killer.execute(f"SELECT pg_terminate_backend(pid) {waiting}").fetchall(), 60, f"a read of {reads}")
+        wait_for(lambda: killer.execute(f"SELECT pid {waiting}").fetchall(), 60, f"another read of {reads}")
+        holder.rollback()
+        assert isinstance(started.result(60), Assignment)
 
 
 def test_what_was_committed_although_its_answer_got_lost_is_not_done_again(url: str, small_spec: Spec) -> None:
@@ -235,8 +255,7 @@ def pooled_url(url: str, tmp_path: Path) -> Iterator[str]:
     if program is None:
         pytest.skip("needs PgBouncer: apt-get install pgbouncer")
     there = make_url(url)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     settings = {"listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": "", "auth_type": "any", "pool_mode": "transaction"}
     lines = [f"{name} = {value}" for name, value in {**settings, "default_pool_size": 2}.items()]
     databases = f"[databases]\n{there.database} = host={there.host} port={there.port} user={there.username}\n"
@@ -253,9 +272,12 @@ def pooled_url(url: str, tmp_path: Path) -> Iterator[str]:
 def test_many_workers_share_few_connections_behind_a_pooler(pooled_url: str, url: str, small_spec: Spec) -> None:
     sweep = opened(pooled_url, small_spec(max_trials=12))
     crew = Crew(pooled_url, sweep, 6)
-    time.sleep(1.0)
+    wait_for(lambda: crew.trained, 60, "a rung")
     with psycopg.connect(url.replace("+psycopg", "")) as looking:
-        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid != pg_backend_pid()"
+        query = (
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND datname = current_database()"
+            " AND pid != pg_backend_pid()"
+        )
         assert looking.execute(query).fetchone() in ((1,), (2,))
     crew.join()
     check(pooled_url, sweep, crew, 12)

@@ -488,7 +488,7 @@ def _is_in_top(rung: Rung) -> bool:
 STEPS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(sorted(ACTIONS)), st.floats(0, 1)), min_size=5, max_size=30)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_a_long_lived_scheduler_sees_what_a_new_one_sees_after_any_step_of_any_other(
     interleaved: Catalog, steps: list[tuple[int, str, float]]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
@@ -20,6 +21,7 @@ from resources.sweeps import open_sweep
 from tests.conftest import snapshot_row
 from tests.cut_line import CutLine
 from tests.postgres import Postgres
+from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 
@@ -146,6 +148,12 @@ def test_an_interruption_while_the_sweep_is_locked_comes_through_and_costs_a_con
     def interrupt(*_: object) -> None:
         raise Interrupted
 
+    def interrupt_who_waits() -> None:
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as looking:
+            wait_for(lambda: looking.execute(waiting).fetchone() == (1,), 60, "somebody who waits for the lock")
+        os.kill(os.getpid(), signal.SIGUSR1)
+
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with closing(Catalog(url)) as catalog, closing(Catalog(url)) as other:
@@ -154,7 +162,7 @@ def test_an_interruption_while_the_sweep_is_locked_comes_through_and_costs_a_con
             first = scheduler.next_work("w")
             with other.write() as session:
                 other.sweep(session, sweep, lock=True)
-                threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+                threading.Thread(target=interrupt_who_waits, daemon=True).start()
                 with pytest.raises(Interrupted):
                     scheduler.next_work("w")
             second = scheduler.next_work("w")

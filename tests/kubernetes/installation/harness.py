@@ -224,12 +224,18 @@ class Installation:
         """
 
         def ready() -> bool:
-            for pod in self.pods(f"app.kubernetes.io/component={deployment}"):
+            pods = self.pods(f"app.kubernetes.io/component={deployment}")
+            for pod in pods:
                 if any(container.restart_count > 1 and not container.ready for container in pod.status.container_statuses or []):
                     raise RuntimeError(f"{pod.metadata.name} crashes: " + self.kubectl("logs", pod.metadata.name, "--tail=20", check=False))
             told = self.apps.read_namespaced_deployment(deployment, self.namespace)
             wanted = (told.metadata.generation, told.spec.replicas, told.spec.replicas)
-            return (told.status.observed_generation, told.status.ready_replicas, told.status.replicas) == wanted
+            if (told.status.observed_generation, told.status.ready_replicas, told.status.replicas) != wanted:
+                return False
+            # Just after its pods were deleted a Deployment's status still tells of them.
+            states = [pod.status.container_statuses or [] for pod in pods if not pod.metadata.deletion_timestamp]
+            up = [containers for containers in states if containers and all(container.ready for container in containers)]
+            return len(up) == len(states) == told.spec.replicas
 
         self.wait_for(ready, f"deployment {deployment} ready")
 

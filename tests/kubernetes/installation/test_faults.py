@@ -122,16 +122,11 @@ def test_sweeps_go_on_while_everything_around_them_is_restarted(installation: In
     """Daemon, webserver, code location, the coordinator of a one-job sweep, and Postgres, twice."""
     strategy = {"asha": {"sampler": "random", "min_budget": 3, "max_budget": 12, "reduction_factor": 2}}
     specs = {"launch_sweep": held("restarts", trials=3, strategy=strategy), "sweep": held("coordinator")}
-    for job, spec in specs.items():
-        installation.submit(job, spec)
+    runs = {job: installation.submit(job, spec) for job, spec in specs.items()}
     by_sensors, in_one_job = (opened(installation, spec) for spec in specs.values())
     training(installation, in_one_job)
     before = installation.wait_for(lambda: results(installation, by_sensors), "a finished rung")
-    (coordinator,) = (
-        pod
-        for pod in installation.pods("app.kubernetes.io/component=run_worker", phase="Running")
-        if pod.metadata.labels["dagster/job"] == "sweep"
-    )
+    (coordinator,) = installation.pods(f"app.kubernetes.io/component=run_worker,dagster/run-id={runs['sweep']}", phase="Running")
     installation.delete_pod(coordinator.metadata.name, grace_seconds=0)
     everything_else = partial(installation.restart, "daemon", "webserver", "code-location")
     # Trials come to their rungs and ends while the rest is restarted.
@@ -285,7 +280,8 @@ def test_a_lost_node_costs_one_lease_and_its_trial_is_queued_once(installation: 
     ]
     with kubelet_stopped(installation):
         for process in itertools.chain(*map(processes_of, pods)):
-            os.kill(process, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the first process of a container takes the others along
+                os.kill(process, signal.SIGKILL)
         for driver, sweep in sweeps.items():
             lost = partial(lost_once, installation, sweep)
             installation.wait_for(lost, f"the lost trial of {driver} to be queued", seconds=LEASE_SECONDS)

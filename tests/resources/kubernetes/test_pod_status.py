@@ -8,6 +8,7 @@ from resources.kubernetes.pod_status import death_of, has_started, is_lost, is_q
 from tests.resources.kubernetes.pod_json import event, pod
 
 NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+NO_NODE = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: node no longer exists"}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,7 @@ def test_out_of_memory_is_the_trials_own_fault_and_named_with_the_limit():
     [
         (pod("Failed", reason="Evicted", message="The node was low on resource: memory."), "Evicted: The node was low on resource"),
         (pod("Failed", reason="NodeShutdown", message="Pod was terminated"), "NodeShutdown: Pod was terminated"),
+        (pod("Failed", containers=[{"running": {}}], conditions=[NO_NODE]), "DeletionByPodGC: PodGC: node no longer exists"),
         (pod("Unknown", reason="NodeLost"), "lost with its node node1"),
         (pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 143}}]), "told to end by SIGTERM"),
         (pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 137}}]), "killed by SIGKILL"),

@@ -148,7 +148,7 @@ def _promotable(search: Search, trials: tuple[TrialState, ...]) -> list[int]:
     return found
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(specs(kinds=("asha", "hyperband")), clusters(), seeds)
 def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
     search = searched(spec, cluster, seed)
@@ -159,7 +159,7 @@ def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSp
         assert better(search_rules, trials, number, rung) < mates // search_rules.early_stopping.reduction_factor  # type: ignore[union-attr]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(specs(kinds=("asha", "hyperband")), clusters(), seeds)
 def test_no_new_trial_starts_and_no_search_ends_while_a_paused_trial_is_promotable(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
     search = searched(spec, cluster, seed)
@@ -168,7 +168,7 @@ def test_no_new_trial_starts_and_no_search_ends_while_a_paused_trial_is_promotab
             assert _promotable(search, trials) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(specs(kinds=("median",)), clusters(), seeds)
 def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_else(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
     search = searched(spec, cluster, seed)
@@ -185,7 +185,7 @@ def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_els
             assert isinstance(decision, Stop) == behind
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(specs(), clusters(), seeds)
 def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_twice(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
     search = searched(spec, cluster, seed)
@@ -203,7 +203,7 @@ def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_tw
             assert trial.results[-1] is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(specs(), clusters(), seeds)
 def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
     known: dict[int, tuple[Result | None, ...]] = {}
@@ -214,7 +214,7 @@ def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, cluster: Cluster, 
             known[trial.number] = trial.results
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(specs(), clusters(), seeds)
 def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
     def recount(state: SearchState, _event: Event, _decision: Decision) -> None:
@@ -240,7 +240,7 @@ def _sorted_as_scored(rules: Any, counted: list[tuple[TrialState, Result | None]
     return [trial.number for trial, _ in plain] == [place[2] for place in places]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(specs(), clusters(), seeds)
 def test_a_state_rebuilt_before_any_event_decides_the_same(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
     """Decisions depend on the trials alone: on no path that led there, and no order in which they were put."""
@@ -249,7 +249,7 @@ def test_a_state_rebuilt_before_any_event_decides_the_same(spec: SweepSpec, clus
         assert decide(SearchState(rules_of(spec), limit, trials), event)[0] == decision
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(specs(kinds=("asha", "hyperband", "median"), audits=(0.5,)), clusters(), seeds)
 def test_whatever_an_audit_finds_the_search_before_it_is_the_same(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
     strategy = {key: {**value, "audit": 0.0} for key, value in spec.strategy.model_dump(exclude_none=True).items()}
@@ -259,7 +259,7 @@ def test_whatever_an_audit_finds_the_search_before_it_is_the_same(spec: SweepSpe
     assert [trial.counted for trial in audited.end.state.trials] == [trial.results for trial in without.end.state.trials]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(specs(kinds=("asha",), audits=(0.0,)), seeds, st.integers(1, 8))
 def test_failures_never_block_a_rung(spec: SweepSpec, seed: int, workers: int) -> None:
     search = searched(spec, Cluster(workers, fail=0.7), seed)
@@ -284,7 +284,7 @@ vectors = st.integers(1, 3).flatmap(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(vectors)
 def test_the_pareto_front_is_what_a_comparison_of_all_pairs_leaves(given_points: tuple[list[tuple[float, ...]], tuple[bool, ...]]) -> None:
     points, maximize = given_points

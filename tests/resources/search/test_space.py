@@ -66,7 +66,7 @@ def spaces(draw: st.DrawFn) -> dict[str, Any]:
     return {name: space[name] for name in names}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(spaces(), st.integers(0, 10_000))
 def test_a_sampled_point_is_a_point_of_the_space(space: dict[str, Any], seed: int) -> None:
     spec = spec_of(space, strategy={"random": {}})
@@ -104,7 +104,7 @@ def test_random_points_lie_evenly_in_the_range_or_in_its_logarithm() -> None:
     assert share("choice", lambda found: found == "a") == pytest.approx(1 / 2, abs=0.03)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(spaces())
 def test_parents_come_before_children_and_others_stay_in_order(space: dict[str, Any]) -> None:
     spec = spec_of(space, strategy={"random": {}})
@@ -115,7 +115,7 @@ def test_parents_come_before_children_and_others_stay_in_order(space: dict[str, 
     assert [name for name in names if name in roots] == roots
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(spaces(), st.booleans())
 def test_a_grid_has_every_point_of_the_axes_once(space: dict[str, Any], constrained: bool) -> None:
     numbers = [name for name, parameter in space.items() if "int" in parameter]
