@@ -62,7 +62,8 @@ class Attempt:
         """End both."""
         self._closed.set()
         if self._looking.ident is not None:
-            self._looking.join(_LOOK_ENDS_SECONDS)  # the interpreter's end could come in the middle of a file, and would be a crash
+            # The interpreter's end in the middle of a file would be a crash. An S3 that is silent takes longer: that is let go.
+            self._looking.join(_LOOK_ENDS_SECONDS)
 
     def receive(self, process: TrialProcess) -> Message | None:
         """The next message, or None when the process is gone, or does not end although its trial has.

@@ -97,8 +97,10 @@ class TrialRunner:
                         self._attend(attempt, process, on_change)
                 raise
             finally:
-                attempt.close()
-                process.close()
+                try:
+                    attempt.close()
+                finally:
+                    process.close()
 
     def _attend(self, attempt: Attempt, process: TrialProcess, on_change: Callable[[Assignment], None]) -> brain.Decision:
         while True:

@@ -1,5 +1,6 @@
 """Ports of this machine for the tests' own servers."""
 
+import errno
 import random
 import socket
 
@@ -14,6 +15,8 @@ def free_port(host: str = "127.0.0.1") -> int:
             port = random.SystemRandom().choice(_PORTS)
             try:
                 probe.bind((host, port))
-            except OSError:
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
                 continue
             return port

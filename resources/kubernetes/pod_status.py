@@ -77,7 +77,7 @@ def death_of(pod: "V1Pod") -> Death | None:
     if status.phase == "Failed" and status.reason:  # Evicted, NodeShutdown, Preempting, NodeLost …
         return Death(f"pod {name}: {_said(status.reason, status.message)}", own_fault=False)
     disrupted = next((told for told in status.conditions or [] if (told.type, told.status) == ("DisruptionTarget", "True")), None)
-    if status.phase == "Failed" and disrupted:  # its node is gone, and nobody could say how its containers ended
+    if status.phase == "Failed" and disrupted:  # taken away, or gone with its node: how its containers ended does not matter
         return Death(f"pod {name}: {_said(disrupted.reason, disrupted.message)}", own_fault=False)
     if pod.metadata.deletion_timestamp is not None:
         return Death(f"pod {name} was deleted", own_fault=False)

@@ -6,9 +6,10 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from halving import termination
 from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreAway, StoreError
@@ -35,15 +36,15 @@ class Channel(Protocol):
     def close(self) -> None: ...
 
 
-class _HungUp(BaseException):
-    """The worker's end of the pipe is closed. Not an Exception: this is neither the trainable's fault nor its to handle."""
-
-
 class Platform:
-    """The controller of a trial that the platform runs: asks it for each decision."""
+    """The controller of a trial that the platform runs: asks it for each decision.
 
-    def __init__(self, channel: Channel, granted: int) -> None:
-        self.granted, self._channel = granted, channel
+    Args:
+        leave: ends the process where the other end of the pipe is closed. Nothing is raised: that is not for the trainable to handle.
+    """
+
+    def __init__(self, channel: Channel, granted: int, leave: Callable[[], NoReturn]) -> None:
+        self.granted, self._channel, self._leave = granted, channel, leave
         self.complete = False
 
     def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
@@ -51,7 +52,7 @@ class Platform:
             self._channel.send(ReachedRung(epoch, values, checkpoint, best_checkpoint))
             answer = self._channel.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise _HungUp from None
+            self._leave()
         self.complete = answer.complete
         return answer.epochs
 
@@ -77,15 +78,13 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
         train = import_function("trainable", trainable)
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(threads)
-        controller = Platform(channel, granted)
+        controller = Platform(channel, granted, lambda: _leave(run))
         run = open_trial(context, controller)
         _stop_with_parent(run)
         train(run)
         _end_if_stopping(run)
         ended = _ended(run, controller, context)
         run.finish("paused" if isinstance(ended, Stopped) and not controller.complete else "finished")
-    except _HungUp:
-        _leave(run)
     except Exception as error:  # noqa: BLE001  # whatever the trainable raises is its result, not ours
         if (parent := parent_process()) and not parent.is_alive():
             _leave(run)  # it may have raised for that alone: the terminal is gone, or a pipe
@@ -138,7 +137,7 @@ def _stop_with_parent(run: Run) -> None:
     threading.Thread(target=watch, name="halving-parent-watch", daemon=True).start()
 
 
-def _leave(run: Run | None) -> None:
+def _leave(run: Run | None) -> NoReturn:
     """End this process, but not the run: the worker has died, and another one will have the trial."""
     if run:
         run.flush()

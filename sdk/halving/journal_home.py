@@ -12,7 +12,9 @@ import re
 import secrets
 import shutil
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +27,15 @@ _NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gluster", "beegfs",
 _UNFINISHED = re.compile(r"\.(?:new-.*|done-(\d+)-.*)")  # folders on their way to or from their name
 _UNFINISHED_SECONDS = 60.0  # after which a folder that nobody has locked was left by a killed process
 _held: dict[Path, int] = {}  # attempts that this process writes, with the descriptor that holds their lock
+# One thread at a time opens a lock's file: when another one closes it, the lock that this process has by it is gone.
+_one_at_a_time = threading.RLock()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """No other thread of this process takes a lock meanwhile, or looks who has it."""
+    with _one_at_a_time:
+        yield
 
 
 class Whose(NamedTuple):
@@ -132,19 +143,20 @@ def claim(folder: Path) -> bool:
 
     A POSIX record lock: a forked child does not hold it on, as it would a BSD one.
     """
-    if is_ours(folder):
+    with alone():
+        if is_ours(folder):
+            return False
+        try:
+            descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            return False
+        with contextlib.suppress(OSError):  # another process has it
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_ino == (folder / "lock").stat().st_ino:  # else its owner has taken the folder away meanwhile
+                _held[folder] = descriptor
+                return True
+        os.close(descriptor)
         return False
-    try:
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except FileNotFoundError:
-        return False
-    _held[folder] = descriptor  # before it is locked: another thread that looked whether it is held would give the lock up
-    with contextlib.suppress(OSError):  # another process has it
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_ino == (folder / "lock").stat().st_ino:  # else its owner has taken the folder away meanwhile
-            return True
-    os.close(_held.pop(folder))
-    return False
 
 
 def release(folder: Path, *, remove: bool) -> None:
@@ -173,6 +185,8 @@ def is_ours(folder: Path) -> bool:
 
 def disown_in_child() -> None:
     """A forked child has none of its parent's locks, and must not give them up for it."""
+    global _one_at_a_time
+    _one_at_a_time = threading.RLock()  # a thread of the parent may have had it
     _held.clear()
 
 

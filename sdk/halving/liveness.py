@@ -35,15 +35,16 @@ def is_running(store: Store, project: str, run: str, attempt: int, started: floa
 
 def is_held(folder: Path) -> bool:
     """Whether a living process has a journal's lock. Looks only: taking it, even for a moment, could stop a recovery."""
-    if journal_home.is_ours(folder):  # ours: the system never reports one's own lock, and closing the file would give it up
-        return True
-    try:
-        with (folder / "lock").open("rb") as file:
-            asked = [0] * 5
-            asked[_TYPE] = fcntl.F_WRLCK
-            answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(_FLOCK, *asked))
-    except FileNotFoundError:
-        return False
+    with journal_home.alone():
+        if journal_home.is_ours(folder):  # ours: the system never reports one's own lock, and closing the file would give it up
+            return True
+        try:
+            with (folder / "lock").open("rb") as file:
+                asked = [0] * 5
+                asked[_TYPE] = fcntl.F_WRLCK
+                answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(_FLOCK, *asked))
+        except FileNotFoundError:
+            return False
     return bool(struct.unpack(_FLOCK, answer)[_TYPE] != fcntl.F_UNLCK)
 
 

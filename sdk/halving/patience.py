@@ -80,12 +80,11 @@ class Reach:
 
     def _ask(self) -> None:
         for pause in _growing():
-            if self._closed.is_set():
-                return
             try:
                 self._store.exists("reach")
             except StoreAway:
-                self._closed.wait(pause)
+                if self._closed.wait(pause):
+                    return
                 continue
             except StoreError:
                 pass  # it answers, if only to refuse

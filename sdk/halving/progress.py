@@ -140,7 +140,7 @@ class Progress:
         More of them within the grace period change nothing: a batch system sends one to the whole process group, and the worker,
         which got it as well, sends another.
         """
-        if self._trial is None or self._started is None or (self.closed and not self._stopping):
+        if self._trial is None or (not self._stopping and (self._started is None or self.closed)):
             return False
         if not self._stopping:
             self._stopping, self._asked = True, monotonic()

@@ -310,7 +310,7 @@ class Run:
     def _points_first(self) -> bool:
         """Whether all that was logged is in the store, or in a journal that is as safe. (A forked child's parent writes it.)
 
-        A store that is away holds this up for one request: its drain thread tries again, whoever waits for it or not.
+        A store that refuses holds this up for one request, one that is silent for the 5 s of a flush.
         """
         folder = self.store.folder
         beside = folder is not None and self._writer.folder.is_relative_to(folder)

@@ -70,7 +70,7 @@ class MetricWriter:
         self._drain = Drain(store, project, run, attempt, self.folder)
         self._readings: dict[tuple[str, int], Reading] = {}
         self._device: list[tuple[tuple[str, ...], Any, int, int]] = []  # values that a device still computes
-        self._asked = self._answered = self._refused_ticket = self._failures = self._spooled_bytes = 0
+        self._asked = self._answered = self._failed_ticket = self._failures = self._spooled_bytes = 0
         self._spooled = itertools.count(1)
         self._closed = self._complete = self._abandoned = False
         self._wake, self._done = _Bell(), threading.Condition()
@@ -128,7 +128,7 @@ class MetricWriter:
     def flush(self, deadline: float = 5.0, *, insist: bool = True) -> bool:
         """Write everything logged so far and say whether all of it is in the store, after ``deadline`` s at most.
 
-        With ``insist`` a store that refuses is tried again until then; without it, not.
+        Without ``insist`` the store's first refusal is the answer; the drain thread goes on trying either way.
         """
         if self._thread is None:
             return False
@@ -139,7 +139,7 @@ class MetricWriter:
             self._asked += 1
             ticket = self._asked
             self._wake.ring()
-            self._done.wait_for(lambda: self._answered >= ticket or (not insist and self._refused_ticket >= ticket), deadline)
+            self._done.wait_for(lambda: self._answered >= ticket or (not insist and self._failed_ticket >= ticket), deadline)
         return self._answered >= ticket
 
     def close(self, deadline: float = 20.0) -> bool:
@@ -205,7 +205,7 @@ class MetricWriter:
                         f"cannot write metrics to {self._store.root} ({type(error).__name__}: {error}); keeping them and trying again"
                     )
                 with self._done:
-                    self._refused_ticket = ticket
+                    self._failed_ticket = ticket
                     self._done.notify_all()
             else:
                 with self._done:

@@ -316,7 +316,7 @@ def _wait_until_serving(port: int, log: Path, seconds: float = 90) -> None:
 
 
 def _wait_until_finished(dagster: Dagster, log: Path, seconds: float = 240) -> None:
-    until, ended = time.monotonic() + seconds, {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE}
+    until, ended = time.monotonic() + seconds, {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
     while time.monotonic() < until:
         with dagster.lab.catalog.read() as session:
             finished = list(session.scalars(select(SweepRow.status))) == ["finished"]

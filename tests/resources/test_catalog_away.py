@@ -178,7 +178,7 @@ def test_after_an_outage_longer_than_the_lease_the_living_keep_their_trials(
         dead = Scheduler(catalog, sweep).next_work("dead:1")
     assert isinstance(dead, Assignment)
     crew = Crew(url, sweep, 3)
-    wait_for(lambda: len(crew.at_work) == 3, 60, "three workers, each at a trial")
+    wait_for(lambda: sum(crew.at_work.values()) == 3, 60, "three workers, each at a trial")
     server.stop()
     time.sleep(4.0)
     server.start()

@@ -150,6 +150,17 @@ def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(lab: Lab, monkeypat
     assert [path for path in blocked.rglob("*") if path.is_file()]
 
 
+def test_the_first_two_sweeps_of_a_store_may_track_at_once(tmp_path: Path) -> None:
+    folders = [tmp_path / "datasets" / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "a").write_text(folder.name)
+    program = "import sys; from pathlib import Path; from resources.dvc import track; track(Path(sys.argv[1]).parent, Path(sys.argv[1]))"
+    both = [subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True) for folder in folders]
+    assert [(process.communicate()[1], process.returncode) for process in both] == [("", 0)] * 2
+    assert all(Path(f"{folder}.dvc").exists() for folder in folders)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -17,8 +17,6 @@ Script = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("HALVING_ROOT", "HALVING_JOURNAL"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -85,6 +85,29 @@ def train_and_handle_all_errors(run: Run) -> None:
         train(run)
 
 
+def train_three_and_wait(run: Run) -> None:
+    for epoch in run.epochs():
+        if epoch > 3:
+            time.sleep(600)
+        run.log({"step": epoch}, step=epoch)
+        run.report(score=epoch / 10)
+        run.save(epoch=epoch)
+
+
+def train_three_and_raise_with_the_worker(run: Run) -> None:
+    """As one does whose terminal is gone with the worker."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    for epoch in run.epochs():
+        while epoch > 3 and parent.is_alive():
+            pass
+        if epoch > 3:
+            raise BrokenPipeError
+        run.log({"step": epoch}, step=epoch)
+        run.report(score=epoch / 10)
+        run.save(epoch=epoch)
+
+
 def return_after_two(run: Run) -> None:
     for epoch in run.epochs():
         run.report(score=epoch / 10)
@@ -154,6 +177,8 @@ def save_a_lock(run: Run) -> None:
 
 def lose_the_store(run: Run) -> None:
     assert run.store.folder is not None
+    while run._writer.lane._spare is None:  # the journal's first piece, made by another thread
+        time.sleep(0.01)
     run.store.folder.rename(run.store.folder.parent / "unmounted")
     run.store.folder.write_text("not a folder")
     run.save(epoch=1)
@@ -281,24 +306,27 @@ def test_a_trial_in_a_process_of_its_own_speaks_over_a_real_pipe(store: Store) -
 WORKER = """
 import multiprocessing, os, signal, sys
 from halving.execute import run_trial
+from halving.messages import Granted
 from halving.store import Store
 from tests.sdk.test_execute import context
 if __name__ == "__main__":
     spawn = multiprocessing.get_context("spawn")
     platform, theirs = spawn.Pipe()
-    arguments = (context(Store(sys.argv[1])), "tests.sdk.test_execute:train", 3, theirs, 1)
+    arguments = (context(Store(sys.argv[1])), f"tests.sdk.test_execute:{sys.argv[2]}", 3, theirs, 1)
     process = spawn.Process(target=run_trial, args=arguments, daemon=True)
     process.start()
     assert platform.recv().epoch == 3
+    platform.send(Granted(9, complete=False))
     print(process.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trainable", ["train_three_and_wait", "train_three_and_raise_with_the_worker"])
+def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(store: Store, tmp_path: Path, trainable: str) -> None:
     (tmp_path / "worker.py").write_text(WORKER)
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    command = [sys.executable, str(tmp_path / "worker.py"), store.root]
+    command = [sys.executable, str(tmp_path / "worker.py"), store.root, trainable]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
         trial = int(worker.stdout.readline())

@@ -159,6 +159,7 @@ def test_a_bell_rung_within_its_own_ringing_wakes_and_does_not_hang(store: Store
             writer.append({"a": 1.0}, step, 0)
             assert writer.flush(5)
     finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # one that is on its way sets the timer no more
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert seen

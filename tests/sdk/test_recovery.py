@@ -16,8 +16,9 @@ import pytest
 
 import halving
 from halving import Store, StoreError
+from halving.compaction import compact
 from halving.journal_home import attempt_folders, journal_home
-from halving.layout import Absorbed, Manifest, publish_manifest, run_files
+from halving.layout import Absorbed, Manifest, RunFiles, publish_manifest, run_files
 from halving.recovery import Recovered, recover, tail
 from halving.writer import MetricWriter
 from tests.sdk.conftest import Script
@@ -241,6 +242,25 @@ def test_the_tail_of_a_live_run_is_what_no_segment_has(store: Store) -> None:
     assert writer.close()
     writer.release()
     assert tail(store, "p", "r", run_files(store, "p", "r")) is None
+
+
+@pytest.mark.folder  # an object store's segments are taken away later
+def test_what_is_drained_and_compacted_while_the_tail_is_read_is_looked_for_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = MetricWriter(store, "p", "r", 1, delay=3600)
+    writer.append({"a": 1.0}, 0, 1_000_000)
+    seen = run_files(store, "p", "r")
+
+    def listed(*_: str) -> RunFiles:
+        assert writer.flush()
+        stale = run_files(store, "p", "r")
+        compact(store, "p", "r")  # takes the segments away
+        return stale
+
+    monkeypatch.setattr("halving.recovery.run_files", listed)
+    with pytest.raises(FileNotFoundError, match="compacted"):
+        tail(store, "p", "r", seen)
+    assert writer.close()
+    writer.release()
 
 
 def test_segments_and_tail_together_are_always_exactly_what_was_logged(store: Store) -> None:

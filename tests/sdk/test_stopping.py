@@ -222,6 +222,30 @@ def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it
     assert status(store) == "terminated"
 
 
+def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(
+    script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    Path("stopped.py").write_text(
+        "import os, signal\n"
+        "from halving.writer import MetricWriter\n"
+        "close = MetricWriter.close\n"
+        "def told_again(writer, *given):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return close(writer, *given)\n"
+        "MetricWriter.close = told_again\n"
+        "def train(run):\n"
+        "    for epoch in run.epochs():\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        run.report(score=0.5)\n"
+        "        run.save(seen=[epoch])\n"
+    )
+    done = script(TRIAL.replace("script:train", "stopped:train"))
+    assert done.returncode == 143, done.stderr
+    assert status(store) == "terminated"
+    assert newest(store) == (1, [1])
+
+
 def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(
     script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,7 +233,8 @@ class Installation:
             if (told.status.observed_generation, told.status.ready_replicas, told.status.replicas) != wanted:
                 return False
             # Just after its pods were deleted a Deployment's status still tells of them.
-            states = [pod.status.container_statuses or [] for pod in pods if not pod.metadata.deletion_timestamp]
+            living = [pod for pod in pods if pod.status.phase in ("Pending", "Running") and not pod.metadata.deletion_timestamp]
+            states = [pod.status.container_statuses or [] for pod in living]
             up = [containers for containers in states if containers and all(container.ready for container in containers)]
             return len(up) == len(states) == told.spec.replicas
 
