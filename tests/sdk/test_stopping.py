@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -190,15 +191,25 @@ from halving.execute import run_trial
 from halving.store import Store
 from tests.sdk.test_execute import context
 platform, theirs = Pipe()
-run_trial(context(Store()), "script:train", 2, theirs, 1)
+run_trial(context(Store()), "stopped:train", 2, theirs, 1)
 """
 
 
-def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it_changes_nothing(
-    script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def trial(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Run a trial with this trainable in a process of its own."""
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
-    Path("stopped.py").write_text(
+
+    def run(trainable: str, program: str = TRIAL) -> "subprocess.CompletedProcess[str]":
+        Path("stopped.py").write_text(trainable)
+        return script(program)
+
+    return run
+
+
+def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it_changes_nothing(trial: Script, store: Store) -> None:
+    program = TRIAL.replace("context(Store())", "dataclasses.replace(context(Store()), grace_seconds=0.5)")
+    done = trial(
         "import os, signal, time\n"
         "from halving import progress\n"
         "def train(run):\n"
@@ -211,22 +222,15 @@ def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it
         "        print('within', flush=True)\n"
         "        now += 0.6\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "        print('not reached')\n"
-    )
-    done = script(
-        TRIAL.replace("script:train", "stopped:train")
-        .replace("context(Store())", "dataclasses.replace(context(Store()), grace_seconds=0.5)")
-        .replace("import os", "import dataclasses, os")
+        "        print('not reached')\n",
+        program.replace("import os", "import dataclasses, os"),
     )
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "within\n"), done.stderr
     assert status(store) == "terminated"
 
 
-def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(
-    script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
-    Path("stopped.py").write_text(
+def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(trial: Script, store: Store) -> None:
+    done = trial(
         "import os, signal\n"
         "from halving.writer import MetricWriter\n"
         "close = MetricWriter.close\n"
@@ -240,21 +244,15 @@ def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(
         "        run.report(score=0.5)\n"
         "        run.save(seen=[epoch])\n"
     )
-    done = script(TRIAL.replace("script:train", "stopped:train"))
     assert done.returncode == 143, done.stderr
     assert status(store) == "terminated"
     assert newest(store) == (1, [1])
 
 
-def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(
-    script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
-    Path("stopped.py").write_text(
-        "def train(run):\n    for epoch in run.epochs():\n        run.report(score=0.5)\n        run.save(seen=[epoch])\n"
-    )
+def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(trial: Script, store: Store) -> None:
+    trainable = "def train(run):\n    for epoch in run.epochs():\n        run.report(score=0.5)\n        run.save(seen=[epoch])\n"
     told = "threading.Thread(target=lambda: (platform.recv(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()\nrun_trial("
-    done = script(TRIAL.replace("script:train", "stopped:train").replace("import os", "import threading, os").replace("run_trial(", told))
+    done = trial(trainable, TRIAL.replace("import os", "import threading, os").replace("run_trial(", told))
     assert done.returncode == -signal.SIGTERM, done.stderr
     assert status(store) == "terminated"
     assert newest(store) == (2, [2])
