@@ -6,11 +6,13 @@ from assets.events import GROUP, Materialized, asset_link, failure
 from assets.reports import judge
 from assets.sweeps import SWEEPS
 from halving import HalvingError
+from resources.backend import Lab
 from resources.catalog import ModelVersionRow
-from resources.lab import Lab
-from resources.registry import GateFailed, register
-from resources.report import Report, load_report, new_version
-from resources.spec import parse_spec
+from resources.evaluation.report import Report, load_report
+from resources.registry.gates import GateFailed
+from resources.registry.promotion import new_version
+from resources.registry.versions import register
+from resources.sweep_spec import parse_spec
 
 
 @dg.asset(

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from assets.events import GROUP, Materialized
-from resources.datasets import Snapshot
+from resources.datasets.snapshots import Snapshot
 
 DATASETS = dg.DynamicPartitionsDefinition(name="datasets")
 

@@ -6,10 +6,11 @@ from assets.events import GROUP, Materialized, asset_link, failure
 from assets.sweeps import SWEEPS
 from assets.trials import log_new_rungs
 from halving import HalvingError
-from resources.lab import Lab
-from resources.registry import Gate, check_gates
-from resources.report import Report, evaluate_sweep, missing_lineage
-from resources.spec import parse_spec
+from resources.backend import Lab
+from resources.evaluation.report import Report, evaluate_sweep
+from resources.registry.gates import Gate, check_gates
+from resources.registry.promotion import missing_lineage
+from resources.sweep_spec import parse_spec
 
 GATES = {
     "finite_metrics": "Every test metric is a finite number.",

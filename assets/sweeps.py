@@ -4,8 +4,8 @@ import dagster as dg
 
 from assets.events import GROUP, Materialized, asset_link
 from resources.catalog import SweepRow
-from resources.datasets import Snapshot
-from resources.spec import parse_spec
+from resources.datasets.snapshots import Snapshot
+from resources.sweep_spec import parse_spec
 
 SWEEPS = dg.DynamicPartitionsDefinition(name="sweeps")
 

@@ -8,20 +8,20 @@ from sqlalchemy import select
 
 from assets.events import GROUP, Materialized, add_partitions, asset_link, failure
 from halving import HalvingError
-from resources.assignment import Assignment
+from resources.backend import Lab
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
-from resources.catalog.patience import WORKER_SECONDS, retry_while_away
-from resources.compute import TrialRunner, worker_name
-from resources.datasets import known_snapshot
-from resources.kubernetes.api import autopsy
-from resources.kubernetes.cluster import load_cluster
-from resources.kubernetes.pods import ATTEMPT_LABEL
-from resources.lab import Lab
-from resources.report import report_path
-from resources.scheduler import Scheduler
-from resources.search.brain import Fail, Retry
-from resources.spec import SweepSpec, parse_spec
-from resources.sweeps import parse_trial_key, trial_key
+from resources.catalog.retry import WORKER_SECONDS, retry_while_away
+from resources.catalog.trial_key import parse_trial_key, trial_key
+from resources.datasets.snapshots import known_snapshot
+from resources.evaluation.report import report_path
+from resources.execution.kubernetes.api import autopsy
+from resources.execution.kubernetes.cluster_config import load_cluster
+from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL
+from resources.execution.worker import TrialRunner, worker_name
+from resources.scheduling.assignment import Assignment
+from resources.scheduling.scheduler import Scheduler
+from resources.search.decide import Fail, Retry
+from resources.sweep_spec import SweepSpec, parse_spec
 
 TRIALS = dg.DynamicPartitionsDefinition(name="trials")
 

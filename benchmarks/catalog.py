@@ -12,7 +12,7 @@ from benchmarks.catalog_fill import LEASE
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
 from benchmarks.ten_thousand import GOES_ON, RUNG, TRIALS
-from resources.leases import HEARTBEAT_SECONDS
+from resources.scheduling.leases import HEARTBEAT_SECONDS
 
 CLIENTS, RUNNING = 16, 640
 CALLS = TRIALS / RUNG * (2 - GOES_ON)  # a second: a decision for each rung, and a next trial where it does not go on in place
@@ -205,10 +205,10 @@ def _loop(given: dict[str, Any], place: int, source: random.Random) -> Loop:
 def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random) -> Loop:
     from sqlalchemy import select
 
-    from resources.assignment import Report, Superseded
     from resources.catalog import Catalog, TrialRow
-    from resources.scheduler import Scheduler
-    from resources.search.brain import Continue
+    from resources.scheduling.assignment import Report, Superseded
+    from resources.scheduling.scheduler import Scheduler
+    from resources.search.decide import Continue
 
     scheduler = Scheduler(Catalog(url), sweep)
     # Its clock is ahead, so that no lease runs out while clients wait for each other.

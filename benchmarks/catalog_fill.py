@@ -28,8 +28,8 @@ def fill(
 
     from resources.catalog import Catalog
     from resources.catalog.tables import AttemptRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
-    from resources.spec import parse_spec
-    from resources.sweeps import open_sweep
+    from resources.scheduling.sweeps import open_sweep
+    from resources.sweep_spec import parse_spec
 
     catalog, ids = Catalog(url), []
     with catalog.write() as session:
@@ -76,7 +76,7 @@ def _rows(spec: Any, known: int, running: int) -> tuple[list[dict[str, Any]], li
 
 def _search(spec: Any, known: int, running: int) -> tuple[Any, dict[int, str]]:
     """A search's state with so many trials started and so many of them running, and the last decision about each of the others."""
-    from resources.search import brain
+    from resources.search.decide import Continue, Idle, Reached, decide
     from resources.search.rules import rules_of
     from resources.search.state import Result, SearchState
 
@@ -85,15 +85,15 @@ def _search(spec: Any, known: int, running: int) -> tuple[Any, dict[int, str]]:
     decided: dict[int, str] = {}
     while len(state.trials) < known or len(at_work) > running:
         if len(state.trials) < known and len(at_work) <= running:
-            decision, trial = brain.decide(state, brain.Idle())
+            decision, trial = decide(state, Idle())
             state.put(trial)  # type: ignore[arg-type]  # there are trials to start, so one is given
             at_work.append(decision.trial)  # type: ignore[union-attr]
             continue
         number = at_work.pop(source.randrange(len(at_work)))
-        decision, trial = brain.decide(state, brain.Reached(number, Result((source.gauss(number % 97 / 97, 0.2),))))
+        decision, trial = decide(state, Reached(number, Result((source.gauss(number % 97 / 97, 0.2),))))
         state.put(trial)  # type: ignore[arg-type]
         decided[number] = type(decision).__name__.lower()
-        if isinstance(decision, brain.Continue):
+        if isinstance(decision, Continue):
             at_work.append(number)
     return state, decided
 

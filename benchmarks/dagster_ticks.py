@@ -40,7 +40,7 @@ def two_ticks(sweeps: list[str], variables: dict[str, str]) -> dict[str, tuple[l
     import dagster as dg
 
     from pipelines import sensors
-    from resources.lab import Lab
+    from resources.backend import Lab
 
     lab, found = Lab(), {}
     lab.catalog, lab.store  # noqa: B018  # opened, as a code location has them
@@ -60,8 +60,8 @@ def two_ticks(sweeps: list[str], variables: dict[str, str]) -> dict[str, tuple[l
 
 def _go_on(catalog: Any, sweeps: list[str]) -> None:
     """Claim what was handed out, then let as many trials end their rung as do between two ticks."""
-    from resources.assignment import Report
-    from resources.scheduler import Scheduler
+    from resources.scheduling.assignment import Report
+    from resources.scheduling.scheduler import Scheduler
 
     for sweep in sweeps[:HANDED_OUT]:
         scheduler = Scheduler(catalog, sweep)

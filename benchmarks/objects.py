@@ -79,9 +79,9 @@ def requests(folder: str, flushes: int) -> dict[str, tuple[int, dict[str, int]]]
 
 def _life(root: str, counts: "Counter[str]", flushes: int) -> dict[str, tuple[int, dict[str, int]]]:
     import halving
-    from halving.compaction import compact
-    from halving.divergence import DivergenceWatch
-    from halving.query import curves
+    from halving.maintenance.compaction import compact
+    from halving.query.api import curves
+    from halving.query.divergence_watch import DivergenceWatch
 
     found: dict[str, tuple[int, dict[str, int]]] = {}
 

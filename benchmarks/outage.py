@@ -84,7 +84,7 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
     import torch
 
     import halving
-    from halving.query import sql
+    from halving.query.api import sql
 
     os.environ |= {**CREDENTIALS, "HALVING_JOURNAL": str(Path(folder) / "journal")}
     torch.set_num_threads(1)

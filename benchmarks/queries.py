@@ -15,14 +15,14 @@ from benchmarks.stores import PROJECT
 
 _PROGRAM = f"""
 import json, resource, sys
-from halving.query import curves
+from halving.query.api import curves
 table = curves(json.loads(sys.argv[1]), ["metric_0"], project="{PROJECT}", max_points=1000)
 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 points = sum(table["count"].to_pylist()) if sys.argv[2] == "count" else None
 print(json.dumps({{"rows": len(table), "runs": len(table["run"].unique()), "kibibytes": memory, "points": points}}))
 """
 _TEXT = """
-The wall time of `python -c "from halving.query import curves; curves(…)"` in a new process from its start to its exit, the
+The wall time of `python -c "from halving import curves; curves(…)"` in a new process from its start to its exit, the
 interpreter and all imports included, for at most 1,000 points of one metric of each run. The store's files are in the page cache.
 Memory is the process's largest resident set. Before the rounds it is checked that the rows stand for every point of each run.
 Stores are of noisy losses; the segments are as the SDK encodes them.

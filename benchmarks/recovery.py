@@ -15,7 +15,7 @@ from benchmarks.results import Part, Table, spread
 
 _TEXT = """
 A process logs ten scalars a call in a tight loop and sends itself SIGKILL behind the last call, without `flush()` or `finish()`.
-Another process then calls `halving.recovery.recover`, which is what `halving recover` and the next open of the run do; its start
+Another process then calls `halving.ingest.recovery.recover`, which is what `halving recover` and the next open of the run do; its start
 and imports are apart. The points are counted in the files before and after: each key and step must be there once.
 """
 _VICTIM = "import sys; from benchmarks.recovery import log_and_die; log_and_die(sys.argv[1], int(sys.argv[2]))"
@@ -55,8 +55,8 @@ def log_and_die(folder: str, calls: int) -> None:
 
 def bring_back(folder: str, calls: int) -> dict[str, Any]:
     """Recover, and compare what is in the files with what was logged."""
-    from halving.recovery import recover
-    from halving.store import Store
+    from halving.ingest.recovery import recover
+    from halving.store.store import Store
 
     before = len(_points(folder))
     began = time.perf_counter()

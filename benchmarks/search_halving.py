@@ -37,7 +37,7 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
 def _search(searched: Problem, seed: int, given: dict[str, Any]) -> dict[str, Any]:
     from resources.search.simulation import Cluster, simulate
     from resources.search.state import Result
-    from resources.spec import parse_spec
+    from resources.sweep_spec import parse_spec
 
     record = Record(searched)
 

@@ -75,9 +75,9 @@ def _at(ordered: list[float], share: float) -> float:
 def fill(url: str, trials: int, more: int) -> str:
     """Open a sweep and run ``trials`` of its trials, ``more`` are left to start. Gives the sweep; in a process of its own."""
     from resources.catalog import Catalog, SnapshotRow, utcnow
-    from resources.scheduler import Scheduler
-    from resources.spec import parse_spec
-    from resources.sweeps import open_sweep
+    from resources.scheduling.scheduler import Scheduler
+    from resources.scheduling.sweeps import open_sweep
+    from resources.sweep_spec import parse_spec
 
     catalog = Catalog(url)
     with catalog.write() as session:
@@ -111,7 +111,7 @@ def fill(url: str, trials: int, more: int) -> str:
 def client(folder: str, url: str, sweep: str, taken: int, pace: float, clients: int, client: int) -> dict[str, Any]:
     """One worker that takes so many trials, in a process of its own: seconds of each call and of its first look, its begin and end."""
     from resources.catalog import Catalog
-    from resources.scheduler import Scheduler
+    from resources.scheduling.scheduler import Scheduler
 
     source = random.Random(client)
     catalog = Catalog(url)
@@ -149,8 +149,8 @@ def _one_trial(scheduler: Any, source: random.Random, pace: float, spent: dict[s
 
 def _goes_on(scheduler: Any, given: Any, epochs: int, source: random.Random) -> bool:
     """Report at a rung: a result that says little, so that some are promoted."""
-    from resources.scheduler import Report
-    from resources.search.brain import Continue
+    from resources.scheduling.scheduler import Report
+    from resources.search.decide import Continue
 
     values = {"score": given.params["x"] + source.gauss(0.0, 0.2) + 1 / epochs}
     return isinstance(scheduler.reached(given, Report(values, "sha256:bench", epochs), 1.0), Continue)

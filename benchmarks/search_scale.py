@@ -73,7 +73,7 @@ def one(strategy: str, trials: int, workers: int, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
     from resources.search.simulation import Cluster, simulate
     from resources.search.state import Result, Status
-    from resources.spec import parse_spec
+    from resources.sweep_spec import parse_spec
 
     def evaluate(trial: int, params: dict[str, Any], epochs: int) -> Result:
         return Result((params["x"] + 1 / epochs + random.Random(trial * 100 + epochs).gauss(0.0, 0.05),))

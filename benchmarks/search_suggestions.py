@@ -97,7 +97,7 @@ class _Search:
     def __init__(self, seed: int) -> None:
         from benchmarks.search_scale import spec_of
         from resources.search.suggest import Suggester, Tried
-        from resources.spec import parse_spec
+        from resources.sweep_spec import parse_spec
 
         self.problem = Hartmann6()
         space = {name: {"float": {"low": axis.low, "high": axis.high}} for name, axis in self.problem.space.items()}

@@ -30,7 +30,7 @@ def write_run(
     """
     import numpy as np
 
-    from halving.segments import encode, live_folder, points_table, segment_name
+    from halving.metrics.segments import encode, live_folder, points_table, segment_name
 
     source = np.random.default_rng(seed)
     times = _START + np.cumsum(every_ms + source.integers(-jitter_ms, jitter_ms + 1, points))
@@ -80,8 +80,8 @@ def compact(root: str, runs: list[str]) -> dict[str, float]:
     """Compact runs and say how long it took, in s. To be called in a process of its own."""
     import time
 
-    from halving import compaction
-    from halving.store import Store
+    from halving.maintenance import compaction
+    from halving.store.store import Store
 
     began = time.perf_counter()
     for run in runs:
@@ -93,8 +93,8 @@ def merge(root: str, runs: list[str]) -> dict[str, float]:
     """Merge compacted runs into one file and say how long it took, in s. To be called in a process of its own."""
     import time
 
-    from halving import merging
-    from halving.store import Store
+    from halving.maintenance import merging
+    from halving.store.store import Store
 
     began = time.perf_counter()
     merged = merging.merge(Store(root), PROJECT, runs, "all")
@@ -103,7 +103,7 @@ def merge(root: str, runs: list[str]) -> dict[str, float]:
 
 def metric_bytes(root: Path, run: str) -> dict[str, int]:
     """Bytes of a run's files by kind: ``live``, ``full``, ``rollup`` and ``manifest``."""
-    from halving.layout import run_folder
+    from halving.metrics.manifest import run_folder
 
     found = {"live": 0, "full": 0, "rollup": 0, "manifest": 0}
     for path in (root / run_folder(PROJECT, run)).rglob("*.*"):
@@ -114,7 +114,7 @@ def metric_bytes(root: Path, run: str) -> dict[str, int]:
 
 def _write_record(root: Path, run: str, points: int) -> None:
     """What ``halving.init`` and ``finish`` leave, without looking at the checkout for each of a thousand runs."""
-    from halving.records import now
+    from halving.store.json_files import now
 
     folder = root / "runs" / f"project={PROJECT}" / run
     folder.mkdir(parents=True, exist_ok=True)

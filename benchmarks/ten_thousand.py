@@ -104,9 +104,9 @@ class Measured:
 
 def figures(measured: Measured) -> dict[str, float]:
     """What ten thousand trials ask for, each figure from a measurement of its part."""
-    from halving import mailbox
-    from resources.attempt import OBJECT_STORE_LOOK_SECONDS
-    from resources.leases import HEARTBEAT_SECONDS
+    from halving.trial import mailbox
+    from resources.execution.attempt import OBJECT_STORE_LOOK_SECONDS
+    from resources.scheduling.leases import HEARTBEAT_SECONDS
 
     cell, production = measured.cell, _production()
     found: dict[str, float] = {"look": OBJECT_STORE_LOOK_SECONDS, "heartbeat": HEARTBEAT_SECONDS}

@@ -14,9 +14,9 @@ from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from pipelines.cli import newest_sweep
-from resources.lab import Lab
-from resources.report import report_path
-from resources.summary import summarize
+from resources.analysis.summary import summarize
+from resources.backend import Lab
+from resources.evaluation.report import report_path
 
 IMAGES = Path(__file__).parent / "images"
 PORT = 3939

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving import StoreError
-from halving.commands import add_common
-from halving.commands.output import print_json
+from halving.cli.output import print_json
+from halving.cli.parser import add_common
 from pipelines import cli_sweeps, cli_trial, cli_views
 from pipelines.cli_views import console_of, newest_sweep
 
@@ -99,9 +99,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     JSON: what ``halving leaderboard --json`` says of the sweep, and ``error``, null unless the job failed; progress goes to the
     standard error then.
     """
-    from resources.lab import Lab
-    from resources.search.lint import lint
-    from resources.spec import load_spec
+    from resources.backend import Lab
+    from resources.sweep_spec import load_spec
+    from resources.sweep_spec.lint import lint
 
     spec = load_spec(arguments.spec)
     lab, console = Lab(root=arguments.root), console_of(arguments)
@@ -170,7 +170,7 @@ class _NoLive:
 
 
 def _progress(lab: Any, spec: Any, known: str | None) -> str:
-    from resources.summary import summarize
+    from resources.analysis.summary import summarize
 
     sweep = newest_sweep(lab, spec)
     if sweep is None or sweep == known:
@@ -193,7 +193,7 @@ def _progress(lab: Any, spec: Any, known: str | None) -> str:
 
 
 def _conclude(console: "Console", lab: Any, spec: Any, arguments: argparse.Namespace, status: int, log: Path, known: str | None) -> int:
-    from resources.summary import summarize
+    from resources.analysis.summary import summarize
 
     sweep = newest_sweep(lab, spec)
     if sweep is None or sweep == known:
@@ -233,7 +233,7 @@ def _reason(log: Path) -> str:
 
 def _ended_sweep(lab: Any, spec: Any) -> str | None:
     """The spec's newest sweep if it is over, so that this launch begins another."""
-    from resources.sweeps import OPEN
+    from resources.scheduling.sweeps import OPEN
 
     sweep = newest_sweep(lab, spec)
     if sweep is None:

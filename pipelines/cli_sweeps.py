@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from halving.commands.output import print_json
+from halving.cli.output import print_json
 from pipelines.cli_views import console_of
 
 
@@ -12,11 +12,11 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"spec": {…, with all defaults}, "warnings": [...]}``.
     """
-    from resources.lab import Lab
-    from resources.search.lint import lint
+    from resources.backend import Lab
+    from resources.scheduling.warm_start import check_warm_start
     from resources.search.rules import max_trials
-    from resources.spec import check_functions, load_spec
-    from resources.warm_start import check_warm_start
+    from resources.sweep_spec import check_functions, load_spec
+    from resources.sweep_spec.lint import lint
 
     spec = load_spec(arguments.spec)
     check_functions(spec)
@@ -39,8 +39,8 @@ def run_control(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"sweep", "status", "control", "max_trials"}``, ``max_trials`` null unless it was extended.
     """
-    from resources.lab import Lab
-    from resources.sweeps import extend_sweep, pause_sweep, resume_sweep, stop_sweep
+    from resources.backend import Lab
+    from resources.scheduling.sweeps import extend_sweep, pause_sweep, resume_sweep, stop_sweep
 
     lab = Lab(root=arguments.root)
     ask: dict[str, Any] = {

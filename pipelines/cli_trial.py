@@ -4,13 +4,13 @@ import argparse
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from halving.commands.output import print_json, print_table
+from halving.cli.output import print_json, print_table
 from pipelines.cli_views import console_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from resources.trial_history import TrialHistory
+    from resources.analysis.trial_history import TrialHistory
 
 _NOTHING = "-"
 
@@ -18,11 +18,11 @@ _NOTHING = "-"
 def run_trial(arguments: argparse.Namespace) -> int:
     """Show a trial.
 
-    JSON: the fields of :class:`resources.trial_history.TrialHistory` (``trial``, ``status``, ``waiting``, ``params``,
+    JSON: the fields of :class:`resources.analysis.trial_history.TrialHistory` (``trial``, ``status``, ``waiting``, ``params``,
     ``failures``, ``preemptions``, ``error``, ``results``, ``attempts``…).
     """
-    from resources.lab import Lab
-    from resources.trial_history import history_of
+    from resources.analysis.trial_history import history_of
+    from resources.backend import Lab
 
     found = history_of(Lab(root=arguments.root).catalog, arguments.trial)
     if arguments.json:
@@ -35,7 +35,7 @@ def run_trial(arguments: argparse.Namespace) -> int:
 def _print(console: "Console", found: "TrialHistory") -> None:
     from rich.markup import escape
 
-    from resources.report_page import duration, number
+    from resources.evaluation.page import duration, number
 
     console.print(f"[bold]{found.trial}: {found.status}[/]{', audited' if found.audited else ''}", highlight=False)
     if found.waiting:

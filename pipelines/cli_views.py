@@ -5,7 +5,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from halving.commands.output import print_json, print_table, size
+from halving.cli.output import print_json, print_table, size
 from halving.errors import InvalidInput
 
 _NOTHING = "-"  # in a table, where there is no value
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def run_leaderboard(arguments: argparse.Namespace) -> int:
     """Show a sweep's standing.
 
-    JSON: the fields of :class:`resources.summary.Summary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
+    JSON: the fields of :class:`resources.analysis.summary.Summary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
     ``failed``, ``epochs_trained``, ``audit_epochs``, ``gpu_seconds_saved``…), and ``saved``, ``test_metrics``, ``promoted``, ``report``.
     """
-    from resources.lab import Lab
+    from resources.backend import Lab
 
     lab, console = Lab(root=arguments.root), console_of(arguments)
     sweep = arguments.sweep or newest_sweep(lab)
@@ -38,8 +38,8 @@ def run_leaderboard(arguments: argparse.Namespace) -> int:
 
 def leaderboard_of(lab: Any, sweep: str) -> dict[str, Any]:
     """What the leaderboard shows, whole, as data."""
-    from resources.report import report_path
-    from resources.summary import summarize
+    from resources.analysis.summary import summarize
+    from resources.evaluation.report import report_path
 
     summary = summarize(lab.catalog, sweep)
     report, version = _outcome(lab, sweep)
@@ -56,9 +56,9 @@ def print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) 
     """The leading trials, what early stopping saved, and what became of the winner."""
     from rich.table import Table
 
-    from resources.report import explain_failures, report_path
-    from resources.report_page import duration, number
-    from resources.summary import outcome, summarize
+    from resources.analysis.summary import outcome, summarize
+    from resources.evaluation.page import duration, number
+    from resources.evaluation.report import explain_failures, report_path
 
     summary = summarize(lab.catalog, sweep)
     searching = summary.status == "searching"
@@ -113,7 +113,7 @@ def _print_waiting(console: "Console", waiting: list[dict[str, Any]], rows: int)
 
 
 def _print_outcome(console: "Console", lab: Any, sweep: str) -> None:
-    from resources.report_page import number
+    from resources.evaluation.page import number
 
     report, version = _outcome(lab, sweep)
     if report:
@@ -141,8 +141,8 @@ def run_replay(arguments: argparse.Namespace) -> int:
     ``winner_objective``, ``place`` (among the sweep's own results, from 1); those replayed have ``unknown_epochs`` and
     ``unknown_trials`` too.
     """
-    from resources.lab import Lab
-    from resources.replay import read_strategy, replay_sweep
+    from resources.analysis.strategy_replay import read_strategy, replay_sweep
+    from resources.backend import Lab
 
     lab = Lab(root=arguments.root)
     strategies = [read_strategy(text) for text in arguments.strategy]
@@ -155,7 +155,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
 
 
 def _print_replay(console: "Console", found: dict[str, Any]) -> None:
-    from resources.report_page import duration, number
+    from resources.evaluation.page import duration, number
 
     rows = []
     for one in [found["itself"], *found["replayed"]]:
@@ -178,7 +178,7 @@ def _print_replay(console: "Console", found: dict[str, Any]) -> None:
 
 def strategy_text(strategy: dict[str, Any]) -> str:
     """A strategy in one line, with the settings that differ from the defaults first and the budgets always."""
-    from resources.spec import Strategy
+    from resources.sweep_spec import Strategy
 
     (name, settings) = next(iter(strategy.items()))
     defaults = Strategy.model_validate({name: {"sampler": settings["sampler"]} if name == "optuna" else {}}).chosen.model_dump()
@@ -194,8 +194,8 @@ def run_models(arguments: argparse.Namespace) -> int:
     """
     from rich.table import Table
 
-    from resources.lab import Lab
-    from resources.registry import versions_of
+    from resources.backend import Lab
+    from resources.catalog.models import versions_of
 
     lab, console = Lab(root=arguments.root), console_of(arguments)
     with lab.catalog.read() as session:
@@ -218,8 +218,8 @@ def run_models(arguments: argparse.Namespace) -> int:
 
 def run_promote(arguments: argparse.Namespace) -> int:
     """Make a version champion. JSON: the version, as ``halving models --json`` has it."""
-    from resources.lab import Lab
-    from resources.registry import promote
+    from resources.backend import Lab
+    from resources.registry.versions import promote
 
     row = promote(Lab(root=arguments.root).catalog, arguments.model, arguments.version)
     return _say(arguments, row, "is champion")
@@ -227,8 +227,8 @@ def run_promote(arguments: argparse.Namespace) -> int:
 
 def run_archive(arguments: argparse.Namespace) -> int:
     """Take a version out of use. JSON: the version, as ``halving models --json`` has it."""
-    from resources.lab import Lab
-    from resources.registry import archive
+    from resources.backend import Lab
+    from resources.registry.versions import archive
 
     row = archive(Lab(root=arguments.root).catalog, arguments.model, arguments.version)
     return _say(arguments, row, "is archived")
@@ -253,11 +253,11 @@ def run_retention(arguments: argparse.Namespace) -> int:
     JSON: ``{"dry_run", "catalog", "protected_runs", "bytes", "drops": [{"project", "run", "what", "points", "bytes", "digest"}]}``;
     ``what`` is ``full``, ``system``, ``rollup``, ``checkpoint`` or ``leftovers``.
     """
-    from halving.retention import apply_retention
-    from halving.runs import list_names
+    from halving.maintenance.retention import apply_retention
+    from halving.query.runs import list_names
+    from resources.backend import Lab
     from resources.catalog import masked
-    from resources.lab import Lab
-    from resources.retention import protected
+    from resources.registry.retention_protection import protected
 
     days = {name: getattr(arguments, f"{name}_days") for name in ("full", "system", "rollup", "checkpoint")}
     if all(value is None for value in days.values()):

@@ -8,10 +8,10 @@ from pydantic import BaseModel, BeforeValidator, PlainValidator
 from pydantic.fields import FieldInfo
 
 from halving import InvalidInput
-from resources.kubernetes.cluster import load_cluster
-from resources.kubernetes.pods import worker_config
-from resources.places import places
-from resources.spec import OneOf, SweepSpec, parse_spec
+from resources.execution.concurrency import places
+from resources.execution.kubernetes.cluster_config import load_cluster
+from resources.execution.kubernetes.pod_manifests import worker_config
+from resources.sweep_spec import OneOf, SweepSpec, parse_spec
 
 
 class InvalidSweepSpec(dg.DagsterInvalidConfigError):

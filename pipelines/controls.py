@@ -7,12 +7,12 @@ from pydantic import Field
 
 from assets.events import failure
 from halving import HalvingError
+from resources.backend import Lab
 from resources.catalog import Catalog, SweepRow
-from resources.lab import Lab
-from resources.sweeps import extend_sweep as extend
-from resources.sweeps import pause_sweep as pause
-from resources.sweeps import resume_sweep as resume
-from resources.sweeps import stop_sweep as stop
+from resources.scheduling.sweeps import extend_sweep as extend
+from resources.scheduling.sweeps import pause_sweep as pause
+from resources.scheduling.sweeps import resume_sweep as resume
+from resources.scheduling.sweeps import stop_sweep as stop
 
 
 class OneSweep(dg.Config):

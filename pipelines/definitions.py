@@ -14,8 +14,8 @@ from pipelines.orphans import end_abandoned_runs, end_orphaned_steps
 from pipelines.schedules import hourly_compaction, scheduled_retraining
 from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials, stop_diverged_trials, watch_starting_pods
 from pipelines.step_outputs import step_outputs
-from resources.kubernetes.cluster import load_cluster
-from resources.lab import Lab
+from resources.backend import Lab
+from resources.execution.kubernetes.cluster_config import load_cluster
 
 defs = dg.Definitions(
     assets=[dataset_snapshot, sweep_asset, trial, evaluation_report, promoted_checkpoint],

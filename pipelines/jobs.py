@@ -14,26 +14,27 @@ from assets.reports import evaluate, materialized_report
 from assets.sweeps import SWEEPS, materialized_sweep
 from assets.trials import TRIALS, log_new_rungs, log_trial, make_runner, make_scheduler
 from halving import Dataset, HalvingError
-from halving.provenance import git_state
+from halving.records.provenance import git_state
 from pipelines.config import launch_config, sweep_config
-from resources.compute import work
-from resources.datasets import known_snapshot
-from resources.datasets import take_snapshot as snapshot_of
-from resources.evaluation import is_regression
-from resources.kubernetes.cluster import load_cluster
-from resources.kubernetes.pods import SWEEP_LABEL
-from resources.lab import Lab
-from resources.places import places
-from resources.registry import promote
-from resources.report import explain_failures, load_report
-from resources.scheduler import Scheduler
-from resources.search.lint import lint
+from resources.analysis.summary import summarize
+from resources.backend import Lab
+from resources.catalog.trial_key import trial_key
+from resources.datasets.snapshots import known_snapshot
+from resources.datasets.snapshots import take_snapshot as snapshot_of
+from resources.evaluation.report import explain_failures, load_report
+from resources.evaluation.scoring import is_regression
+from resources.execution.concurrency import places
+from resources.execution.kubernetes.cluster_config import load_cluster
+from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
+from resources.execution.worker import work
+from resources.registry.versions import promote
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep
+from resources.scheduling.warm_start import check_warm_start
 from resources.search.rules import max_trials
 from resources.search.state import Control
-from resources.spec import check_functions, parse_spec
-from resources.summary import summarize
-from resources.sweeps import open_sweep, trial_key
-from resources.warm_start import check_warm_start
+from resources.sweep_spec import check_functions, parse_spec
+from resources.sweep_spec.lint import lint
 
 _MAX_RECLAIMED = 10_000
 # A store or a database that is away for some minutes, or a pod that is lost, costs a step its time and not the sweep its result.

@@ -5,12 +5,12 @@ from pydantic import Field
 
 from assets.events import failure
 from halving import HalvingError
-from halving.compaction import compact
-from halving.layout import runs_of
-from halving.merging import merge
-from halving.retention import apply_retention as retain
-from resources.lab import Lab
-from resources.retention import OPEN, protected, runs_of_sweep
+from halving.maintenance.compaction import compact
+from halving.maintenance.merging import merge
+from halving.maintenance.retention import apply_retention as retain
+from halving.metrics.manifest import runs_of
+from resources.backend import Lab
+from resources.registry.retention_protection import OPEN, protected, runs_of_sweep
 
 
 class Compaction(dg.Config):

@@ -7,12 +7,12 @@ import dagster as dg
 from sqlalchemy import select
 
 from pipelines.jobs import run_trial, sweep
+from resources.backend import Lab
 from resources.catalog import AttemptRow, SweepRow, TrialRow, utcnow
-from resources.kubernetes.api import delete_job, find_jobs
-from resources.kubernetes.pods import ATTEMPT_LABEL, TRIAL_LABEL
-from resources.lab import Lab
+from resources.catalog.trial_key import parse_trial_key
+from resources.execution.kubernetes.api import delete_job, find_jobs
+from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, TRIAL_LABEL
 from resources.search.state import Status
-from resources.sweeps import parse_trial_key
 
 _TICK_SECONDS = 20
 _LAST_WORDS_SECONDS = 20.0  # from the end of a run to that of its last step's pod, at most

@@ -15,17 +15,17 @@ from sqlalchemy import select
 
 from assets.trials import TRIALS, make_scheduler, observed_trial, trial_row
 from pipelines.jobs import conclude_sweep, run_trial
-from resources.assignment import Assignment, Superseded
+from resources.backend import Lab
 from resources.catalog import SweepRow, TrialRow, utcnow
-from resources.divergence import diverged_trials
-from resources.kubernetes.cluster import load_cluster
-from resources.kubernetes.pod_status import reason_kind
-from resources.kubernetes.pods import ATTEMPT_LABEL, SWEEP_LABEL, TRIAL_LABEL, labels_of, worker_config
-from resources.kubernetes.starting import starting
-from resources.lab import Lab
-from resources.places import places
-from resources.scheduler import Scheduler
-from resources.spec import SweepSpec, parse_spec
+from resources.execution.concurrency import places
+from resources.execution.divergence import diverged_trials
+from resources.execution.kubernetes.cluster_config import load_cluster
+from resources.execution.kubernetes.pending_pods import starting
+from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, SWEEP_LABEL, TRIAL_LABEL, labels_of, worker_config
+from resources.execution.kubernetes.pod_status import reason_kind
+from resources.scheduling.assignment import Assignment, Superseded
+from resources.scheduling.scheduler import Scheduler
+from resources.sweep_spec import SweepSpec, parse_spec
 
 _TICK_SECONDS = 5
 _HANDED_OUT_A_TICK = 200  # of one sweep: each is a transaction, and a tick has a minute

@@ -22,12 +22,12 @@ from dagster_k8s.client import DagsterK8sAPIRetryLimitExceeded, DagsterK8sUnreco
 
 from assets.trials import make_scheduler
 from halving.errors import HalvingError
-from resources.kubernetes.api import find_pods, read_job
-from resources.kubernetes.pod_status import death_of, has_started, is_lost, is_queued, reason_kind
-from resources.kubernetes.pods import SWEEP_LABEL
-from resources.kubernetes.starting import why_no_pod, why_not_started
-from resources.lab import Lab
-from resources.scheduler import Scheduler
+from resources.backend import Lab
+from resources.execution.kubernetes.api import find_pods, read_job
+from resources.execution.kubernetes.pending_pods import why_no_pod, why_not_started
+from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
+from resources.execution.kubernetes.pod_status import death_of, has_started, is_lost, is_queued, reason_kind
+from resources.scheduling.scheduler import Scheduler
 from resources.search.state import Control
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def worker_pods(context: dg.InitExecutorContext) -> StepDelegatingExecutor:
     # A worker that starts when the search is over has nothing to train, so it needs no GPU to wait for.
     without_needs: StepDelegatingExecutor = create(context._replace(executor_config={**context.executor_config, "per_step_k8s_config": {}}))
     with dg.build_resources({"lab": context.job.get_definition().resource_defs["lab"]}) as resources:
-        lab: Lab = resources.lab
+        lab: Lab = resources.backend
     # Dagster has no public way to give its executor another handler.
     executor._step_handler = WatchedSteps(lab, executor._step_handler, without_needs._step_handler)
     executor._check_step_health_interval_seconds = _CHECK_SECONDS

@@ -1,1 +1,1 @@
-"""What the assets stand on: catalog, datasets, search, compute, metrics, evaluation, registry."""
+"""What the assets stand on: sweep specs, catalog, search, datasets, scheduling, execution, analysis, evaluation and registry."""

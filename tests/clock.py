@@ -1,7 +1,7 @@
 """The time of a sweep's leases, as a test has it pass."""
 
-from resources.leases import DOUBT_SECONDS, LEASE_SECONDS
-from resources.scheduler import Scheduler
+from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
+from resources.scheduling.scheduler import Scheduler
 
 
 class Clock:

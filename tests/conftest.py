@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from halving import Store
+from resources.backend import Lab
 from resources.catalog import Catalog, SnapshotRow, utcnow
-from resources.lab import Lab
-from resources.spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, parse_spec
 from tests.clock import Clock
 from tests.postgres import INSTALLED, Postgres
 from tests.s3 import CREDENTIALS, S3

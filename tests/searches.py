@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import halving
-from resources.assignment import Assignment, Report
-from resources.datasets import take_snapshot
-from resources.lab import Lab
-from resources.scheduler import Scheduler
-from resources.search.brain import Continue, Finish
-from resources.spec import SweepSpec
-from resources.sweeps import open_sweep
+from resources.backend import Lab
+from resources.datasets.snapshots import take_snapshot
+from resources.scheduling.assignment import Assignment, Report
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep
+from resources.search.decide import Continue, Finish
+from resources.sweep_spec import SweepSpec
 
 Metrics = Mapping[str, float]
 Train = Callable[[int, dict[str, Any], int], Metrics | None]

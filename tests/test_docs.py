@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from resources.spec import parse_spec
+from resources.sweep_spec import parse_spec
 from tests.conftest import SMALL
 
 DOCS = Path(__file__).parent.parent / "docs"

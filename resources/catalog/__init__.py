@@ -1,4 +1,7 @@
-"""The catalog: control state in SQL, SQLite embedded or Postgres by URL."""
+"""The catalog: control state in SQL, SQLite embedded or Postgres by URL.
+
+It knows tables, statements, migrations and retries; it must not know what a decision means.
+"""
 
 from resources.catalog.catalog import Catalog, masked, utcnow
 from resources.catalog.tables import AttemptRow, Base, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow

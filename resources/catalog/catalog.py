@@ -19,8 +19,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound, StoreError
-from resources.catalog.direct import at_once
-from resources.catalog.patience import CONNECT_SECONDS, connect_patiently
+from resources.catalog.pipelined import at_once
+from resources.catalog.retry import CONNECT_SECONDS, connect_patiently
 from resources.catalog.tables import Base, SnapshotRow, SweepRow, TrialRow
 
 _MIGRATIONS = Path(__file__).with_name("migrations")

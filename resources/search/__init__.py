@@ -1,1 +1,4 @@
-"""The search: a deterministic state machine (:mod:`.brain` over :mod:`.state`), and the suggester of new trials (:mod:`.suggest`)."""
+"""The search as pure decisions: state, rules, decisions, suggestions, simulation, replay and audit.
+
+Events come in and decisions go out; it must not know a database, a clock, a process or Dagster.
+"""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from resources.search.brain import pruned
+from resources.search.decide import pruned
 from resources.search.state import Result, SearchState, Status, TrialState
 
 ENOUGH_AUDITED = 5

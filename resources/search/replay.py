@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from halving.errors import InvalidInput
-from resources.search.brain import ranking
+from resources.search.decide import ranking
 from resources.search.rules import violation
 from resources.search.simulation import Cluster, Simulation, simulate
 from resources.search.state import Result, Status
-from resources.spec import Objective, Strategy, SweepSpec, parse_spec
-from resources.spec.base import did_you_mean
+from resources.sweep_spec import Objective, Strategy, SweepSpec, parse_spec
+from resources.sweep_spec.base import did_you_mean
 
 Points = Mapping[str, Sequence[tuple[int, float]]]
 """A metric's name to its ``(epoch, value)``, by epoch."""

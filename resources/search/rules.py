@@ -1,8 +1,8 @@
 """From a sweep spec to the rules of its search."""
 
-from resources.search.space import grid_size
 from resources.search.state import Halving, MedianStop, Rules
-from resources.spec import GridSearch, MedianStopping, SuccessiveHalving, SweepSpec
+from resources.sweep_spec import GridSearch, MedianStopping, SuccessiveHalving, SweepSpec
+from resources.sweep_spec.points import grid_size
 
 
 def rules_of(spec: SweepSpec) -> Rules:

@@ -10,24 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from resources.search.brain import (
-    Continue,
-    Crashed,
-    Decision,
-    Event,
-    Failed,
-    Finish,
-    Idle,
-    Preempted,
-    Reached,
-    Returned,
-    Wait,
-    decide,
-)
+from resources.search.decide import Continue, Crashed, Decision, Event, Failed, Finish, Idle, Preempted, Reached, Returned, Wait, decide
 from resources.search.rules import max_trials, rules_of
 from resources.search.state import Result, SearchState
 from resources.search.suggest import Params, Suggester, Tried
-from resources.spec import SweepSpec
+from resources.sweep_spec import SweepSpec
 
 Evaluate = Callable[[int, Params, int], Result | None]
 """A trial's number, its params and the epochs it is trained for, to its result; None where its curve ends before."""

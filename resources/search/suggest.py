@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
 from resources.search.rules import rules_of
-from resources.search.space import active, grid_point, order, sample, satisfies
 from resources.search.state import Result, Status, TrialState
-from resources.spec import Bohb, FloatRange, GridSearch, IntRange, Parameter, SweepSpec, import_sampler
+from resources.sweep_spec import Bohb, FloatRange, GridSearch, IntRange, Parameter, SweepSpec, import_sampler
+from resources.sweep_spec.points import active, grid_point, order, sample, satisfies
+from resources.sweep_spec.strategy import STARTUP_TRIALS
 
 if TYPE_CHECKING:
     import optuna
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 Params = dict[str, Any]
 
-STARTUP_TRIALS = 10
-"""Finished trials before a model-based sampler stops sampling at random."""
 
 _TRIES = 20  # of a sampler, to satisfy the constraints; then points are drawn at random
 _RANDOM_TRIES = 10_000

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from halving.dataset import Dataset
+    from halving.data.dataset import Dataset
     from halving.errors import (
         AlreadyExists,
         CheckpointMismatch,
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
         ObjectiveMissing,
         StoreError,
     )
-    from halving.media import Histogram, Image, Table, Text
-    from halving.opening import init
-    from halving.query import best, curves, last, leaderboard, sql
-    from halving.run import Run
-    from halving.store import Store
-    from halving.trained import TrainedRun
+    from halving.ingest.media import Histogram, Image, Table, Text
+    from halving.query.api import best, curves, last, leaderboard, sql
+    from halving.run.init import init
+    from halving.run.run import Run
+    from halving.run.trained_run import TrainedRun
+    from halving.store.store import Store
 
 __version__ = "0.1.0"
 
@@ -52,13 +52,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    **dict.fromkeys(["best", "curves", "last", "leaderboard", "sql"], "halving.query"),
-    **dict.fromkeys(["Histogram", "Image", "Table", "Text"], "halving.media"),
-    "Dataset": "halving.dataset",
-    "Run": "halving.run",
-    "Store": "halving.store",
-    "TrainedRun": "halving.trained",
-    "init": "halving.opening",
+    **dict.fromkeys(["best", "curves", "last", "leaderboard", "sql"], "halving.query.api"),
+    **dict.fromkeys(["Histogram", "Image", "Table", "Text"], "halving.ingest.media"),
+    "Dataset": "halving.data.dataset",
+    "Run": "halving.run.run",
+    "Store": "halving.store.store",
+    "TrainedRun": "halving.run.trained_run",
+    "init": "halving.run.init",
 }
 
 

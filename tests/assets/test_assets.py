@@ -11,13 +11,13 @@ from assets.datasets import dataset_snapshot
 from assets.reports import evaluation_report
 from assets.sweeps import sweep as sweep_asset
 from assets.trials import trial
+from resources.backend import Lab
 from resources.catalog import ModelVersionRow
-from resources.compute import TrialRunner, work
-from resources.datasets import take_snapshot
-from resources.lab import Lab
-from resources.scheduler import Scheduler
-from resources.spec import SweepSpec
-from resources.sweeps import open_sweep
+from resources.datasets.snapshots import take_snapshot
+from resources.execution.worker import TrialRunner, work
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import SweepSpec
 
 Spec = Callable[..., SweepSpec]
 ALL = [dataset_snapshot, sweep_asset, trial, evaluation_report, promoted_checkpoint]

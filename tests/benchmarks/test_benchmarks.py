@@ -199,8 +199,8 @@ def test_percentiles_are_those_of_the_calls_in_microseconds() -> None:
 def test_a_segment_that_is_written_directly_is_one_that_the_sdk_reads(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    from halving.layout import run_files
-    from halving.store import Store
+    from halving.metrics.manifest import run_files
+    from halving.store.store import Store
 
     write_run(tmp_path, "run", {"b": loss, "a": gauge(30, 80, 1, 0.5)}, 100, 3)
     files = run_files(Store(tmp_path), "bench", "run")

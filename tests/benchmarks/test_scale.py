@@ -12,11 +12,11 @@ from benchmarks.catalog_fill import fill
 from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child
 from benchmarks.no_launch import NoLaunch
 from benchmarks.results import Part
-from resources.assignment import Assignment
-from resources.attempt import OBJECT_STORE_LOOK_SECONDS
 from resources.catalog import Catalog
-from resources.leases import HEARTBEAT_SECONDS
-from resources.scheduler import Scheduler
+from resources.execution.attempt import OBJECT_STORE_LOOK_SECONDS
+from resources.scheduling.assignment import Assignment
+from resources.scheduling.leases import HEARTBEAT_SECONDS
+from resources.scheduling.scheduler import Scheduler
 from resources.search.state import Status
 
 SIZES: dict[str, Any] = {"sweeps": 2, "known": 60, "running": 6, "more": 30}

@@ -16,7 +16,7 @@ from dagster._core.instance.ref import InstanceRef
 from dagster_k8s import K8sRunLauncher
 from dagster_postgres.storage import DagsterPostgresStorage
 
-from resources.kubernetes.cluster import Cluster
+from resources.execution.kubernetes.cluster_config import Cluster
 from tests.conftest import CHECKOUT
 from tests.deploy import kubectl
 
@@ -182,7 +182,7 @@ def test_dagster_accepts_the_instance() -> None:
 
 
 def test_a_run_waits_longer_for_its_pod_than_a_sweep_does() -> None:
-    from resources.spec import Resources
+    from resources.sweep_spec import Resources
 
     assert _instance()["run_monitoring"]["start_timeout_seconds"] > 2 * Resources().start_timeout_seconds
 

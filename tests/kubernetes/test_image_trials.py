@@ -18,16 +18,17 @@ import pytest
 import yaml
 from sqlalchemy import select
 
-from resources import attempt, leases
+from resources.backend import Lab
 from resources.catalog import AttemptRow, TrialRow
-from resources.kubernetes import api
-from resources.lab import Lab
-from resources.spec import SweepSpec
-from resources.sweeps import pause_sweep, resume_sweep
+from resources.execution import attempt
+from resources.execution.kubernetes import api
+from resources.scheduling import leases
+from resources.scheduling.sweeps import pause_sweep, resume_sweep
+from resources.sweep_spec import SweepSpec
 from tests.conftest import CHECKOUT
 from tests.kubernetes.overlay import IMAGE
 from tests.kubernetes.services import ObjectStore, address_for_pods
-from tests.resources.test_compute import Ran, trained
+from tests.resources.execution.test_worker import Ran, trained
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
@@ -295,9 +296,9 @@ def test_a_paused_sweep_gets_its_trial_back_from_its_pod_with_a_checkpoint(run: 
 
 WORKER = """
 import sys
-from resources.compute import TrialRunner, work
-from resources.lab import Lab
-from resources.scheduler import Scheduler
+from resources.execution.worker import TrialRunner, work
+from resources.backend import Lab
+from resources.scheduling.scheduler import Scheduler
 root, catalog, sweep, dataset, digest = sys.argv[1:]
 lab = Lab(root=root, catalog_url=catalog)
 scheduler = Scheduler(lab.catalog, sweep)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from halving.cli import main
+from halving.cli.main import main
 from resources.catalog import SweepRow
 from tests.conftest import CHECKOUT, SMALL, Dagster
 
@@ -42,7 +42,7 @@ class Shell:
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-m", "halving.cli", *arguments],
+            [sys.executable, "-m", "halving.cli.main", *arguments],
             cwd=CHECKOUT,
             env=self.environment,
             stdout=subprocess.PIPE,

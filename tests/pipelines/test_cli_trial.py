@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from halving.cli import main
-from resources.assignment import Assignment, Report
-from resources.lab import Lab
-from resources.scheduler import Scheduler
-from resources.spec import SweepSpec
-from resources.sweeps import open_sweep, pause_sweep
+from halving.cli.main import main
+from resources.backend import Lab
+from resources.scheduling.assignment import Assignment, Report
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep, pause_sweep
+from resources.sweep_spec import SweepSpec
 from tests.conftest import snapshot_row
 
 _REASON = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu [16 asked]."

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.cli_views import print_leaderboard, run_replay, strategy_text
-from resources.lab import Lab
-from resources.spec import SweepSpec
+from resources.backend import Lab
+from resources.sweep_spec import SweepSpec
 from tests.searches import search
 
 Spec = Callable[..., SweepSpec]

@@ -11,8 +11,8 @@ from dagster_k8s import k8s_job_executor
 
 from pipelines.config import InvalidSweepSpec, config_schema, launch_config, sweep_config
 from pipelines.definitions import defs
-from resources.kubernetes.cluster import load_cluster
-from resources.spec import SweepSpec, parse_spec
+from resources.execution.kubernetes.cluster_config import load_cluster
+from resources.sweep_spec import SweepSpec, parse_spec
 from tests.conftest import CHECKOUT, SMALL
 
 # Every field of the spec, in each of the spellings that it has.

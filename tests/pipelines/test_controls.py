@@ -8,15 +8,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from halving import cli
+from halving.cli import main as cli
 from pipelines.controls import extend_sweep, pause_sweep, resume_sweep, stop_sweep
-from resources.assignment import Assignment
-from resources.lab import Lab
-from resources.scheduler import Scheduler
-from resources.search.brain import Finish, Wait
+from resources.backend import Lab
+from resources.scheduling.assignment import Assignment
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep
+from resources.search.decide import Finish, Wait
 from resources.search.state import Control
-from resources.spec import SweepSpec
-from resources.sweeps import open_sweep
+from resources.sweep_spec import SweepSpec
 from tests.conftest import snapshot_row
 
 

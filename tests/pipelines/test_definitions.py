@@ -14,7 +14,7 @@ import yaml
 from pipelines.definitions import defs
 from pipelines.schedules import scheduled_retraining
 from pipelines.step_outputs import step_outputs
-from resources.lab import Lab
+from resources.backend import Lab
 from tests.conftest import CHECKOUT, Dagster
 
 

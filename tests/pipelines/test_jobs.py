@@ -10,10 +10,10 @@ from sqlalchemy import select
 from assets.events import failure
 from halving.errors import HalvingError, InvalidInput, StoreAway, StoreError
 from pipelines import jobs
+from resources.backend import Lab
 from resources.catalog import SweepRow
-from resources.lab import Lab
-from resources.spec import parse_spec
-from resources.sweeps import extend_sweep
+from resources.scheduling.sweeps import extend_sweep
+from resources.sweep_spec import parse_spec
 
 Small = Callable[..., dict[str, Any]]
 

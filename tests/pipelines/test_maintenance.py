@@ -6,12 +6,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from halving import retention
-from halving.layout import read_manifest
+from halving.maintenance import retention
+from halving.metrics.manifest import read_manifest
 from pipelines.definitions import defs
 from pipelines.schedules import hourly_compaction
+from resources.backend import Lab
 from resources.catalog import SweepRow, TrialRow, utcnow
-from resources.lab import Lab
 from tests.conftest import snapshot_row
 from tests.sdk.metric_files import read_points, write_segment
 

@@ -12,12 +12,12 @@ from sqlalchemy import update
 
 from pipelines import orphans
 from pipelines.orphans import end_abandoned_runs, end_orphaned_steps
+from resources.backend import Lab
 from resources.catalog import AttemptRow, utcnow
-from resources.datasets import take_snapshot
-from resources.lab import Lab
-from resources.scheduler import Scheduler
-from resources.spec import parse_spec
-from resources.sweeps import open_sweep
+from resources.datasets.snapshots import take_snapshot
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import parse_spec
 
 Small = Callable[..., dict[str, Any]]
 

@@ -16,15 +16,15 @@ from sqlalchemy import select
 from halving import curves, init
 from pipelines.definitions import defs
 from pipelines.sensors import finish_sweeps, hand_out, retry_crashed_trials, start_trials, stop_diverged_trials, watch_starting_pods
-from resources.assignment import Assignment, Report, Superseded
+from resources.backend import Lab
 from resources.catalog import ModelVersionRow, SweepRow
-from resources.datasets import take_snapshot
-from resources.kubernetes.starting import Starting
-from resources.lab import Lab
-from resources.scheduler import Scheduler
+from resources.datasets.snapshots import take_snapshot
+from resources.execution.kubernetes.pending_pods import Starting
+from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import extend_sweep, open_sweep
 from resources.search.state import Status
-from resources.spec import parse_spec
-from resources.sweeps import extend_sweep, open_sweep
+from resources.sweep_spec import parse_spec
 from tests.conftest import Dagster
 from tests.ports import free_port
 

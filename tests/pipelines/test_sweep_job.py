@@ -16,11 +16,11 @@ import pytest
 import yaml
 from sqlalchemy import select
 
-from halving.records import RunRecords
+from halving.records.run_record import RunRecords
+from resources.analysis.summary import Summary, summarize
+from resources.analysis.trial_curves import curves
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow
-from resources.metrics import curves
-from resources.report import report_path
-from resources.summary import Summary, summarize
+from resources.evaluation.report import report_path
 from tests.conftest import CHECKOUT, SMALL, Dagster
 
 Small = Callable[..., dict[str, Any]]

@@ -11,12 +11,12 @@ from pyarrow import fs
 from sqlalchemy import select
 
 from halving import Store
-from halving.query import sql
-from halving.records import RunRecords
-from halving.runs import list_runs
+from halving.query.api import sql
+from halving.query.runs import list_runs
+from halving.records.run_record import RunRecords
+from resources.analysis.trial_curves import curves
 from resources.catalog import ModelVersionRow, SweepRow
-from resources.metrics import curves
-from resources.report import report_path
+from resources.evaluation.report import report_path
 from tests.conftest import SMALL, Dagster
 from tests.postgres import INSTALLED, Postgres
 from tests.s3 import CREDENTIALS, S3

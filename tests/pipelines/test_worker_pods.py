@@ -19,15 +19,15 @@ from sqlalchemy import update
 
 from pipelines import worker_pods
 from pipelines.worker_pods import MAX_CRASHES, WORKERS, WatchedSteps
+from resources.backend import Lab
 from resources.catalog import TrialRow
-from resources.datasets import take_snapshot
-from resources.kubernetes.pods import SWEEP_LABEL
-from resources.lab import Lab
-from resources.scheduler import Scheduler
+from resources.datasets.snapshots import take_snapshot
+from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep, pause_sweep
 from resources.search.state import Status
-from resources.spec import parse_spec
-from resources.sweeps import open_sweep, pause_sweep
-from tests.resources.kubernetes.pod_json import pod
+from resources.sweep_spec import parse_spec
+from tests.resources.execution.kubernetes.pod_json import pod
 
 Small = Callable[..., dict[str, Any]]
 LIMIT = 30.0  # start_timeout_seconds
@@ -86,7 +86,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster()
     monkeypatch.setattr(worker_pods, "find_pods", lambda labels: cluster.find_pods(labels))
     monkeypatch.setattr(worker_pods, "read_job", lambda name: None)
-    monkeypatch.setattr("resources.kubernetes.starting.events_of", lambda subject: [])
+    monkeypatch.setattr("resources.execution.kubernetes.pending_pods.events_of", lambda subject: [])
     return cluster
 
 

@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def every_save(monkeypatch: pytest.MonkeyPatch) -> None:
     """No checkpoint is too expensive: each ``run.save`` writes."""
-    monkeypatch.setattr("halving.pace.SHARE", math.inf)
+    monkeypatch.setattr("halving.checkpoints.interval.SHARE", math.inf)
 
 
 @pytest.fixture

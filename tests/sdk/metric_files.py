@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from halving import Store
-from halving.addresses import missing_when_gone
-from halving.layout import project_folder, run_files
-from halving.segments import encode, live_folder, parse_segment_name, points_table, segment_name
+from halving.metrics.manifest import project_folder, run_files
+from halving.metrics.segments import encode, live_folder, parse_segment_name, points_table, segment_name
+from halving.store.filesystem import missing_when_gone
 
 # key, step, wall time in ms, value
 Logged = tuple[str, int, int, float]
@@ -24,9 +24,9 @@ _KILLER = """
 import json, os, shutil, signal, sys
 import numpy, pyarrow.parquet, pyarrow.compute, pyarrow.fs
 from halving import Store
-from halving.compaction import compact
-from halving.merging import merge
-from halving.retention import apply_retention
+from halving.maintenance.compaction import compact
+from halving.maintenance.merging import merge
+from halving.maintenance.retention import apply_retention
 
 def patched(function, ticks):
     def call(*arguments, **named):

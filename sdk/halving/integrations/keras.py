@@ -7,7 +7,7 @@ import keras
 
 from halving import Run
 from halving.errors import InvalidInput
-from halving.integrations.late_run import LateRun, plain
+from halving.integrations.deferred_run import LateRun, plain
 
 
 class HalvingCallback(keras.callbacks.Callback):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from halving import Run
 from halving.errors import AlreadyExists, HalvingError, InvalidInput
-from halving.integrations.late_run import LateRun, plain
+from halving.integrations.deferred_run import LateRun, plain
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers.logger import Logger, rank_zero_experiment

@@ -15,7 +15,7 @@ import dagster as dg
 import kubernetes
 import urllib3
 
-from resources.lab import Lab
+from resources.backend import Lab
 from tests.kubernetes.overlay import Image, write_overlay
 from tests.kubernetes.services import ObjectStore, address_for_pods
 from tests.postgres import Postgres

@@ -11,10 +11,10 @@ from sqlalchemy import select
 
 from halving import sql
 from halving.errors import NotFound
-from halving.runs import read_run, seconds_of
+from halving.query.runs import read_run, seconds_of
+from resources.backend import Lab
 from resources.catalog import AttemptRow, RungResultRow, SweepRow, TrialRow
-from resources.lab import Lab
-from resources.sweeps import trial_key
+from resources.catalog.trial_key import trial_key
 from tests.conftest import CHECKOUT, SMALL
 from tests.kubernetes.trainables import released
 

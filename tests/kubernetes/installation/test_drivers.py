@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from resources.registry import versions_of
+from resources.catalog.models import versions_of
 from tests.kubernetes.installation.harness import Installation
 from tests.kubernetes.installation.specs import assert_exclusive, assert_nothing_lost, digits, pods_of, slow, spells, sweep_of, trials
 

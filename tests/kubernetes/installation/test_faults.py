@@ -15,10 +15,11 @@ import pytest
 from sqlalchemy import Connection, create_engine, select, text
 from sqlalchemy.exc import OperationalError
 
-from halving import pace, sql
-from halving.records import RunRecords
+from halving import sql
+from halving.checkpoints import interval
+from halving.records.run_record import RunRecords
 from resources.catalog import AttemptRow, RungResultRow
-from resources.sweeps import trial_key
+from resources.catalog.trial_key import trial_key
 from tests.kubernetes.installation.harness import Installation
 from tests.kubernetes.installation.specs import (
     CLOCK_SECONDS,
@@ -324,4 +325,4 @@ def assert_one_interval_lost(installation: Installation, sweep: str, trial: int)
     assert min(times(installation, sweep, trial, "begun", attempt=2)) == last + 1
     if lost := [ended for epoch, ended in completed.items() if epoch > last]:
         saved = begun[last + 1]
-        assert max(lost) <= saved + (saved - completed[last]) / pace.SHARE + CLOCK_SECONDS
+        assert max(lost) <= saved + (saved - completed[last]) / interval.SHARE + CLOCK_SECONDS

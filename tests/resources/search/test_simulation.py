@@ -7,7 +7,7 @@ import pytest
 
 from resources.search.simulation import Cluster, Simulation, simulate
 from resources.search.state import Result, Status
-from resources.spec import SweepSpec
+from resources.sweep_spec import SweepSpec
 
 Spec = Callable[..., SweepSpec]
 

@@ -14,11 +14,12 @@ import pytest
 from halving.errors import InvalidInput
 from resources.search import suggest
 from resources.search.rules import max_trials, rules_of
-from resources.search.space import problems_of
 from resources.search.state import Result, Status, TrialState
 from resources.search.study import HISTORY, IN_FLIGHT
-from resources.search.suggest import STARTUP_TRIALS, Earlier, Params, Suggester, Suggestion, Tried
-from resources.spec import SweepSpec
+from resources.search.suggest import Earlier, Params, Suggester, Suggestion, Tried
+from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.points import problems_of
+from resources.sweep_spec.strategy import STARTUP_TRIALS
 
 Spec = Callable[..., SweepSpec]
 

@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from halving import Store
-from halving.records import RunRecords
+from halving.records.run_record import RunRecords
 
 
 @pytest.fixture(autouse=True)
 def _only_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the half second that looking at all installed packages takes, and without system metrics, however slow the machine is."""
-    monkeypatch.setattr("halving.provenance.capture", lambda store: {"git": None})
-    monkeypatch.setattr("halving.system._FIRST", 3600.0)
+    monkeypatch.setattr("halving.records.provenance.capture", lambda store: {"git": None})
+    monkeypatch.setattr("halving.run.system_metrics._FIRST", 3600.0)
 
 
 class Left:

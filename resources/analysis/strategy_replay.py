@@ -1,0 +1,183 @@
+"""``halving replay``: what other strategies would have spent and found in a sweep that is over."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import yaml
+from sqlalchemy import select
+
+from halving import Store
+from halving.errors import HalvingError, InvalidInput, NotFound
+from halving.query.api import curves as all_points
+from resources.analysis.summary import Summary, summarize
+from resources.analysis.trial_curves import curves
+from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow
+from resources.catalog.trial_key import trial_key
+from resources.search.replay import Curve, Replayed, curve_of, replay, spec_with
+from resources.search.state import Status
+from resources.sweep_spec import SweepSpec, parse_spec
+
+_SINGLE_POINTS = 2000  # a curve of so many points keeps every one of them, whatever retention drops
+
+
+class NotReplayable(HalvingError, RuntimeError):
+    """The sweep has nothing, or not yet everything, that a replay needs."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The sweep as it ran, and strategies replayed on its curves.
+
+    Attributes:
+        itself: its search alone, without the audit of pruning; ``seconds`` is None where no attempt was recorded.
+        replayed: in the order asked for; ``winner`` is a trial's number.
+        places: trial to its place among the sweep's own results, from 1.
+    """
+
+    sweep: str
+    objective: str
+    direction: str
+    trials: int
+    workers: int
+    itself: dict[str, Any]
+    replayed: list[Replayed]
+    places: dict[int, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it: each replay with its winner's name and place."""
+        given = {name: getattr(self, name) for name in ("sweep", "objective", "direction", "trials", "workers", "itself")}
+        return {**given, "replayed": [{**asdict(one), **self.winner_of(one)} for one in self.replayed]}
+
+    def winner_of(self, one: Replayed) -> dict[str, Any]:
+        """The winner's name, and its place among the sweep's own results."""
+        return {
+            "winner": trial_key(self.sweep, one.winner) if one.winner is not None else None,
+            "place": self.places.get(one.winner) if one.winner is not None else None,
+        }
+
+
+def read_strategy(text: str) -> Any:
+    """A strategy as it is written on a command line: its name, or YAML.
+
+    Raises:
+        InvalidInput: it is no YAML.
+    """
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"strategy = {text!r} is no YAML: {_problem(error)}; give a name, or 'asha: {{min_budget: 3}}'") from None
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or error)
+
+
+def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequence[Any]) -> Comparison:
+    """Replay each strategy on the curves of a sweep whose search is over.
+
+    Args:
+        strategies: names, or ``{name: {setting: value}}``.
+
+    Raises:
+        NotFound: no such sweep, or the store has no points of it any more.
+        NotReplayable: it is still searching, or has no result.
+        InvalidInput: a strategy is not accepted.
+    """
+    with catalog.read() as session:
+        row = catalog.sweep(session, sweep)
+        if row.status == "searching":
+            raise NotReplayable(f"sweep {sweep} is searching: replay it when its search is over, or end it by halving stop {sweep}")
+        spec = parse_spec(row.spec)
+        trials = [trial for trial in catalog.trials(session, sweep) if trial.attempt > 0]
+        results = list(session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep).order_by(RungResultRow.rung)))
+        attempts = list(session.scalars(select(AttemptRow).where(AttemptRow.sweep == sweep)))
+    specs = [spec_with(spec, strategy, max(1, len(trials))) for strategy in strategies]
+    summary = summarize(catalog, sweep)
+    if summary.best is None:
+        raise NotReplayable(f"sweep {sweep} has no trial with a result, so there is nothing to replay")
+    known = _curves(store, spec, sweep, trials, results)
+    workers = spec.concurrency or _most_at_once(attempts)
+    replayed = [_numbered(replay(one, known, workers), trials) for one in specs]
+    return Comparison(
+        sweep=sweep,
+        objective=summary.objective,
+        direction=summary.direction,
+        trials=len(trials),
+        workers=workers,
+        itself=_itself(spec, summary, attempts),
+        replayed=replayed,
+        places={standing.trial: place for place, standing in enumerate(summary.standings, start=1)},
+    )
+
+
+def _curves(store: Store, spec: SweepSpec, sweep: str, trials: Sequence[TrialRow], results: Sequence[RungResultRow]) -> list[Curve]:
+    points: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
+    for metric in dict.fromkeys([*(objective.metric for objective in spec.objectives), *spec.bounds]):
+        for run, known in _points(store, spec.name, [trial_key(sweep, trial.number) for trial in trials], metric).items():
+            points[run][metric] = known
+    if not points:
+        raise NotFound(f"the store {store.root} has no points of sweep {sweep} any more, so there is nothing to replay it on")
+    legs: dict[int, list[RungResultRow]] = defaultdict(list)
+    for result in results:
+        if result.value is not None:
+            legs[result.trial].append(result)
+    rates = {trial: sum(leg.seconds for leg in of) / of[-1].epochs for trial, of in legs.items() if of[-1].epochs}
+    usual = statistics.median(rates.values()) if rates else 0.0
+    return [
+        curve_of(spec, points.get(trial_key(sweep, trial.number), {}), _ended(spec, trial, legs), rates.get(trial.number, usual))
+        for trial in trials
+    ]
+
+
+def _points(store: Store, project: str, runs: Sequence[str], metric: str) -> dict[str, list[tuple[int, float]]]:
+    """Run to its ``(epoch, value)``, every single one."""
+    table = curves(store, project, runs, metric, max_points=_SINGLE_POINTS)
+    if any(count > 1 for count in table["count"].to_pylist()):
+        table = all_points(sorted(set(table["run"].to_pylist())), metric, project=project, root=store, max_points=None)
+    found: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for run, step, value in zip(*(table[name].to_pylist() for name in ("run", "step", "value")), strict=True):
+        found[run].append((step, value))
+    return found
+
+
+def _ended(spec: SweepSpec, trial: TrialRow, legs: dict[int, list[RungResultRow]]) -> Literal["stopped", "returned", "failed"]:
+    if trial.status == Status.FAILED:
+        return "failed"
+    early = trial.status == Status.COMPLETED and legs[trial.number][-1].epochs < spec.budgets[-1]
+    return "returned" if early else "stopped"
+
+
+def _most_at_once(attempts: Sequence[AttemptRow]) -> int:
+    """The most attempts that were under way at one moment."""
+    moments = [(attempt.started_at, 1) for attempt in attempts] + [(attempt.ended_at, -1) for attempt in attempts if attempt.ended_at]
+    most = running = 0
+    for _, change in sorted(moments):
+        running += change
+        most = max(most, running)
+    return max(1, most)
+
+
+def _numbered(one: Replayed, trials: Sequence[TrialRow]) -> Replayed:
+    """With the winner's number in the sweep instead of its index among the trials that ran."""
+    return replace(one, winner=trials[one.winner].number) if one.winner is not None else one
+
+
+def _itself(spec: SweepSpec, summary: Summary, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
+    found = next((standing for standing in summary.standings if not standing.audited), summary.standings[0])
+    place = summary.standings.index(found) + 1
+    ends = [attempt.ended_at for attempt in attempts if attempt.ended_at]
+    return {
+        "strategy": spec.strategy.model_dump(exclude_none=True),
+        "trials": sum(summary.counts.values()) - summary.counts.get("suggested", 0),
+        "completed": sum(standing.status == "completed" and not standing.audited for standing in summary.standings),
+        "epochs": summary.epochs_trained,
+        "seconds": (max(ends) - min(attempt.started_at for attempt in attempts)).total_seconds() if ends else None,
+        "worker_seconds": summary.seconds,
+        "winner": found.key,
+        "winner_epochs": found.epochs,
+        "winner_objective": found.objective,
+        "place": place,
+    }

@@ -1,0 +1,141 @@
+"""One trial at a glance: what it was given, how it stands and why it waits, what it reported, and every attempt at it."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from halving.errors import InvalidInput, NotFound
+from resources.catalog import AttemptRow, Catalog, RungResultRow, SweepRow, TrialRow
+from resources.catalog.trial_key import parse_trial_key
+from resources.search.state import Control, Status
+
+
+@dataclass(frozen=True)
+class RungReport:
+    """What the trial reported at a rung; ``value``, the first objective, is None where it failed on its way there."""
+
+    rung: int
+    epochs: int
+    value: float | None
+    metrics: dict[str, float]
+    violation: float
+    decision: str
+    attempt: int
+    seconds: float
+    reached_at: datetime
+    checkpoint: str | None
+
+
+@dataclass(frozen=True)
+class AttemptRecord:
+    """One attempt; ``worker`` is None until one has claimed it, ``ended`` and ``outcome`` while it runs."""
+
+    attempt: int
+    rung: int
+    worker: str | None
+    began: datetime
+    ended: datetime | None
+    outcome: str | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class TrialHistory:
+    """A trial as the catalog has it.
+
+    Attributes:
+        waiting: why it does not train now although it may yet; None where it trains or is over. In the cluster's own words
+            while its pod cannot start.
+        error: how its last attempt failed or was preempted.
+        seconds: of training in all attempts.
+    """
+
+    trial: str
+    sweep: str
+    status: str
+    waiting: str | None
+    params: dict[str, Any]
+    metric: str
+    failures: int
+    preemptions: int
+    audited: bool
+    seconds: float
+    error: str | None
+    checkpoint: str | None
+    results: list[RungReport]
+    attempts: list[AttemptRecord]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def history_of(catalog: Catalog, key: str) -> TrialHistory:
+    """A trial by its name, for example ``digits-7f3a.0007``.
+
+    Raises:
+        InvalidInput: the name is none of a trial.
+        NotFound: no such sweep, or no such trial in it.
+    """
+    try:
+        sweep, number = parse_trial_key(key)
+    except ValueError:
+        raise InvalidInput(f"trial {key!r} is not accepted: give a sweep's id and a number, for example digits-7f3a.0007") from None
+    with catalog.read() as session:
+        opened = catalog.sweep(session, sweep)
+        trial = session.get(TrialRow, (sweep, number))
+        if trial is None:
+            raise NotFound(f"no trial {key!r} in the catalog: sweep {sweep} has {len(catalog.trials(session, sweep))} trials, from 0000")
+        mine = (RungResultRow.sweep == sweep, RungResultRow.trial == number)
+        results = session.scalars(select(RungResultRow).where(*mine).order_by(RungResultRow.rung)).all()
+        its = (AttemptRow.sweep == sweep, AttemptRow.trial == number)
+        attempts = session.scalars(select(AttemptRow).where(*its).order_by(AttemptRow.attempt)).all()
+    return TrialHistory(
+        trial=key,
+        sweep=sweep,
+        status=trial.status,
+        waiting=_waits_for(opened, trial),
+        params=trial.params,
+        metric=opened.spec["objective"]["metric"],
+        failures=trial.failures,
+        preemptions=trial.preemptions,
+        audited=trial.audited is not None,
+        seconds=trial.seconds,
+        error=trial.error,
+        checkpoint=trial.checkpoint,
+        results=[
+            RungReport(
+                row.rung,
+                row.epochs,
+                row.value,
+                row.metrics or {},
+                row.violation,
+                row.decision,
+                row.attempt,
+                row.seconds,
+                row.reached_at,
+                row.checkpoint,
+            )
+            for row in results
+        ],
+        attempts=[
+            AttemptRecord(row.attempt, row.rung, row.worker, row.started_at, row.ended_at, row.outcome, row.error) for row in attempts
+        ],
+    )
+
+
+def _waits_for(sweep: SweepRow, trial: TrialRow) -> str | None:
+    if trial.waiting:
+        return trial.waiting
+    if sweep.status != "searching":
+        return None
+    if trial.status == Status.RUNNING and trial.worker is None:
+        return "it was handed out, and its run has not begun"
+    if trial.doubted_until is not None:
+        return f"worker {trial.worker} is not heard of: unless it is soon, the trial goes on elsewhere"
+    if trial.status not in (Status.QUEUED, Status.SUGGESTED, Status.PAUSED):
+        return None
+    if sweep.control != Control.RUN:
+        return "its sweep is paused" if sweep.control == Control.PAUSE else "for nothing: its sweep was told to stop"
+    return "to be promoted, when it is among the best of its rung" if trial.status == Status.PAUSED else "for a free worker"

@@ -1,0 +1,212 @@
+"""Dataset snapshots: immutable folders in the store, named by their content, tracked by DVC.
+
+``datasets/NAME/HASH/`` holds ``data.arrow`` (all rows), ``files/`` (when the source is a folder), ``splits/SPLIT.arrow``
+(row numbers) and ``manifest.json``. The digest is a SHA-256 over the sorted manifest of those files and the target
+column, so that the same content is the same snapshot whoever makes it, and whenever.
+"""
+
+import inspect
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from halving import Store
+from halving.data.dataset import snapshot_folder
+from halving.errors import InvalidInput
+from halving.store.json_files import to_json
+from halving.trial.import_string import import_function, where
+from resources.catalog import Catalog, SnapshotRow, utcnow
+from resources.datasets.dvc_tracking import track
+from resources.sweep_spec import DatasetSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_DESCRIBED = ("name", "digest", "rows", "bytes", "schema_sha256", "target", "splits")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot as the catalog knows it."""
+
+    name: str
+    digest: str
+    rows: int
+    bytes: int
+    schema_sha256: str
+    target: str
+    splits: dict[str, int]
+    source: str
+    transform_sha256: str
+    new: bool
+
+    @property
+    def key(self) -> str:
+        """Its partition: ``digits@0123456789abcdef``."""
+        return f"{self.name}@{self.digest.removeprefix('sha256:')[:16]}"
+
+
+def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource) -> Snapshot:
+    """Load the source, snapshot its content, and register it. The same content again gives the same snapshot.
+
+    Raises:
+        InvalidInput: the source's result, target column or size is not accepted.
+    """
+    load = import_function("dataset.source", source.source)
+    transform = sha256(inspect.getsource(load).encode()).hexdigest()
+    try:
+        loaded = load()
+    except Exception as error:
+        raise InvalidInput(
+            f"dataset.source = {source.source!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
+        ) from error
+    with tempfile.TemporaryDirectory(prefix="halving-snapshot-") as scratch:
+        staged = Path(scratch)
+        table = _stage(staged, loaded, source)
+        digest = content_digest(staged, source.target)
+        manifest = _manifest(staged, table, source, digest)
+        (staged / "manifest.json").write_bytes(to_json(manifest))
+        folder = snapshot_folder(source.name, digest)
+        if not store.exists(f"{folder}/manifest.json"):
+            _publish(store, staged, folder)
+    if store.folder is not None:  # in an object store a snapshot is where a remote would put it
+        track(store.folder / "datasets", store.folder / folder)
+    new = _register(catalog, manifest, source.source, transform)
+    return Snapshot(**{name: manifest[name] for name in _DESCRIBED}, source=source.source, transform_sha256=transform, new=new)
+
+
+def known_snapshot(catalog: Catalog, digest: str) -> Snapshot:
+    """A snapshot that was taken before.
+
+    Raises:
+        NotFound: no such snapshot.
+    """
+    with catalog.read() as session:
+        row = catalog.snapshot(session, digest)
+        return Snapshot(**{name: getattr(row, name) for name in (*_DESCRIBED, "source", "transform_sha256")}, new=False)
+
+
+def content_digest(folder: Path, target: str) -> str:
+    """SHA-256 over ``SHA256 SIZE PATH`` lines sorted by path, and the target column's name."""
+    lines = [f"{entry['sha256']} {entry['bytes']} {entry['path']}\n" for entry in _files(folder)]
+    return "sha256:" + sha256("".join([*lines, f"target {target}\n"]).encode()).hexdigest()
+
+
+def _stage(folder: Path, loaded: Any, source: DatasetSource) -> "pa.Table":
+    """Write data, files and splits into ``folder`` and give the rows."""
+    import pyarrow as pa
+
+    if isinstance(loaded, pa.Table):
+        table = loaded.combine_chunks()
+    elif isinstance(loaded, str | os.PathLike):
+        table = _copy_folder(Path(loaded), folder / "files", source.source)
+    else:
+        raise InvalidInput(
+            f"dataset.source = {source.source!r} is not accepted: it returned {type(loaded).__name__}; "
+            "return a pyarrow.Table (pyarrow.Table.from_pandas for a DataFrame) or a folder's path"
+        )
+    if source.target not in table.column_names:
+        raise InvalidInput(f"dataset.target = {source.target!r} is not accepted: the columns are {table.column_names}")
+    _write_arrow(folder / "data.arrow", table)
+    for name, rows in split_rows(table.num_rows, source.splits, source.seed).items():
+        if not rows:
+            raise InvalidInput(f"dataset.splits.{name} = {source.splits[name]} of {table.num_rows} rows is empty; give it a larger share")
+        _write_arrow(folder / "splits" / f"{name}.arrow", pa.table({"row": pa.array(rows, pa.int64())}))
+    return table
+
+
+def split_rows(rows: int, shares: dict[str, float], seed: int) -> dict[str, list[int]]:
+    """Deal ``rows`` row numbers into the splits: every row in exactly one, the same for the same seed for ever.
+
+    ``numpy.random.RandomState`` is used because its stream is frozen (NEP 19), where ``default_rng`` may change.
+    """
+    import numpy
+
+    order = numpy.random.RandomState(seed).permutation(rows)
+    dealt, start, share = {}, 0, 0.0
+    names = sorted(shares)
+    for name in names:
+        share += shares[name]
+        end = rows if name == names[-1] else round(share * rows)
+        dealt[name] = sorted(order[start:end].tolist())
+        start = end
+    return dealt
+
+
+def _copy_folder(folder: Path, target: Path, source: str) -> "pa.Table":
+    """Copy a folder of files; its rows are ``path``, ``label`` (the first folder of the path), ``bytes`` and ``sha256``."""
+    import pyarrow as pa
+
+    if not folder.is_dir():
+        raise InvalidInput(f"dataset.source = {source!r} is not accepted: it returned {str(folder)!r}, which is not a folder")
+    shutil.copytree(folder, target)
+    files = [{**entry, "path": entry["path"].removeprefix("files/")} for entry in _files(target.parent)]
+    if not files:
+        raise InvalidInput(f"dataset.source = {source!r} is not accepted: the folder {str(folder)!r} holds no files")
+    labels = [entry["path"].partition("/")[0] if "/" in entry["path"] else "" for entry in files]
+    return pa.table(
+        {
+            "path": [entry["path"] for entry in files],
+            "label": labels,
+            "bytes": [entry["bytes"] for entry in files],
+            "sha256": [entry["sha256"] for entry in files],
+        }
+    )
+
+
+def _write_arrow(path: Path, table: "pa.Table") -> None:
+    import pyarrow as pa
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Schema metadata (pandas index, library versions) is not content.
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema.remove_metadata()) as writer:
+        writer.write_table(table.replace_schema_metadata(None))
+
+
+def _manifest(folder: Path, table: "pa.Table", source: DatasetSource, digest: str) -> dict[str, Any]:
+    files = _files(folder)
+    schema = table.schema.remove_metadata()
+    return {
+        "name": source.name,
+        "digest": digest,
+        "target": source.target,
+        "files": files,
+        "rows": table.num_rows,
+        "bytes": sum(entry["bytes"] for entry in files),
+        "schema": {field.name: str(field.type) for field in schema},
+        "schema_sha256": sha256(schema.serialize().to_pybytes()).hexdigest(),
+        "splits": {name: len(rows) for name, rows in split_rows(table.num_rows, source.splits, source.seed).items()},
+    }
+
+
+def _files(folder: Path) -> list[dict[str, Any]]:
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path != folder / "manifest.json":
+            with path.open("rb") as file:
+                digest = sha256()
+                while chunk := file.read(1 << 20):
+                    digest.update(chunk)
+            found.append({"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
+    return found
+
+
+def _publish(store: Store, staged: Path, folder: str) -> None:
+    """Move the finished folder into the store; the manifest appears last, and with it the snapshot."""
+    names = sorted(path.relative_to(staged).as_posix() for path in staged.rglob("*") if path.is_file())
+    for name in sorted(names, key=lambda name: name == "manifest.json"):
+        store.create(f"{folder}/{name}", (staged / name).read_bytes(), sole=True)  # whose name is its content
+
+
+def _register(catalog: Catalog, manifest: dict[str, Any], source: str, transform: str) -> bool:
+    with catalog.write(exclusive=True) as session:
+        if session.get(SnapshotRow, manifest["digest"]) is not None:
+            return False
+        described = {name: manifest[name] for name in _DESCRIBED}
+        session.add(SnapshotRow(**described, source=source, transform_sha256=transform, created_at=utcnow()))
+        return True

@@ -1,0 +1,207 @@
+"""The rung ladder: who climbed, waited, was promoted or stopped, and when."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from resources.analysis.summary import Summary
+from resources.analysis.timeline import Milestone, Stint, Timeline
+from resources.catalog.trial_key import trial_key
+from resources.evaluation.figures.style import (
+    ACCENT,
+    AUDIT,
+    BAD,
+    FAINT,
+    GOOD,
+    SAMPLED,
+    Axes,
+    Figure,
+    clock,
+    in_epochs,
+    not_drawn,
+    shades,
+    spread,
+    styled,
+)
+
+_LINES = 400  # trials drawn, of all brackets together
+_GAP = 60  # pixels between two brackets
+
+
+def ladder(summary: Summary, timeline: Timeline) -> Figure:
+    """Every trial as a line in time that darkens as it climbs, with what was decided at each rung; a panel for each bracket."""
+    from plotly.subplots import make_subplots
+
+    title = "Rung ladder"
+    if not timeline.stints or not timeline.began or not timeline.ended:
+        return Figure("ladder", title, "No attempt at a trial was recorded.", None)
+    elapsed, unit = clock(timeline.began, timeline.ended)
+    brackets = sorted({stint.bracket for stint in timeline.stints})
+    chosen = _climbers(timeline, _LINES // len(brackets))
+    rows = {bracket: {trial: place for place, trial in enumerate(chosen[bracket])} for bracket in brackets}
+    heights = [60 + min(560, 7 * len(rows[bracket])) for bracket in brackets]
+    titles = [f"bracket {bracket + 1}: {_ladder_of(summary, bracket)}" for bracket in brackets] if len(brackets) > 1 else None
+    inside = sum(heights) + _GAP * (len(brackets) - 1)
+    figure = make_subplots(
+        rows=len(brackets),
+        cols=1,
+        shared_xaxes=True,
+        subplot_titles=titles,
+        row_heights=[height / sum(heights) for height in heights],
+        vertical_spacing=_GAP / inside if len(brackets) > 1 else 0,
+    )
+    drawing = _Ladder(figure, summary, elapsed, elapsed(timeline.ended))
+    for row, bracket in enumerate(brackets, start=1):
+        drawing.bracket(row, rows[bracket], timeline)
+    total = sum(len({stint.trial for stint in timeline.stints if stint.bracket == bracket}) for bracket in brackets)
+    shown = sum(len(places) for places in rows.values())
+    styled(figure, Axes("", "", inside + 150))
+    figure.update_layout(legend={"orientation": "h", "y": -45 / inside, "yanchor": "top"}, margin={"t": 40})
+    figure.update_xaxes(title_text=f"{unit} since the first trial began", row=len(brackets), col=1)
+    return Figure(
+        "ladder",
+        title,
+        "A line is a trial at work on the way to the rung of its shade, and a gap is a pause that holds no worker; the marks say what was "
+        "decided at a rung and how attempts ended.",
+        figure,
+        not_drawn([f"{total - shown} of {total} trials; {SAMPLED}"] if shown < total else []),
+    )
+
+
+class _Ladder:
+    """Draws brackets one by one; each kind of line and mark is named once in the legend."""
+
+    def __init__(self, figure: Any, summary: Summary, elapsed: Callable[[datetime], float], end: float) -> None:
+        self._figure, self._summary, self._elapsed, self._end = figure, summary, elapsed, end
+        self._epochs = {(rung.bracket, rung.rung): rung.epochs for rung in summary.rungs}
+        self._shades = shades(list(self._epochs.values()))
+        self._named: set[str] = set()
+
+    def bracket(self, row: int, places: dict[int, int], timeline: Timeline) -> None:
+        lines: dict[tuple[int, bool], list[tuple[float, float, int]]] = defaultdict(list)
+        waits: list[tuple[float, float, int]] = []
+        marks: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
+        passed: dict[tuple[int, int], list[Milestone]] = defaultdict(list)
+        for milestone in timeline.milestones:
+            passed[milestone.trial, milestone.attempt].append(milestone)
+        ended_before: dict[int, tuple[Stint, float]] = {}
+        for stint in timeline.stints:
+            if stint.trial not in places:
+                continue
+            place, at = places[stint.trial], self._elapsed(stint.began)
+            if stint.trial in ended_before:
+                before, since = ended_before[stint.trial]
+                waits.append((since, at, place))
+                if before.outcome == "pause" and not stint.audit:
+                    marks["promoted from its pause"].append((at, place, self._told(stint.trial, "resumed")))
+            since, rung = at, stint.rung
+            for milestone in passed[stint.trial, stint.attempt]:
+                reached = self._elapsed(milestone.at)
+                lines[self._epochs[stint.bracket, milestone.rung], stint.audit].append((since, reached, place))
+                told = f"{milestone.decision} after {in_epochs(milestone.epochs)}"
+                told += f", {self._summary.objective} {milestone.value:.4g}" if milestone.value is not None else ""
+                marks[_MARK_OF[milestone.decision]].append((reached, place, self._told(stint.trial, told)))
+                since, rung = reached, milestone.rung + 1
+            end = self._elapsed(stint.ended) if stint.ended else self._end
+            if end > since and (stint.bracket, rung) in self._epochs:
+                lines[self._epochs[stint.bracket, rung], stint.audit].append((since, end, place))
+            if stint.outcome in _ENDED_BETWEEN_RUNGS:
+                marks[_ENDED_BETWEEN_RUNGS[stint.outcome]].append((end, place, self._told(stint.trial, f"attempt {stint.attempt} ended")))
+            ended_before[stint.trial] = (stint, end)
+        self._lines(row, "waiting", waits, {"color": FAINT, "width": 1})
+        for (epochs, audit), parts in sorted(lines.items()):
+            name = "trained for the audit" if audit else f"to {in_epochs(epochs)}"
+            self._lines(row, name, parts, {"color": AUDIT if audit else self._shades[epochs], "width": 4})
+        for name, look in _MARKS.items():
+            self._marks(row, name, marks.get(name, []), look)
+        self._axis(row, places)
+
+    def _told(self, trial: int, what: str) -> str:
+        return f"{trial_key(self._summary.sweep, trial)}<br>{what}"
+
+    def _lines(self, row: int, name: str, parts: Sequence[tuple[float, float, int]], line: dict[str, Any]) -> None:
+        if not parts:
+            return
+        x = [moment for since, until, _ in parts for moment in (since, until, None)]
+        y = [place if known is not None else None for _, _, place in parts for known in (0, 0, None)]
+        self._figure.add_scatter(
+            x=x, y=y, mode="lines", name=name, line=line, hoverinfo="skip", legendgroup=name, showlegend=self._once(name), row=row, col=1
+        )
+
+    def _marks(self, row: int, name: str, parts: Sequence[tuple[float, int, str]], look: dict[str, Any]) -> None:
+        if not parts:
+            return
+        self._figure.add_scatter(
+            x=[moment for moment, _, _ in parts],
+            y=[place for _, place, _ in parts],
+            text=[told for _, _, told in parts],
+            mode="markers",
+            name=name,
+            marker=look,
+            hovertemplate="%{text}<extra></extra>",
+            legendgroup=name,
+            showlegend=self._once(name),
+            row=row,
+            col=1,
+        )
+
+    def _once(self, name: str) -> bool:
+        first = name not in self._named
+        self._named.add(name)
+        return first
+
+    def _axis(self, row: int, places: dict[int, int]) -> None:
+        every = max(1, len(places) // 12)
+        ticks = [(place, f"{trial:04d}") for trial, place in places.items() if place % every == 0]
+        self._figure.update_yaxes(
+            title_text="trial",
+            tickvals=[place for place, _ in ticks],
+            ticktext=[text for _, text in ticks],
+            range=[len(places) - 0.3, -0.7],
+            showgrid=False,
+            zeroline=False,
+            row=row,
+            col=1,
+        )
+
+
+_MARKS: dict[str, dict[str, Any]] = {
+    "promoted in place": {"symbol": "triangle-right", "size": 8, "color": ACCENT},
+    "promoted from its pause": {"symbol": "triangle-up", "size": 9, "color": ACCENT},
+    "paused": {"symbol": "line-ns", "size": 7, "line": {"width": 2, "color": "#718096"}},
+    "stopped": {"symbol": "square", "size": 7, "color": "#718096"},
+    "completed": {"symbol": "star", "size": 11, "color": GOOD},
+    "failed": {"symbol": "x", "size": 8, "color": BAD},
+    "crashed, tried again": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": BAD}},
+    "preempted": {"symbol": "circle-open", "size": 8, "line": {"width": 2, "color": AUDIT}},
+    "given back": {"symbol": "diamond-open", "size": 8, "line": {"width": 2, "color": AUDIT}},
+}
+_MARK_OF = {
+    "continue": "promoted in place",
+    "pause": "paused",
+    "stop": "stopped",
+    "complete": "completed",
+    "fail": "failed",
+    "requeue": "promoted in place",
+}
+_ENDED_BETWEEN_RUNGS = {"retry": "crashed, tried again", "preempted": "preempted", "requeue": "given back"}
+
+
+def _climbers(timeline: Timeline, limit: int) -> dict[int, list[int]]:
+    """Trials to draw in each bracket: those that got furthest, and an even sample of the others; by number."""
+    reached = Counter({stint.trial: stint.rung for stint in timeline.stints})
+    for milestone in timeline.milestones:
+        reached[milestone.trial] = max(reached[milestone.trial], milestone.rung + 1)
+    of_bracket: dict[int, set[int]] = defaultdict(set)
+    for stint in timeline.stints:
+        of_bracket[stint.bracket].add(stint.trial)
+    return {
+        bracket: sorted(spread(sorted(trials, key=lambda trial: (-reached[trial], trial)), limit)) for bracket, trials in of_bracket.items()
+    }
+
+
+def _ladder_of(summary: Summary, bracket: int) -> str:
+    epochs = [str(rung.epochs) for rung in summary.rungs if rung.bracket == bracket]
+    shown = epochs if len(epochs) <= 8 else [*epochs[:3], "…", epochs[-1]]
+    return f"rungs at {', '.join(shown)} epochs"

@@ -1,0 +1,242 @@
+"""Figures of hyperparameters, which are Optuna's own, over the sweep's trials: parallel coordinates, importances, slices, Pareto front.
+
+Results after different numbers of epochs cannot be compared, so each figure takes those after the same number
+(:func:`comparable`), whatever became of the trials afterwards.
+"""
+
+import copy
+import math
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from resources.analysis.summary import Summary
+from resources.analysis.timeline import Timeline
+from resources.evaluation.figures.style import BAD, SAMPLED, Axes, Figure, in_epochs, not_drawn, styled, value_range
+from resources.search.suggest import distribution_of, load_optuna
+from resources.sweep_spec import SweepSpec
+
+_FOR_IMPORTANCES = 10  # trials with a result that it takes at least
+_COMPARED = 2000  # trials that importances are computed from
+_LINES = 200  # trials in the parallel coordinates: each is a curve of its own
+_DOTS = 500  # trials in each slice
+_POINTS = 1000  # trials in the Pareto figure
+_AXES = 12  # hyperparameters in the parallel coordinates and in the slices
+_IN_A_ROW = 4
+
+
+def comparable(spec: SweepSpec, timeline: Timeline) -> int:
+    """The epochs whose results the figures take: the most that 20 trials, or two a hyperparameter, have results at.
+
+    Where no rung has so many, the rung with the most results; 0 where no trial has a result.
+    """
+    counts = Counter(milestone.epochs for milestone in timeline.milestones if milestone.value is not None)
+    enough = max(20, 2 * len(_searched(spec)))
+    populated = [epochs for epochs, count in counts.items() if count >= enough]
+    return max(populated) if populated else max(counts, key=lambda epochs: (counts[epochs], epochs), default=0)
+
+
+class ParamFigures:
+    """The figures of one sweep.
+
+    Args:
+        spec: its spec.
+        summary: its standing.
+        timeline: its results at every rung.
+    """
+
+    def __init__(self, spec: SweepSpec, summary: Summary, timeline: Timeline) -> None:
+        self._spec, self._summary = spec, summary
+        self.epochs = comparable(spec, timeline)
+        self._trials = self._comparable_trials(timeline)
+        names = {name for trial in self._trials for name in trial.params}
+        self._names = [name for name in _searched(spec) if name in names]
+        self._importances: dict[str, float] = {}
+
+    def importances(self) -> Figure:
+        """How much each hyperparameter explains, by PED-ANOVA (Watanabe et al., IJCAI 2023)."""
+        from optuna.importance import get_param_importances
+        from optuna.visualization import plot_param_importances
+
+        name, title = "importances", "Hyperparameter importances"
+        if len(self._names) < 2:
+            return Figure(name, title, f"{_none_or_one(self._names)}, so there is nothing to compare.", None)
+        if len(self._trials) < _FOR_IMPORTANCES:
+            few = (
+                f"{len(self._trials)} trials have a result after {in_epochs(self.epochs)}, and it takes {_FOR_IMPORTANCES} to say anything."
+            )
+            return Figure(name, title, few, None)
+        if len({trial.values[0] for trial in self._trials}) == 1:
+            return Figure(name, title, "All trials have the same result, so no hyperparameter explains any difference.", None)
+        every = math.ceil(len(self._trials) / _COMPARED)
+        compared = [self._as_losses(trial) for trial in self._trials[::every]]
+        study = self._study(None, compared, losses=True)
+        with warnings.catch_warnings():
+            # Of several objectives it takes low values to be good ones, and warns of it; these are.
+            warnings.simplefilter("ignore", UserWarning)
+            self._importances = get_param_importances(study, target=lambda trial: trial.values[0])
+            figure = plot_param_importances(study, target_name=self._summary.objective)
+        reading = (
+            f"The longer a bar, the more of the difference between trials with good results and all others after {in_epochs(self.epochs)} "
+            "is this hyperparameter's; an objective's bars add up to 1. A sampler's trials are no even sample: take it as a hint."
+        )
+        styled(figure, Axes("importance", "", 140 + 34 * len(self._names))).update_yaxes(title=None)
+        left = f"Every {every}th trial is compared, {len(compared)} of {len(self._trials)}." if every > 1 else ""
+        return Figure(name, title, reading, figure, left)
+
+    def parallel(self) -> Figure:
+        """Every trial as a line through its hyperparameters to its result."""
+        from optuna.visualization import plot_parallel_coordinate
+
+        name, title = "parallel", "Parallel coordinates"
+        if not self._names:
+            return self._nothing(name, title)
+        # Here an axis cannot be cut: what would squash it is left out.
+        shown_range, outside = value_range([trial.values[0] for trial in self._trials], self._summary.direction == "maximize")
+        near = [trial for trial in self._trials if shown_range is None or shown_range[0] <= trial.values[0] <= shown_range[1]]
+        study = self._study(_LINES, near)
+        names = self._leading(study)
+        figure = plot_parallel_coordinate(study, params=names, target_name=self._summary.objective)
+        styled(figure, Axes("", "", 440)).update_layout(margin={"t": 60, "l": 70, "r": 60})
+        colour = "its Pareto rank" if len(self._summary.objectives) > 1 else f"its {self._summary.objective}"
+        reading = (
+            f"A line is a trial, from {colour} after {in_epochs(self.epochs)} through its hyperparameters; where lines of one colour meet "
+            "on an axis, that value matters. None: the hyperparameter does not exist in that trial."
+        )
+        return Figure(
+            name, title, reading, figure, self._without(_LINES, names, f"{outside} results far on the worse side" if outside else "")
+        )
+
+    def slices(self) -> list[Figure]:
+        """The result against each hyperparameter alone."""
+        from optuna.visualization import plot_slice
+
+        title = "Slices"
+        if not self._names:
+            return [self._nothing("slices", title)]
+        several, figures = len(self._summary.objectives) > 1, []
+        study = self._study(_DOTS)
+        names = self._leading(study)
+        shown_range, outside = value_range([trial.values[0] for trial in self._trials], self._summary.direction == "maximize")
+        told = f"{outside} results far on the worse side (double-click zooms out)" if outside else ""
+        rows = math.ceil(len(names) / _IN_A_ROW)
+        for number in range(rows):
+            row = names[number * len(names) // rows : (number + 1) * len(names) // rows]
+            target = (lambda trial: trial.values[0]) if several else None
+            figure = plot_slice(study, params=row, target=target, target_name=self._summary.objective)
+            styled(figure, Axes("", "", 320)).update_layout(width=None, margin={"r": 90})
+            figure.update_yaxes(range=shown_range)
+            # Optuna sorts them by name within a row.
+            shown = f"Slices: {', '.join(sorted(row))}"
+            reading = f"A point is a trial after {in_epochs(self.epochs)}, darker the later it was started" + (
+                "; grey is out of bounds." if self._summary.bounds else "."
+            )
+            left_out = self._without(_DOTS, names, told) if number + 1 == rows else ""
+            figures.append(Figure(f"slices-{number}", shown, reading, figure, left_out))
+        return figures
+
+    def pareto(self) -> Figure:
+        """The trials that no other beats in every objective."""
+        from optuna.visualization import plot_pareto_front
+
+        name, title = "pareto", "Pareto front"
+        metrics = [objective["metric"] for objective in self._summary.objectives]
+        front = [standing for standing in self._summary.standings if standing.on_front]
+        if not front:
+            return Figure(name, title, "No trial is complete and within its bounds, so there is no front.", None)
+        if len(metrics) > 3:
+            return Figure(
+                name, title, f"{len(front)} trials are on the front of {len(metrics)} objectives; the table below marks them.", None
+            )
+        limit = max(_POINTS, 4 * len(front))
+        figure = plot_pareto_front(self._study(limit), target_names=metrics)
+        if len(metrics) == 2:
+            line = sorted((standing.metrics[metrics[0]], standing.metrics[metrics[1]]) for standing in front)
+            figure.add_scatter(
+                x=[point[0] for point in line],
+                y=[point[1] for point in line],
+                mode="lines",
+                line={"color": BAD, "width": 1, "dash": "dot"},
+                hoverinfo="skip",
+                showlegend=False,
+            )
+        styled(figure, Axes("", "", 480)).update_layout(margin={"r": 130})
+        wanted = ", ".join(f"{objective['direction']} {objective['metric']}" for objective in self._summary.objectives)
+        reading = f"Red trials are the front: no other is at least as good in every objective and better in one ({wanted})." + (
+            " Grey is out of bounds." if self._summary.bounds else ""
+        )
+        return Figure(name, title, reading, figure, self._without(limit, []))
+
+    def _comparable_trials(self, timeline: Timeline) -> list[Any]:
+        """Trials with a result after :attr:`epochs`, as Optuna keeps them."""
+        from resources.search.study import new_trial
+
+        complete = load_optuna().trial.TrialState.COMPLETE
+        standings = {standing.trial: standing for standing in self._summary.standings}
+        metrics = [objective["metric"] for objective in self._summary.objectives]
+        searched, trials = _searched(self._spec), []
+        for milestone in timeline.milestones:
+            if milestone.value is None or milestone.epochs != self.epochs:
+                continue
+            standing = standings[milestone.trial]
+            params = {name: standing.params[name] for name in searched if name in standing.params}
+            others = [standing.metrics[metric] for metric in metrics[1:]]
+            trial = new_trial(
+                complete,
+                number=milestone.trial,
+                values=[milestone.value, *others],
+                params=params,
+                distributions={name: distribution_of(self._spec.space[name]) for name in params},
+                user_attrs={"on_front": standing.on_front, "violation": milestone.violation},
+            )
+            if self._summary.bounds:
+                trial.set_constraint("bounds", milestone.violation)
+            trials.append(trial)
+        return trials
+
+    def _as_losses(self, trial: Any) -> Any:
+        """A trial with each objective so that smaller is better."""
+        losses = copy.copy(trial)
+        losses.values = [-value if each.maximize else value for value, each in zip(trial.values, self._spec.objectives, strict=True)]
+        return losses
+
+    def _study(self, limit: int | None, trials: Sequence[Any] | None = None, *, losses: bool = False) -> Any:
+        """A study of the trials, at most ``limit`` of them: the best ones, and an even sample of the others."""
+        from resources.search.study import SweepStorage, study_on
+
+        objectives = self._spec.objectives
+        storage = SweepStorage([objective.maximize and not losses for objective in objectives], limit)
+        for trial in self._trials if trials is None else trials:
+            worse = -trial.values[0] if objectives[0].maximize else trial.values[0]
+            storage.put(trial, trial.number, (not trial.user_attrs["on_front"], trial.user_attrs["violation"], worse))
+        study = study_on(storage)
+        if len(objectives) > 1:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", load_optuna().exceptions.ExperimentalWarning)
+                study.set_metric_names([objective.metric for objective in objectives])
+        return study
+
+    def _leading(self, study: Any) -> list[str]:
+        """The hyperparameters to draw, of those in the study: the most important, or the spec's first where that is not known."""
+        there = {name for trial in study.get_trials(deepcopy=False) for name in trial.params}
+        return sorted((name for name in self._names if name in there), key=lambda name: -self._importances.get(name, 0.0))[:_AXES]
+
+    def _without(self, limit: int, names: Sequence[str], outside: str = "") -> str:
+        left = []
+        if len(self._trials) > limit:
+            left = [f"{len(self._trials) - limit} of {len(self._trials)} trials; {SAMPLED}"]
+        left += [outside] if outside else []
+        dropped = [name for name in self._names if name not in names] if names else []
+        return not_drawn([*left, *([f"the less important {', '.join(dropped)}"] if dropped else [])])
+
+    def _nothing(self, name: str, title: str) -> Figure:
+        return Figure(name, title, f"{_none_or_one(self._names)}, so there is nothing to show.", None)
+
+
+def _searched(spec: SweepSpec) -> list[str]:
+    return [name for name, parameter in spec.space.items() if parameter.constant is None]
+
+
+def _none_or_one(names: Sequence[str]) -> str:
+    return f"Only {names[0]} was searched" if names else "No hyperparameter was searched in the trials that have a result"

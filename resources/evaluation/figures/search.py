@@ -1,0 +1,182 @@
+"""Figures of a search: what it found and when, who went how far, what was stopped where, and who is within bounds."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from resources.analysis.summary import Rung, Summary
+from resources.analysis.timeline import Milestone, Timeline
+from resources.catalog.trial_key import trial_key
+from resources.evaluation.figures.style import (
+    ACCENT,
+    BAD,
+    GOOD,
+    QUIET,
+    Axes,
+    Figure,
+    clock,
+    in_epochs,
+    not_drawn,
+    shades,
+    spread,
+    styled,
+    value_range,
+)
+
+_RESULTS = 4000  # drawn in the history
+_BARS = 40  # rungs of a bracket
+
+
+def history(summary: Summary, timeline: Timeline) -> Figure:
+    """Every result over time, and the leader's."""
+    from plotly import graph_objects as go
+
+    title = "Optimisation history"
+    results = [milestone for milestone in timeline.milestones if milestone.value is not None]
+    if not results or not timeline.began or not timeline.ended:
+        return Figure("history", title, "No trial has a result.", None)
+    elapsed, unit = clock(timeline.began, timeline.ended)
+    leaders = _leaders(results, summary.direction == "maximize")
+    kept = _few_results(results, leaders)
+    figure, color = go.Figure(), shades([milestone.epochs for milestone in results])
+    groups: dict[tuple[int, str], list[Milestone]] = defaultdict(list)
+    for milestone in kept:
+        if milestone.violation > 0:
+            groups[0, "out of bounds"].append(milestone)
+        else:
+            groups[milestone.epochs, "audit" if milestone.audit else ""].append(milestone)
+    for (epochs, kind), group in sorted(groups.items(), key=lambda entry: (entry[0][0] == 0, entry[0])):
+        shade, symbol = (color[epochs], "circle-open" if kind else "circle") if epochs else (BAD, "x-thin-open")
+        figure.add_scatter(
+            x=[elapsed(milestone.at) for milestone in group],
+            y=[milestone.value for milestone in group],
+            mode="markers",
+            name=", ".join(part for part in (in_epochs(epochs) if epochs else "", kind) if part),
+            marker={"color": shade, "size": 7, "symbol": symbol},
+            text=[f"{trial_key(summary.sweep, milestone.trial)}, {in_epochs(milestone.epochs)}" for milestone in group],
+            hovertemplate=f"%{{text}}<br>{summary.objective} %{{y}}<extra></extra>",
+        )
+    end = timeline.ended
+    figure.add_scatter(
+        x=[elapsed(leader.at) for leader in leaders] + [elapsed(end)],
+        y=[leader.value for leader in leaders] + [leaders[-1].value],
+        mode="lines",
+        line={"color": BAD, "width": 2, "shape": "hv"},
+        name="leader",
+        hovertemplate="the leader: %{y}<extra></extra>",
+    )
+    styled(figure, Axes(f"{unit} since the first trial began", summary.objective))
+    shown, outside = value_range([milestone.value for milestone in kept if milestone.value is not None], summary.direction == "maximize")
+    figure.update_yaxes(range=shown)
+    dropped = [f"{len(results) - len(kept)} of {len(results)} results"] if len(kept) < len(results) else []
+    dropped += [f"{outside} results far on the worse side (double-click zooms out)"] if outside else []
+    return Figure(
+        "history",
+        title,
+        f"Each point is a result at a rung, darker after more epochs; {summary.direction} {summary.objective}. The line is the leader at "
+        "that moment: within bounds before out of bounds, then more epochs before fewer, so it may step back when a longer training "
+        "takes the lead.",
+        figure,
+        not_drawn(dropped),
+    )
+
+
+def rungs(summary: Summary) -> Figure:
+    """How many trials reached each rung, and what became of them there."""
+    from plotly import graph_objects as go
+
+    title = "What was stopped, and where"
+    reached = [rung for rung in summary.rungs if rung.reached]
+    if not reached:
+        return Figure("rungs", title, "No trial reached a rung.", None)
+    kept = [rung for bracket in range(summary.brackets) for rung in spread([r for r in reached if r.bracket == bracket], _BARS)]
+    over = summary.status != "searching"
+    figure = go.Figure()
+    parts = {
+        "promoted": (ACCENT, [rung.promoted for rung in kept]),
+        "completed": (GOOD, [rung.completed for rung in kept]),
+        "stopped here" if over else "paused here": (QUIET, [rung.paused for rung in kept]),
+        "stopped for good": ("#718096", [rung.stopped for rung in kept]),
+        "failed": (BAD, [rung.failed for rung in kept]),
+    }
+    names: Any = [in_epochs(rung.epochs) for rung in kept]
+    if summary.brackets > 1:
+        names = [[f"bracket {rung.bracket + 1}" for rung in kept], names]
+    for name, (color, counts) in parts.items():
+        if any(counts):
+            figure.add_bar(x=names, y=counts, name=name, marker={"color": color}, hovertemplate=f"%{{y}} {name}<extra></extra>")
+    figure.update_layout(barmode="stack", bargap=0.35)
+    return Figure(
+        "rungs",
+        title,
+        "A bar is a rung: of the trials that reached it, the blue part went on, the grey part was pruned there, the green part is done.",
+        styled(figure, Axes("", "trials")),
+        not_drawn([f"{len(reached) - len(kept)} of {len(reached)} rungs"] if len(kept) < len(reached) else []),
+    )
+
+
+def bounds(summary: Summary, metric: str) -> Figure:
+    """A bounded metric against the objective, trials in and out of bounds apart."""
+    from plotly import graph_objects as go
+
+    title = f"Bound on {metric}"
+    known = [standing for standing in summary.standings if metric in standing.metrics]
+    if not known:
+        return Figure(f"bounds-{metric}", title, f"No trial reported {metric}.", None)
+    figure, limits = go.Figure(), summary.bounds[metric]
+    for name, out, color in (("within all bounds", False, ACCENT), ("out of bounds", True, BAD)):
+        group = spread([standing for standing in known if (standing.violation > 0) == out], _RESULTS // 2)
+        figure.add_scatter(
+            x=[standing.metrics[metric] for standing in group],
+            y=[standing.objective for standing in group],
+            mode="markers",
+            name=f"{name} ({sum((standing.violation > 0) == out for standing in known)})",
+            marker={"color": color, "size": 7, "symbol": "x" if out else "circle", "opacity": 0.75},
+            text=[standing.key for standing in group],
+            hovertemplate=f"%{{text}}<br>{metric} %{{x}}<br>{summary.objective} %{{y}}<extra></extra>",
+        )
+    for side, limit in limits.items():
+        figure.add_vline(x=limit, line={"color": BAD, "width": 1.5, "dash": "dash"}, annotation_text=f"{side} {limit:g}")
+    styled(figure, Axes(metric, summary.objective))
+    shown, outside = value_range([standing.objective for standing in known], summary.direction == "maximize")
+    figure.update_yaxes(range=shown)
+    drawn = min(len(known), _RESULTS)
+    dropped = [f"{len(known) - drawn} of {len(known)} trials"] if drawn < len(known) else []
+    dropped += [f"{outside} results far on the worse side (double-click zooms out)"] if outside else []
+    return Figure(
+        f"bounds-{metric}",
+        title,
+        "Each point is a trial at its highest rung; the dashed line is the bound. Trials beyond any bound rank last.",
+        figure,
+        not_drawn(dropped),
+    )
+
+
+def _leaders(results: Sequence[Milestone], maximize: bool) -> list[Milestone]:
+    """The results that took the lead, in the order of time."""
+
+    def order(milestone: Milestone) -> tuple[bool, int, float]:
+        value = milestone.value or 0.0
+        return milestone.violation > 0, -milestone.epochs, -value if maximize else value
+
+    leaders: list[Milestone] = []
+    for milestone in results:
+        if not leaders or order(milestone) < order(leaders[-1]):
+            leaders.append(milestone)
+    # A line from far out of bounds would squash the rest.
+    return [leader for leader in leaders if leader.violation <= 0] or leaders
+
+
+def _few_results(results: Sequence[Milestone], leaders: Sequence[Milestone]) -> list[Milestone]:
+    """Leaders and the longest trainings first, then an even sample."""
+    if len(results) <= _RESULTS:
+        return list(results)
+    lead = {id(leader) for leader in leaders}
+    ordered = sorted(results, key=lambda milestone: (id(milestone) not in lead, -milestone.epochs))
+    return spread(ordered, _RESULTS)
+
+
+def rung_table(summary: Summary) -> list[Rung]:
+    """The rungs that the page lists: those that a trial reached, at most as many as bars are drawn."""
+    reached = [rung for rung in summary.rungs if rung.reached]
+    return [rung for bracket in range(summary.brackets) for rung in spread([r for r in reached if r.bracket == bracket], _BARS)]

@@ -1,0 +1,150 @@
+"""The report as people see it: one self-contained HTML page, and a Markdown preview for Dagster's UI."""
+
+import math
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+from resources.analysis.summary import Summary, outcome
+from resources.analysis.timeline import Timeline
+from resources.evaluation.figures import ladder, model, search
+from resources.evaluation.figures.params import ParamFigures
+from resources.evaluation.figures.style import Figure, drawn
+from resources.sweep_spec import SweepSpec
+
+_TRIALS = 200  # rows of the table of all trials
+_FAILURES = 20  # tracebacks of failed trials
+_BOUNDS = 4  # bounded metrics that have a figure
+_PLOTLY = {"displaylogo": False, "responsive": True}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the page draws beside the report's data.
+
+    Attributes:
+        spec: the sweep's.
+        summary: its standing.
+        timeline: what happened in it, and when.
+        curves: rows ``run, step, value`` of the objective for the leading trials.
+    """
+
+    spec: SweepSpec
+    summary: Summary
+    timeline: Timeline
+    curves: list[dict[str, Any]]
+
+
+def render_page(report: dict[str, Any], shown: Shown) -> str:
+    """The whole report in one HTML file that opens without a network (Plotly's script is inside).
+
+    Args:
+        report: the report's data; ``winner`` is None where no trial has a result.
+        shown: the sweep.
+    """
+    from plotly.offline import get_plotlyjs
+
+    summary = shown.summary
+    return _template("report.html").render(
+        report=report,
+        summary=summary,
+        sections=_sections(report, shown),
+        rungs=search.rung_table(summary),
+        searching=summary.status == "searching",
+        params=[name for name in shown.spec.space if any(name in standing.params for standing in summary.standings)],
+        others=[objective["metric"] for objective in summary.objectives[1:]]
+        + [name for name in summary.bounds if name != summary.objective],
+        standings=summary.standings[:_TRIALS],
+        failed=summary.failed[:_FAILURES],
+        replay=_replay_hint(report, shown),
+        plotly=get_plotlyjs(),
+        headline=_headline(report) if report["winner"] else "",
+    )
+
+
+def _sections(report: dict[str, Any], shown: Shown) -> dict[str, list[dict[str, str]]]:
+    """Section to its figures, as the template places them: title, reading, html, left_out."""
+    summary, timeline = shown.summary, shown.timeline
+    params = ParamFigures(shown.spec, summary, timeline)
+    several = len(summary.objectives) > 1
+    bounded = list(summary.bounds)[:_BOUNDS]
+    found: dict[str, list[Figure]] = {
+        "search": [
+            *drawn("history", "Optimisation history", partial(search.history, summary, timeline)),
+            *drawn("curves", "Learning curves", partial(model.learning_curves, report["summary"], shown.curves)),
+            *drawn("rungs", "What was stopped, and where", partial(search.rungs, summary)),
+            *drawn("ladder", "Rung ladder", partial(ladder.ladder, summary, timeline)),
+        ],
+        "pareto": drawn("pareto", "Pareto front", params.pareto) if several else [],
+        "bounds": [figure for name in bounded for figure in drawn("bounds", f"Bound on {name}", partial(search.bounds, summary, name))],
+        # Importances come first: what the others leave out goes by them.
+        "params": [
+            *drawn("importances", "Hyperparameter importances", params.importances),
+            *drawn("parallel", "Parallel coordinates", params.parallel),
+            *drawn("slices", "Slices", params.slices),
+        ],
+        "model": drawn("confusion", "Confusion matrix", partial(model.confusion, report)) if report.get("confusion") else [],
+    }
+    if summary.best is None:
+        found["params"], found["pareto"], found["bounds"] = [], [], []
+    return {section: [_html(figure) for figure in figures] for section, figures in found.items()}
+
+
+def _html(figure: Figure) -> dict[str, str]:
+    drawing = figure.plot.to_html(full_html=False, include_plotlyjs=False, config=_PLOTLY) if figure.plot is not None else ""
+    return {"title": figure.title, "reading": figure.reading, "html": drawing, "left_out": figure.left_out}
+
+
+def _replay_hint(report: dict[str, Any], shown: Shown) -> str:
+    """A command that replays what is worth a look on this sweep's curves; nothing where there is none."""
+    summary, strategy = shown.summary, shown.spec.strategy
+    if len(summary.objectives) > 1 or summary.best is None or shown.spec.budgets[-1] < 3:
+        return ""
+    audit = report["audit"]
+    budget = audit["raise_to"] if audit and audit["raise_to"] else max(1, shown.spec.budgets[-1] // 9)
+    other = "hyperband" if strategy.name != "hyperband" else "median"
+    return f"halving replay {summary.sweep} --strategy 'asha: {{min_budget: {budget}}}' --strategy {other}"
+
+
+def render_preview(report: dict[str, Any], path: str) -> str:
+    """A screenful of Markdown: the result, the champion, the leaders, what was saved."""
+    return _template("preview.md").render(report=report, summary=report["summary"], path=path, headline=_headline(report))
+
+
+@cache
+def _template(name: str) -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("resources.evaluation", "templates"),
+        autoescape=name.endswith(".html"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "percent": lambda share: f"{100 * share:.0f} %", "duration": duration}
+    environment.globals["outcome"] = outcome
+    return environment.get_template(name)
+
+
+def number(value: Any) -> str:
+    """A number as a table shows it: four significant digits, whole numbers whole."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int):
+        return str(value)
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """``12 s``, ``3.4 min`` or ``5.6 h``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def _headline(report: dict[str, Any]) -> str:
+    shown = [f"{name} {number(value)}" for name, value in report["metrics"].items()]
+    return f"{', '.join(shown)} on the {report['split']} split"

@@ -1,0 +1,167 @@
+"""The evaluation report of a sweep: the winner on data that it never saw, beside the champion, and how it was found."""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from halving import Dataset, HalvingError, Store
+from halving.store.json_files import now
+from resources.analysis.summary import Summary, state_of, summarize
+from resources.analysis.timeline import timeline_of
+from resources.analysis.trial_curves import curves
+from resources.catalog import Catalog, ReportRow, utcnow
+from resources.catalog.models import champion_of
+from resources.datasets.snapshots import known_snapshot
+from resources.evaluation.page import Shown, render_page, render_preview
+from resources.evaluation.scoring import TEST_SPLIT, evaluate_checkpoint
+from resources.search.audit import audit_of
+from resources.sweep_spec import SweepSpec, parse_spec
+
+_CURVES = 10  # trials whose learning curves the page shows
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished report: the data, its digest, and where the page is."""
+
+    data: dict[str, Any]
+    digest: str
+    html_digest: str
+    path: str
+
+    @property
+    def preview(self) -> str:
+        """Short Markdown for Dagster's UI."""
+        return render_preview(self.data, self.path)
+
+
+class NoWinner(HalvingError, RuntimeError):
+    """No trial of the sweep has a result, so there is nothing to evaluate."""
+
+
+def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> Report:
+    """Evaluate the winner's best checkpoint on the test split, and publish the report.
+
+    Raises:
+        NoWinner: with the trials' errors; the page is there all the same, with what happened.
+        PredictionFailed: the predictor does not work.
+    """
+    summary = summarize(catalog, sweep)
+    with catalog.read() as session:
+        row = catalog.sweep(session, sweep)
+    spec, snapshot = parse_spec(row.spec), known_snapshot(catalog, row.snapshot)
+    audit = audit_of(state_of(catalog, sweep))
+    data: dict[str, Any] = {
+        "sweep": sweep,
+        "name": spec.name,
+        "created": now(),
+        "spec": row.spec,
+        "spec_digest": spec.digest,
+        "snapshot": {"key": snapshot.key, "digest": snapshot.digest, "rows": snapshot.rows, "splits": snapshot.splits},
+        "split": TEST_SPLIT,
+        "winner": None,
+        "summary": summary.as_dict(),
+        "saved": summary.saved,
+        "audit": audit.as_dict() if audit else None,
+    }
+    shown = Shown(spec, summary, timeline_of(catalog, sweep), _learned(store, spec, summary))
+    if summary.best is None:
+        store.replace(report_path(sweep), render_page(data, shown).encode())
+        failures = explain_failures(summary.failed)
+        raise NoWinner(f"sweep {sweep} has no result: {failures}. What happened: {store.address(report_path(sweep))}")
+    winner, dataset = summary.best, Dataset(store, snapshot.name, snapshot.digest)
+    scores = evaluate_checkpoint(
+        store,
+        predictor=spec.predictor,
+        params=winner.params,
+        dataset=dataset,
+        checkpoint=winner.checkpoint,
+        gate_metric=spec.gates.metric,
+    )
+    data |= {"winner": winner.__dict__, **scores.as_dict(), "champion": _champion(store, catalog, spec, sweep, dataset)}
+    page = render_page(data, shown).encode()
+    content = json.dumps(data, sort_keys=True, indent=1).encode()
+    digest, html_digest = store.put_blob(content), store.put_blob(page)
+    store.replace(report_path(sweep), page)
+    _register(catalog, sweep, digest, html_digest, data)
+    return Report(data, digest, html_digest, store.address(report_path(sweep)))
+
+
+def _learned(store: Store, spec: SweepSpec, summary: Summary) -> list[dict[str, Any]]:
+    leaders = [standing.key for standing in summary.standings[:_CURVES]]
+    return curves(store, spec.name, leaders, spec.objective.metric).to_pylist() if leaders else []
+
+
+def load_report(store: Store, catalog: Catalog, sweep: str) -> Report:
+    """The report that was made of a sweep.
+
+    Raises:
+        NoWinner: there is none.
+    """
+    with catalog.read() as session:
+        row = session.get(ReportRow, sweep)
+    if row is None:
+        raise NoWinner(f"sweep {sweep} has no evaluation report yet")
+    return Report(json.loads(store.get_blob(row.digest)), row.digest, row.html, store.address(report_path(sweep)))
+
+
+def report_path(sweep: str) -> str:
+    """Where a sweep's page lies in the store, for people; the blob behind its digest is what never changes."""
+    return f"reports/{sweep}.html"
+
+
+def explain_failures(failed: list[dict[str, Any]]) -> str:
+    """Which trials failed and the last line of why, the same reason once."""
+    if not failed:
+        return "it was stopped before any trial reported"
+    reasons: dict[str, list[str]] = {}
+    for trial in failed:
+        lines = trial["error"].strip().splitlines() or ["no reason was recorded"]
+        places = re.findall(r'File "(?:.*/)?([^"/]+)", line (\d+)', trial["error"])
+        last = f"{lines[-1]} ({':'.join(places[-1])})" if places else lines[-1]
+        reasons.setdefault(last, []).append(trial["key"])
+    shown = [f"{', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}: {reason}" for reason, keys in reasons.items()]
+    return f"{len(failed)} trial{'s' if len(failed) != 1 else ''} failed: " + "; ".join(shown)
+
+
+def _champion(store: Store, catalog: Catalog, spec: SweepSpec, sweep: str, dataset: Dataset) -> dict[str, Any] | None:
+    """The current champion, evaluated on this sweep's test split."""
+    with catalog.read() as session:
+        champion = champion_of(session, spec.name)
+        if champion is None or champion.sweep == sweep:
+            return None
+        row = catalog.sweep(session, champion.sweep)
+        params = catalog.trials(session, champion.sweep)[champion.trial].params
+    known: dict[str, Any] = {
+        "model": champion.model,
+        "version": champion.version,
+        "checkpoint": champion.checkpoint,
+        "same_snapshot": champion.snapshot == dataset.digest,
+        "metrics": {},
+        "error": None,
+    }
+    try:
+        scores = evaluate_checkpoint(
+            store,
+            predictor=parse_spec(row.spec).predictor,
+            params=params,
+            dataset=dataset,
+            checkpoint=champion.checkpoint,
+            gate_metric=spec.gates.metric,
+        )
+    except HalvingError as error:
+        return {**known, "error": str(error)}
+    return {**known, "metrics": scores.metrics}
+
+
+def _register(catalog: Catalog, sweep: str, digest: str, html: str, data: dict[str, Any]) -> None:
+    with catalog.write() as session:
+        row = session.get(ReportRow, sweep)
+        if row is None:
+            row = ReportRow(sweep=sweep)
+            session.add(row)
+        # JSON in SQL has no NaN: a metric that is not finite is null there, and as it is in the report's own data.
+        metrics = {name: value if math.isfinite(value) else None for name, value in data["metrics"].items()}
+        row.digest, row.html, row.metrics, row.created_at = digest, html, metrics, utcnow()

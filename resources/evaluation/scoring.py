@@ -1,0 +1,124 @@
+"""Judging a winner: predictions of one checkpoint on a held-out split, scored, beside the champion's on the same rows."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from halving import Dataset, Store, TrainedRun
+from halving.errors import HalvingError, InvalidInput
+from halving.trial.import_string import import_function, where
+from resources.sweep_spec.metrics import CLASS_METRICS, NUMBER_METRICS
+
+TEST_SPLIT = "test"
+
+
+class PredictionFailed(HalvingError, RuntimeError):
+    """The predictor raised, or returned something else than one prediction a row."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Metrics of one checkpoint on one split. The confusion matrix has true classes as rows, predicted as columns."""
+
+    metrics: dict[str, float]
+    labels: list[Any] | None
+    confusion: list[list[int]] | None
+    per_class: list[dict[str, Any]] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def is_regression(target_type: str, gate_metric: str | None) -> bool:
+    """Whether the target is a number to come close to, rather than a class: floats are, integers when the gate says so.
+
+    Raises:
+        InvalidInput: the gate's metric does not fit the target.
+    """
+    real = target_type in ("double", "float", "halffloat") or target_type.startswith("decimal")
+    if gate_metric is None:
+        return real
+    accepted = NUMBER_METRICS if real else [*CLASS_METRICS, *(NUMBER_METRICS if "int" in target_type else [])]
+    if gate_metric not in accepted:
+        raise InvalidInput(f"gates.metric = {gate_metric!r} is not accepted for a target of type {target_type}: give one of {accepted}")
+    return gate_metric in NUMBER_METRICS
+
+
+def evaluate_checkpoint(
+    store: Store,
+    *,
+    predictor: str,
+    params: dict[str, Any],
+    dataset: Dataset,
+    checkpoint: str,
+    gate_metric: str | None = None,
+    split: str = TEST_SPLIT,
+) -> Scores:
+    """Run ``predict(run, table)`` on a split without its target column, and score what it returns.
+
+    Raises:
+        PredictionFailed: naming the predictor and what went wrong.
+    """
+    table = dataset.read(split)
+    truth = table.column(dataset.target).to_pylist()
+    regression = is_regression(dataset.manifest["schema"][dataset.target], gate_metric)
+    predict = import_function("predictor", predictor)
+    try:
+        predicted = predict(
+            TrainedRun(store, params=params, dataset=dataset, checkpoint_digest=checkpoint), table.drop_columns([dataset.target])
+        )
+        answers = [item.item() if hasattr(item, "item") else item for item in predicted]
+    except Exception as error:
+        raise PredictionFailed(f"predictor {predictor} raised {type(error).__name__} at {where(error)}: {error}") from error
+    if len(answers) != len(truth):
+        raise PredictionFailed(f"predictor {predictor} returned {len(answers)} predictions for {len(truth)} rows; return one a row")
+    try:
+        return score(truth, answers, regression=regression)
+    except (ValueError, TypeError) as error:
+        got, wanted = (sorted({type(value).__name__ for value in values}) for values in (answers, truth))
+        raise PredictionFailed(
+            f"predictor {predictor} returned {got} where the column {dataset.target!r} holds {wanted}: {error}; return values of its kind"
+        ) from error
+
+
+def score(truth: Sequence[Any], predicted: Sequence[Any], *, regression: bool) -> Scores:
+    """R², MAE and RMSE for real numbers; accuracy, macro F1, confusion matrix and per-class table for classes.
+
+    Raises:
+        ValueError, TypeError: the two do not go together, or the truth has gaps.
+    """
+    if not truth:
+        raise InvalidInput("there are no rows to score")
+    if any(value is None for value in truth):
+        raise ValueError("the target column has rows without a value")
+    if not regression and type(truth[0]) is not type(predicted[0]):
+        raise TypeError("classes are compared by their values, so the types must be the same")
+    return _score_numbers(truth, predicted) if regression else _score_classes(truth, predicted)
+
+
+def _score_classes(truth: Sequence[Any], predicted: Sequence[Any]) -> Scores:
+    from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support
+
+    labels = sorted(set(truth) | set(predicted), key=lambda label: (str(type(label)), label))
+    precision, recall, f1, support = precision_recall_fscore_support(truth, predicted, labels=labels, zero_division=0.0)
+    per_class = [
+        {"label": label, "precision": float(p), "recall": float(r), "f1": float(f), "rows": int(n)}
+        for label, p, r, f, n in zip(labels, precision, recall, f1, support, strict=True)
+    ]
+    metrics = {"accuracy": float(accuracy_score(truth, predicted)), "f1_macro": float(f1.mean())}
+    return Scores(metrics, labels, confusion_matrix(truth, predicted, labels=labels).tolist(), per_class)
+
+
+def _score_numbers(truth: Sequence[float], predicted: Sequence[Any]) -> Scores:
+    from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in predicted):
+        # Scored as NaN rather than refused: the gate on finite metrics is what stops it, with the report to look at.
+        return Scores({"r2": math.nan, "mae": math.nan, "rmse": math.nan}, None, None, None)
+    metrics = {
+        "r2": float(r2_score(truth, predicted)) if len(truth) > 1 else math.nan,
+        "mae": float(mean_absolute_error(truth, predicted)),
+        "rmse": float(root_mean_squared_error(truth, predicted)),
+    }
+    return Scores(metrics, None, None, None)

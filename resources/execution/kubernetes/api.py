@@ -1,0 +1,155 @@
+"""The edge to the cluster's API: pods by name and label, their events, and what became of a worker's pod."""
+
+import os
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import InvalidInput
+from resources.execution.kubernetes.cluster_config import VARIABLE
+from resources.execution.kubernetes.pod_status import death_of
+from resources.scheduling.death import Death
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiException, BatchV1Api, CoreV1Api, CoreV1Event, V1Job, V1Pod
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_TIMEOUT_SECONDS = (3.0, 10.0)  # to connect, and for an answer
+_NOT_FOUND, _CONFLICT = 404, 409
+
+
+@cache
+def core_api() -> "CoreV1Api":
+    """The API as this pod's service account may use it, or outside of a cluster as ``KUBECONFIG`` says.
+
+    Raises:
+        InvalidInput: there is no such configuration, or it is none.
+    """
+    from kubernetes import client, config
+
+    if _NAMESPACE_FILE.exists():
+        config.load_incluster_config()
+    else:
+        _of_kube_config(config.load_kube_config)
+    return client.CoreV1Api()
+
+
+@cache
+def namespace() -> str:
+    """The namespace that this pod is in, or the one of ``KUBECONFIG``'s context.
+
+    Raises:
+        InvalidInput: as :func:`core_api`.
+    """
+    from kubernetes import config
+
+    if _NAMESPACE_FILE.exists():
+        return _NAMESPACE_FILE.read_text().strip()
+    _, active = _of_kube_config(config.list_kube_config_contexts)
+    return str(active["context"].get("namespace") or "default")
+
+
+def find_pods(labels: dict[str, str]) -> "list[V1Pod]":
+    """Pods of this namespace that have these labels."""
+    selector = ",".join(f"{name}={value}" for name, value in labels.items())
+    found: list[V1Pod] = core_api().list_namespaced_pod(namespace(), label_selector=selector, _request_timeout=_TIMEOUT_SECONDS).items
+    return found
+
+
+def find_jobs(labels: dict[str, str]) -> "list[V1Job]":
+    """Jobs of this namespace that have these labels."""
+    selector = ",".join(f"{name}={value}" for name, value in labels.items())
+    found: list[V1Job] = _batch_api().list_namespaced_job(namespace(), label_selector=selector, _request_timeout=_TIMEOUT_SECONDS).items
+    return found
+
+
+def events_of(subject: "V1Pod | V1Job") -> "list[CoreV1Event]":
+    """What the cluster says of a pod or a job."""
+    selector = f"involvedObject.uid={subject.metadata.uid}"
+    found: list[CoreV1Event] = (
+        core_api().list_namespaced_event(namespace(), field_selector=selector, _request_timeout=_TIMEOUT_SECONDS).items
+    )
+    return found
+
+
+def own_pod() -> "V1Pod | None":
+    """The pod that this process runs in."""
+    return read_pod(os.environ.get("HOSTNAME", "")) if _NAMESPACE_FILE.exists() else None
+
+
+def read_pod(name: str) -> "V1Pod | None":
+    """A pod by its name, if it is there."""
+    return _unless(_NOT_FOUND, lambda: core_api().read_namespaced_pod(name, namespace(), _request_timeout=_TIMEOUT_SECONDS))
+
+
+def read_job(name: str) -> "V1Job | None":
+    """A job by its name, if it is there."""
+    return _unless(_NOT_FOUND, lambda: _batch_api().read_namespaced_job(name, namespace(), _request_timeout=_TIMEOUT_SECONDS))
+
+
+def create_pod(manifest: dict[str, Any]) -> None:
+    """Create a pod; one of this name that is there already was made by an earlier try, whose answer was lost."""
+    _unless(_CONFLICT, lambda: core_api().create_namespaced_pod(namespace(), manifest, _request_timeout=_TIMEOUT_SECONDS))
+
+
+def delete_pod(name: str, grace_seconds: int | None) -> bool:
+    """Delete a pod, with None in its own grace period; whether it was there."""
+    given = {} if grace_seconds is None else {"grace_period_seconds": grace_seconds}
+    deleted = _unless(_NOT_FOUND, lambda: core_api().delete_namespaced_pod(name, namespace(), _request_timeout=_TIMEOUT_SECONDS, **given))
+    return deleted is not None
+
+
+def delete_job(name: str) -> None:
+    """Delete a job and its pods, each with its own grace period; one that is gone already is fine."""
+    given = {"propagation_policy": "Background", "_request_timeout": _TIMEOUT_SECONDS}
+    _unless(_NOT_FOUND, lambda: _batch_api().delete_namespaced_job(name, namespace(), **given))
+
+
+def words_of(error: "ApiException") -> str:
+    """What the API says of a refusal; its answer is JSON."""
+    found = re.search(r'"message":"((?:[^"\\]|\\.)*)"', str(error.body or ""))
+    return found[1].replace('\\"', '"') if found else str(error.reason)
+
+
+def autopsy(worker: str) -> Death | None:
+    """What became of a worker that is not heard of any more; None where its pod lives, as far as the cluster knows.
+
+    Args:
+        worker: its name, ``POD:PROCESS``.
+    """
+    name = worker.rpartition(":")[0]
+    pod = read_pod(name)
+    return Death(f"pod {name} is gone", own_fault=False) if pod is None else death_of(pod)
+
+
+@cache
+def _batch_api() -> "BatchV1Api":
+    from kubernetes.client import BatchV1Api
+
+    return BatchV1Api(core_api().api_client)
+
+
+def _unless(status: int, ask: Callable[[], Any]) -> Any:
+    """The API's answer; None where it answers with this status."""
+    from kubernetes.client import ApiException
+
+    try:
+        return ask()
+    except ApiException as error:
+        if error.status == status:
+            return None
+        raise
+
+
+def _of_kube_config(load: Callable[..., Any]) -> Any:
+    from kubernetes.config import ConfigException
+
+    try:
+        return load(os.environ.get("KUBECONFIG"))  # by itself it takes the variable's value of when it was imported
+    except ConfigException as error:
+        raise InvalidInput(
+            f"KUBECONFIG = {os.environ.get('KUBECONFIG')!r} is not accepted: {error}; give the configuration of the cluster that "
+            f"{VARIABLE} describes, or unset {VARIABLE}, and trials run on this machine"
+        ) from None

@@ -1,0 +1,75 @@
+"""The cluster's settings: one YAML file beside Dagster's own configuration, named by ``HALVING_CLUSTER``.
+
+A sweep's spec says what a trial needs (an a100, spot); what that means on this cluster (labels, taints) is said here.
+Without the variable trials run on the machine of their worker.
+"""
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from halving.errors import InvalidInput
+from resources.sweep_spec import problems_of_model
+from resources.sweep_spec.base import Strict
+from resources.sweep_spec.requirements import Label, Name, Queue
+
+VARIABLE = "HALVING_CLUSTER"
+
+
+class Nodes(Strict):
+    """Which nodes a pod may run on, in Kubernetes' own words."""
+
+    node_selector: dict[str, str] = Field(default={}, description="Labels that the node must have.")
+    tolerations: list[dict[str, Any]] = Field(default=[], description="Taints that the pod tolerates, as in a pod's spec.")
+
+
+class TrialPods(Strict):
+    """What the pods of trials with an image of their own get beside what their spec asks for. No secret of the catalog belongs here."""
+
+    service_account: Name = Field(default="default", description="Service account; its token is not mounted.")
+    env: dict[str, str] = Field(default={}, description="Environment variables.")
+    env_config_maps: list[Name] = Field(default=[], description="ConfigMaps whose entries become environment variables.")
+    env_secrets: list[Name] = Field(default=[], description="Secrets whose entries become environment variables: the store's credentials.")
+    image_pull_secrets: list[Name] = Field(default=[], description="Secrets for the images' registries.")
+    volumes: list[dict[str, Any]] = Field(default=[], description="Volumes, as in a pod's spec.")
+    volume_mounts: list[dict[str, Any]] = Field(default=[], description="Where they are mounted, as in a container's spec.")
+    run_as_user: int = Field(default=1000, ge=1, description="User id, not root.")
+    read_only_root: bool = Field(default=True, description="Mount the image read-only; /tmp, which is HOME too, is writable.")
+
+
+class Cluster(Strict):
+    """How trials run on this cluster."""
+
+    concurrency: int = Field(default=4, ge=1, description="Trials of a sweep that run at a time where its spec does not say.")
+    gpu_resource: str = Field(default="nvidia.com/gpu", description="The resource that GPUs are asked for by.")
+    gpu_types: dict[Label, Nodes] = Field(default={}, description="Name of a kind of GPU to the nodes that have it.")
+    spot: Nodes | None = Field(default=None, description="Nodes that may be reclaimed at any time; {} where all may.")
+    priority_class: Name | None = Field(default=None, description="Priority class of trials whose spec names none.")
+    queue: Queue | None = Field(default=None, description="Kueue's queue of trials whose spec names none.")
+    trial_pods: TrialPods = Field(default=TrialPods(), description="Pods of trials with an image of their own.")
+
+
+def load_cluster() -> Cluster | None:
+    """The settings of the cluster that trials run on; None where they run on the worker's own machine.
+
+    Raises:
+        InvalidInput: the file is not there or not accepted, naming the field.
+    """
+    path = os.environ.get(VARIABLE)
+    return _load(path) if path else None
+
+
+@cache
+def _load(path: str) -> Cluster:
+    try:
+        given = yaml.safe_load(Path(path).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted: {error}; give the path of the cluster's settings in YAML") from None
+    try:
+        return Cluster.model_validate(given or {})
+    except ValidationError as error:
+        raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted:\n" + "\n".join(problems_of_model(error, Cluster))) from None

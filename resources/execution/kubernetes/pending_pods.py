@@ -1,0 +1,67 @@
+"""Attempts that were handed out to runs whose pods have not started: why, and for how long."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from resources.execution.kubernetes.api import events_of, find_jobs, find_pods
+from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, QUEUE_LABEL, SWEEP_LABEL, TRIAL_LABEL, label_value, labels_of
+from resources.execution.kubernetes.pod_status import has_started, is_queued, waiting_reason
+from resources.scheduling.assignment import Assignment
+
+if TYPE_CHECKING:
+    from kubernetes.client import V1Job, V1Pod
+
+
+@dataclass(frozen=True)
+class Starting:
+    """An attempt whose pod has not started.
+
+    Attributes:
+        reason: the cluster's own; None while there is nothing wrong.
+        seconds: since the pod, or the job that cannot make one, was created; 0 while a queue (Kueue's) holds it back.
+    """
+
+    assignment: Assignment
+    reason: str | None
+    seconds: float
+
+
+def starting(sweep: str, handed_out: Iterable[Assignment]) -> list[Starting]:
+    """How far the pods of these attempts at a sweep's trials are; those that run, or wait in Dagster's queue, are left out."""
+    waiting = {_key(labels_of(assignment)): assignment for assignment in handed_out}
+    if not waiting:
+        return []
+    of_sweep, found = {SWEEP_LABEL: label_value(sweep)}, []
+    for pod in find_pods(of_sweep):
+        assignment = waiting.pop(_key(pod.metadata.labels), None)
+        if assignment is not None and not has_started(pod):
+            found.append(Starting(assignment, why_not_started(pod), 0.0 if is_queued(pod) else _age(pod)))
+    # A job without a pod: a quota, or an admission rule, is in the way.
+    for job in find_jobs(of_sweep) if waiting else []:
+        assignment = waiting.get(_key(job.metadata.labels))
+        if assignment is not None:
+            found.append(Starting(assignment, why_no_pod(job), 0.0 if job.spec.suspend else _age(job)))
+    return found
+
+
+def why_not_started(pod: "V1Pod") -> str | None:
+    """Why a pod has not started, if the cluster says so; its events are asked for where it says nothing itself."""
+    return waiting_reason(pod) or waiting_reason(pod, events_of(pod))
+
+
+def why_no_pod(job: "V1Job") -> str | None:
+    """Why a job has made no pod, if the cluster says so."""
+    if job.spec.suspend:
+        return f"Suspended: the queue {job.metadata.labels.get(QUEUE_LABEL, '')} has not admitted it yet"
+    warnings = [event for event in events_of(job) if event.type == "Warning"]
+    return f"{warnings[-1].reason}: {warnings[-1].message}" if warnings else None
+
+
+def _age(subject: "V1Pod | V1Job") -> float:
+    return float((datetime.now(UTC) - subject.metadata.creation_timestamp).total_seconds())
+
+
+def _key(labels: dict[str, str]) -> tuple[str | None, str | None]:
+    return labels.get(TRIAL_LABEL), labels.get(ATTEMPT_LABEL)

@@ -1,0 +1,199 @@
+"""From what a trial needs to the pod that it gets: pure functions of the spec and the cluster's settings."""
+
+import math
+import re
+from hashlib import sha256
+from typing import Any
+
+from halving.errors import InvalidInput
+from resources.execution.kubernetes.cluster_config import Cluster, Nodes
+from resources.scheduling.assignment import Assignment
+from resources.sweep_spec import Resources, SweepSpec
+from resources.sweep_spec.base import did_you_mean
+
+SWEEP_LABEL, TRIAL_LABEL, ATTEMPT_LABEL = "halving/sweep", "halving/trial", "halving/attempt"
+_REPORT_SECONDS = 15  # for a worker to say how its trial ended, once the trial's own grace period is over
+_WORKER_REQUESTS = {"cpu": "250m", "memory": "512Mi"}  # of a worker whose trials run in pods of their own
+# A pod on a node that is not heard of is given up after this time; five minutes by default.
+_LOST_NODE = [
+    {"key": f"node.kubernetes.io/{condition}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    for condition in ("not-ready", "unreachable")
+]
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+# Data loaders pass batches through shared memory, of which a container has 64 MiB by default.
+_SHARED_MEMORY = {"name": "shared-memory", "empty_dir": {"medium": "Memory"}}
+_SHARED_MEMORY_MOUNT = {"name": "shared-memory", "mount_path": "/dev/shm"}
+
+
+def check_resources(spec: SweepSpec, cluster: Cluster) -> None:
+    """Refuse what this cluster does not know, before anything runs.
+
+    Raises:
+        InvalidInput: naming the field, the value and what is accepted.
+    """
+    kind = spec.resources.gpu_type
+    if kind is not None and kind not in cluster.gpu_types:
+        known = sorted(cluster.gpu_types)
+        raise InvalidInput(
+            f"resources.gpu_type = {kind!r} is not accepted: the cluster's settings have no such kind under gpu_types"
+            f"{did_you_mean(kind, known)}; there are {known}"
+        )
+    if spec.resources.spot and cluster.spot is None:
+        raise InvalidInput(
+            "resources.spot = True is not accepted: the cluster's settings have no spot; leave it out, or name the nodes there "
+            "that may be reclaimed"
+        )
+
+
+def worker_config(spec: SweepSpec, cluster: Cluster, labels: dict[str, str]) -> dict[str, Any]:
+    """The pod of a worker, as Dagster's ``dagster-k8s/config`` tag and ``k8s_job_executor`` take it.
+
+    The trial runs in it, so it gets what the trial needs; or else, with an image of the trial's own, next to nothing.
+    """
+    placed = placement(spec.resources, cluster) if spec.image is None else {}
+    pod_spec = {
+        **placed,
+        "tolerations": [*placed.get("tolerations", []), *_LOST_NODE],
+        "termination_grace_period_seconds": math.ceil(spec.resources.grace_seconds) + _REPORT_SECONDS,
+    }
+    if spec.image is not None:
+        return {
+            "container_config": {"resources": {"requests": _WORKER_REQUESTS}},
+            "pod_spec_config": pod_spec,
+            "pod_template_spec_metadata": {"labels": labels},
+            "job_metadata": {"labels": labels},
+        }
+    queue = _queue(spec.resources, cluster)
+    return {
+        "container_config": {"resources": requirements(spec.resources, cluster), "volume_mounts": [_SHARED_MEMORY_MOUNT]},
+        "pod_spec_config": {**pod_spec, "volumes": [_SHARED_MEMORY]},
+        # Kueue looks at the Job where its integration of Jobs is on, and at the pod where that of plain pods is.
+        "pod_template_spec_metadata": {"labels": {**labels, **queue}},
+        "job_metadata": {"labels": {**labels, **queue}},
+    }
+
+
+def trial_manifest(
+    spec: SweepSpec,
+    cluster: Cluster,
+    *,
+    name: str,
+    labels: dict[str, str],
+    command: list[str],
+    env: dict[str, str],
+    owner: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The pod of one attempt at a trial in the spec's image.
+
+    Args:
+        spec: its resources and image.
+        cluster: the cluster's settings.
+        name: the pod's.
+        labels: on the pod.
+        command: what it runs.
+        env: variables, beside those of the settings.
+        owner: reference to the worker's pod, whose deletion takes this pod along.
+    """
+    pods, resources, placed = cluster.trial_pods, spec.resources, placement(spec.resources, cluster)
+    placed["tolerations"] = [*placed.get("tolerations", []), *_LOST_NODE]
+    container = {
+        "name": "trial",
+        "image": spec.image,
+        "command": command,
+        "env": [{"name": key, "value": value} for key, value in {"HOME": "/tmp", **pods.env, **env}.items()],
+        "envFrom": [
+            *({"configMapRef": {"name": name}} for name in pods.env_config_maps),
+            *({"secretRef": {"name": name}} for name in pods.env_secrets),
+        ],
+        "resources": requirements(resources, cluster),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": pods.run_as_user,
+            "runAsGroup": pods.run_as_user,
+            "readOnlyRootFilesystem": pods.read_only_root,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # a crash's last lines become its reason
+        "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}, _camel(_SHARED_MEMORY_MOUNT), *pods.volume_mounts],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {"app.kubernetes.io/part-of": "halving", **labels, **_queue(resources, cluster)},
+            # A cluster that packs its nodes anew does not move a training.
+            "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+            **({"ownerReferences": [owner]} if owner else {}),
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "serviceAccountName": pods.service_account,
+            "automountServiceAccountToken": False,
+            "imagePullSecrets": [{"name": secret} for secret in pods.image_pull_secrets],
+            "securityContext": {"fsGroup": pods.run_as_user, "seccompProfile": {"type": "RuntimeDefault"}},
+            "terminationGracePeriodSeconds": math.ceil(resources.grace_seconds),
+            "volumes": [{"name": "scratch", "emptyDir": {}}, _camel(_SHARED_MEMORY), *pods.volumes],
+            "containers": [container],
+            **_camel(placed),
+        },
+    }
+
+
+def requirements(resources: Resources, cluster: Cluster) -> dict[str, dict[str, str]]:
+    """Requests and limits of the trial's container.
+
+    Cores are requested and not limited: a limit would throttle data loaders while other cores are idle.
+    """
+    requests, limits = {"cpu": f"{resources.cpus:g}"}, {}
+    if resources.memory:
+        requests["memory"] = limits["memory"] = resources.memory
+    if resources.gpus:
+        requests[cluster.gpu_resource] = limits[cluster.gpu_resource] = str(resources.gpus)
+    return {"requests": requests, **({"limits": limits} if limits else {})}
+
+
+def placement(resources: Resources, cluster: Cluster) -> dict[str, Any]:
+    """Where the trial's pod may run, and before whom: node selector, tolerations and priority class."""
+    chosen: list[Nodes] = []
+    if resources.gpus:
+        chosen.append(Nodes(tolerations=[{"key": cluster.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}]))
+    if resources.gpu_type:
+        chosen.append(cluster.gpu_types[resources.gpu_type])
+    if resources.spot and cluster.spot:
+        chosen.append(cluster.spot)
+    selector = {label: value for nodes in chosen for label, value in nodes.node_selector.items()}
+    tolerations = [toleration for nodes in chosen for toleration in nodes.tolerations]
+    priority = resources.priority_class or cluster.priority_class
+    return {
+        **({"node_selector": selector} if selector else {}),
+        **({"tolerations": tolerations} if tolerations else {}),
+        **({"priority_class_name": priority} if priority else {}),
+    }
+
+
+def labels_of(assignment: Assignment) -> dict[str, str]:
+    """What the pods of an attempt, and their Job, are found by."""
+    return {
+        SWEEP_LABEL: label_value(assignment.sweep),
+        TRIAL_LABEL: label_value(assignment.key),
+        ATTEMPT_LABEL: str(assignment.attempt),
+    }
+
+
+def label_value(text: str) -> str:
+    """A label's value for any name of ours: as it is, or where Kubernetes does not take it, a part of it and its hash."""
+    if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", text):
+        return text
+    return f"{re.sub('[^A-Za-z0-9_.-]', '-', text)[:50]}-{sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _queue(resources: Resources, cluster: Cluster) -> dict[str, str]:
+    queue = resources.queue or cluster.queue
+    return {QUEUE_LABEL: queue} if queue else {}
+
+
+def _camel(given: dict[str, Any]) -> dict[str, Any]:
+    """Keys of Dagster's spelling (mount_path) in Kubernetes' own (mountPath); values are left alone, below empty_dir too."""
+    return {re.sub("_([a-z])", lambda found: found[1].upper(), key): value for key, value in given.items()}

@@ -1,0 +1,116 @@
+"""What a pod's state means for the trial in it, in the cluster's own words: pure functions of what the API says."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from resources.scheduling.death import Death
+
+if TYPE_CHECKING:
+    from kubernetes.client import CoreV1Event, V1ContainerState, V1Pod
+
+_STARTING = ("ContainerCreating", "PodInitializing")
+_LOST_SECONDS = 30.0  # beyond its grace period, for a pod that was deleted to be gone; then its node is lost
+_ONE_KIND = {"ErrImagePull": "ImagePullBackOff"}  # these two take turns
+_OUT_OF_MEMORY, _SIGKILL, _SIGTERM = "OOMKilled", 137, 143
+
+
+def waiting_reason(pod: "V1Pod", events: "Sequence[CoreV1Event]" = ()) -> str | None:
+    """Why a pod has not started, or None if it has, or is about to.
+
+    Args:
+        pod: as the API gives it.
+        events: of this pod; a volume that cannot be mounted is told there alone.
+    """
+    if pod.status.phase != "Pending":
+        return None
+    for status in [*(pod.status.init_container_statuses or []), *(pod.status.container_statuses or [])]:
+        waiting = status.state.waiting if status.state else None
+        if waiting and waiting.reason not in _STARTING:
+            return _said(waiting.reason, waiting.message)
+    for condition in pod.status.conditions or []:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return _said(condition.reason, condition.message)
+    warnings = [event for event in events if event.type == "Warning"]
+    if warnings:
+        newest = max(warnings, key=_moment)
+        return _said(newest.reason, newest.message)
+    return None
+
+
+def reason_kind(reason: str) -> str:
+    """The word that a reason begins with, ``Unschedulable``: what follows (how many nodes lack what) changes all the time."""
+    word = reason.partition(":")[0]
+    return _ONE_KIND.get(word, word)
+
+
+def is_queued(pod: "V1Pod") -> bool:
+    """Whether a queue (Kueue's) holds the pod back: that may take as long as it takes."""
+    conditions = pod.status.conditions or []
+    return pod.status.phase == "Pending" and any(condition.reason == "SchedulingGated" for condition in conditions)
+
+
+def has_started(pod: "V1Pod") -> bool:
+    """Whether its containers run, or have run."""
+    return pod.status.phase not in ("Pending", None)
+
+
+def is_lost(pod: "V1Pod", now: datetime) -> bool:
+    """Whether a pod that was deleted should be gone by now: its node does not answer, so it says for ever what it said last."""
+    gone_by: datetime | None = pod.metadata.deletion_timestamp  # its grace period is in it
+    ended = pod.status.phase in ("Succeeded", "Failed")
+    return gone_by is not None and not ended and (now - gone_by).total_seconds() > _LOST_SECONDS
+
+
+def death_of(pod: "V1Pod") -> Death | None:
+    """How the work in a pod came to its end; None while it goes on, and where it ended as it should.
+
+    Running out of memory would happen again, so it is the trial's own fault. A pod that was deleted, evicted, or lost with its
+    node is not. Other deaths of a container are told by their signal or exit code, and may happen again.
+    """
+    status, name = pod.status, pod.metadata.name
+    for container in status.container_statuses or []:
+        limit = _memory_limit(pod, container.name)
+        for state in (container.state, container.last_state):
+            if state and state.terminated and state.terminated.reason == _OUT_OF_MEMORY:
+                return Death(f"pod {name} was OOMKilled: it ran out of memory{limit}", own_fault=True)
+    if status.phase == "Failed" and status.reason:  # Evicted, NodeShutdown, Preempting, NodeLost …
+        return Death(f"pod {name}: {_said(status.reason, status.message)}", own_fault=False)
+    disrupted = next((told for told in status.conditions or [] if (told.type, told.status) == ("DisruptionTarget", "True")), None)
+    if status.phase == "Failed" and disrupted:  # taken away, or gone with its node: how its containers ended does not matter
+        return Death(f"pod {name}: {_said(disrupted.reason, disrupted.message)}", own_fault=False)
+    if pod.metadata.deletion_timestamp is not None:
+        return Death(f"pod {name} was deleted", own_fault=False)
+    if status.phase == "Unknown":
+        return Death(f"pod {name} is lost with its node {pod.spec.node_name}: {_said(status.reason, status.message)}", own_fault=False)
+    for container in status.container_statuses or []:
+        if container.state and container.state.terminated and container.state.terminated.exit_code:
+            return _exited(name, container.state)
+    return None
+
+
+def _exited(name: str, state: "V1ContainerState") -> Death:
+    code = state.terminated.exit_code
+    if code == _SIGTERM:
+        return Death(f"pod {name} was told to end by SIGTERM", own_fault=False)
+    how = "was killed by SIGKILL" if code == _SIGKILL else f"ended with exit code {code}"
+    return Death(
+        f"pod {name} {how}{f': {state.terminated.message.strip()}' if state.terminated.message else ''}", own_fault=code != _SIGKILL
+    )
+
+
+def _memory_limit(pod: "V1Pod", container: str) -> str:
+    for spec in pod.spec.containers:
+        limit = (spec.resources.limits or {}).get("memory") if spec.resources else None
+        if spec.name == container and limit:
+            return f" (resources.memory = {limit})"
+    return ""
+
+
+def _moment(event: "CoreV1Event") -> float:
+    moment: datetime | None = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
+    return moment.timestamp() if moment else 0.0
+
+
+def _said(reason: str | None, message: str | None) -> str:
+    return ": ".join(part.strip() for part in (reason, message) if part)

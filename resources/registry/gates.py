@@ -1,0 +1,78 @@
+"""The gates that a winner must pass before it is promoted."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from halving.errors import HalvingError
+from resources.sweep_spec import Gates
+from resources.sweep_spec.metrics import HIGHER_IS_BETTER
+
+
+class GateFailed(HalvingError, RuntimeError):
+    """The winner did not pass a gate; nothing was promoted."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One condition on promotion, checked. The name is that of the asset check."""
+
+    name: str
+    passed: bool
+    reason: str
+
+
+def check_gates(gates: Gates, report: dict[str, Any], missing_lineage: list[str]) -> list[Gate]:
+    """Judge a report: finite metrics, complete lineage, and not worse than the champion beyond the margin.
+
+    Args:
+        gates: the spec's.
+        report: the evaluation report (``metrics``, ``champion``).
+        missing_lineage: what could not be found of the checkpoint's origin.
+    """
+    wrong = sorted(name for name, value in report["metrics"].items() if not _finite(value))
+    finite = Gate("finite_metrics", not wrong, f"not finite: {wrong}" if wrong else "every test metric is finite")
+    whole = Gate(
+        "lineage_complete",
+        not missing_lineage,
+        f"missing: {missing_lineage}" if missing_lineage else "run record, code, checkpoint and snapshot are all there",
+    )
+    return [finite, whole, _within_bounds(report), _against_champion(gates, report)]
+
+
+def _within_bounds(report: dict[str, Any]) -> Gate:
+    name, bounds, winner = "within_bounds", report["spec"].get("bounds", {}), report["winner"]
+    if not bounds:
+        return Gate(name, True, "the spec bounds no metric")
+    stands = ", ".join(f"{metric} {_number(winner['metrics'][metric])}" for metric in bounds)
+    return Gate(name, winner["violation"] == 0, f"{stands}, accepted are {bounds}")
+
+
+def _against_champion(gates: Gates, report: dict[str, Any]) -> Gate:
+    name, champion = "not_worse_than_champion", report["champion"]
+    if champion is None:
+        return Gate(name, True, "there is no champion yet")
+    title = f"champion {champion['model']} {champion['version']}"
+    if champion["error"]:
+        way_out = f"mend it, or take it out of use: halving archive {champion['model']} {champion['version']}"
+        return Gate(name, False, f"the {title} could not be evaluated on this test split: {champion['error']}; {way_out}")
+    metric = gates.metric or default_metric(report["metrics"])
+    if metric not in report["metrics"] or metric not in champion["metrics"]:
+        return Gate(name, False, f"gates.metric = {metric!r} is not among the test metrics {sorted(report['metrics'])}")
+    ours, theirs = report["metrics"][metric], champion["metrics"][metric]
+    worse = theirs - ours if HIGHER_IS_BETTER[metric] else ours - theirs
+    said = f"{metric} {_number(ours)} against {_number(theirs)} of the {title}, margin {gates.margin:g}"
+    return Gate(name, _finite(worse) and worse <= gates.margin, said)
+
+
+def default_metric(metrics: dict[str, float]) -> str:
+    """The metric that versions are compared by when the spec names none."""
+    return "accuracy" if "accuracy" in metrics else "rmse"
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,62 @@
+"""From a report to a registered version: the winner's lineage, the gates, and the version's facts."""
+
+from typing import Any
+
+from halving import Dataset, HalvingError, Store
+from halving.records.run_record import RunRecords
+from resources.evaluation.report import Report
+from resources.registry.versions import NewVersion
+
+
+def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
+    """What of the winner's origin cannot be found: run record, code, checkpoint, snapshot."""
+    missing = []
+    winner, records = report["winner"], RunRecords(store, report["name"], report["winner"]["key"])
+    try:
+        record = records.read()
+    except HalvingError as error:
+        return [f"run record ({error})"]
+    if record["params"] != winner["params"]:
+        missing.append("params: the run's record holds others than the catalog")
+    git = record["provenance"].get("git") or {}
+    if not (git.get("commit") or git.get("patch") or record["parent"].get("trainable_sha256")):
+        missing.append("code: neither a git commit nor the trainable's digest was recorded")
+    if git and git.get("dirty") is None:
+        missing.append(f"code: git could not say what differs from the commit ({git.get('error')})")
+    if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
+        missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
+    for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):
+        try:
+            if digest:
+                store.get_blob(digest)
+        except HalvingError as error:
+            missing.append(f"{title} ({error})")
+    if winner["checkpoint"] not in [saved.digest for saved in records.checkpoints()]:
+        missing.append("checkpoint: it is not in the run's history")
+    return missing
+
+
+def new_version(store: Store, report: Report) -> NewVersion:
+    """What the registry gets to know of a report's winner."""
+    data, winner = report.data, report.data["winner"]
+    record = RunRecords(store, data["name"], winner["key"]).read()
+    dataset = Dataset(store, data["spec"]["dataset"]["name"], data["snapshot"]["digest"])
+    schema = dict(dataset.manifest["schema"])
+    output: dict[str, Any] = {"type": schema.pop(dataset.target)}
+    if data["labels"] is not None:
+        output["classes"] = data["labels"]
+    packages = record["provenance"]["packages"]
+    framework = next((f"{name} {packages[name]}" for name in ("torch", "tensorflow", "jax", "scikit-learn") if name in packages), "python")
+    return NewVersion(
+        model=data["name"],
+        checkpoint=winner["checkpoint"],
+        sweep=data["sweep"],
+        trial=winner["trial"],
+        run=winner["key"],
+        snapshot=data["snapshot"]["digest"],
+        framework=framework,
+        input_schema=schema,
+        output_schema=output,
+        metrics=data["metrics"],
+        report=report.digest,
+    )

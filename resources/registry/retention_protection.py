@@ -1,0 +1,78 @@
+"""What retention must not touch: the runs behind champions, staging versions and reports, and the checkpoints still needed."""
+
+import json
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from halving import Store
+from resources.catalog import Catalog, ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow
+from resources.catalog.trial_key import trial_key
+from resources.scheduling.sweeps import OPEN
+
+
+@dataclass(frozen=True)
+class Protected:
+    """What stays as it is.
+
+    Attributes:
+        runs: ``(project, run)``, with all their points and checkpoints.
+        blobs: digests of checkpoints that stay although their runs are not protected.
+    """
+
+    runs: frozenset[tuple[str, str]]
+    blobs: frozenset[str]
+
+
+def protected(store: Store, catalog: Catalog) -> Protected:
+    """What the registry, the reports and unfinished sweeps reach.
+
+    Runs: of champions and staging versions, of every report's winner, and all of sweeps that are not finished. Checkpoints: of
+    every version, because an archived one may be made champion again, and of every trial the one of its highest rung.
+    """
+    with catalog.read() as session:
+        return Protected(
+            frozenset(protected_runs(session, store)),
+            frozenset(_checkpoints(session)),
+        )
+
+
+def protected_runs(session: Session, store: Store) -> set[tuple[str, str]]:
+    """``(project, run)`` of runs that a champion, a staging version, a report or an unfinished sweep reaches.
+
+    Raises:
+        NotFound: a report's content is gone from the store, so what it reaches cannot be told.
+    """
+    versions = session.scalars(select(ModelVersionRow).where(ModelVersionRow.stage != "archived"))
+    found = {(row.model, row.run) for row in versions}
+    for report in session.scalars(select(ReportRow)):
+        data = json.loads(store.get_blob(report.digest))
+        found.add((data["name"], data["winner"]["key"]))
+    unfinished = select(SweepRow.name, TrialRow.sweep, TrialRow.number).join(TrialRow, TrialRow.sweep == SweepRow.id)
+    for name, sweep, number in session.execute(unfinished.where(SweepRow.status.in_(OPEN))):
+        found.add((name, trial_key(sweep, number)))
+    return found
+
+
+def runs_of_sweep(catalog: Catalog, sweep: str) -> tuple[str, list[str]]:
+    """A sweep's project and the runs of its trials.
+
+    Raises:
+        NotFound: no such sweep.
+    """
+    with catalog.read() as session:
+        row = catalog.sweep(session, sweep)
+        return row.name, [trial_key(sweep, trial.number) for trial in catalog.trials(session, sweep)]
+
+
+def _checkpoints(session: Session) -> set[str]:
+    kept = set(session.scalars(select(ModelVersionRow.checkpoint)))
+    kept.update(digest for digest in session.scalars(select(TrialRow.checkpoint)) if digest)
+    highest: dict[tuple[str, int], RungResultRow] = {}
+    ordered = select(RungResultRow).where(RungResultRow.checkpoint.is_not(None)).order_by(RungResultRow.rung)
+    for result in session.scalars(ordered):
+        highest[result.sweep, result.trial] = result
+    for result in highest.values():
+        kept.update(digest for digest in (result.checkpoint, result.best_checkpoint) if digest)
+    return kept

@@ -1,0 +1,113 @@
+"""The model registry: gates before promotion, versions, and which version is champion."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from halving.errors import InvalidInput, NotFound
+from resources.catalog import Catalog, ModelVersionRow, utcnow
+from resources.catalog.models import champion_of, versions_of
+
+
+@dataclass(frozen=True)
+class NewVersion:
+    """What promotion registers about a checkpoint."""
+
+    model: str
+    checkpoint: str
+    sweep: str
+    trial: int
+    run: str
+    snapshot: str
+    framework: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any]
+    metrics: dict[str, float]
+    report: str
+
+
+def register(catalog: Catalog, new: NewVersion, *, auto_promote: bool) -> ModelVersionRow:
+    """Add a version: champion when it is the model's first or on ``auto_promote``, else staging.
+
+    Registering a sweep's winner again gives the version that it already has.
+    """
+    with catalog.write(exclusive=True) as session:
+        earlier = versions_of(session, new.model)
+        for row in earlier:
+            if row.sweep == new.sweep:
+                return row
+        row = ModelVersionRow(version=next_version(earlier, new), stage="staging", created_at=utcnow(), **new.__dict__)
+        session.add(row)
+        session.flush()
+        if auto_promote or champion_of(session, new.model) is None:
+            _make_champion(session, row)
+        return row
+
+
+def promote(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
+    """Make a version the champion; the one before is archived. Going back to an archived version is the same call.
+
+    Raises:
+        NotFound: naming the versions there are.
+    """
+    with catalog.write(exclusive=True) as session:
+        row = _version(session, model, version)
+        _make_champion(session, row)
+        return row
+
+
+def archive(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
+    """Take a version out of use. Without a champion, the next winner that passes its gates becomes it.
+
+    Raises:
+        NotFound: naming the versions there are.
+    """
+    with catalog.write(exclusive=True) as session:
+        row = _version(session, model, version)
+        row.stage = "archived"
+        return row
+
+
+def next_version(earlier: list[ModelVersionRow], new: NewVersion) -> str:
+    """Semantic version: major when a schema changes (callers must adapt), minor for another snapshot, else patch."""
+    if not earlier:
+        return "1.0.0"
+    newest = max(earlier, key=lambda row: parse_version(row.version))
+    major, minor, patch = parse_version(newest.version)
+    if newest.input_schema != new.input_schema or newest.output_schema != new.output_schema:
+        return f"{major + 1}.0.0"
+    if newest.snapshot != new.snapshot:
+        return f"{major}.{minor + 1}.0"
+    return f"{major}.{minor}.{patch + 1}"
+
+
+def parse_version(version: str) -> tuple[int, int, int]:
+    """The three numbers of a semantic version.
+
+    Raises:
+        InvalidInput: it is not one.
+    """
+    try:
+        major, minor, patch = (int(part) for part in version.split("."))
+    except ValueError:
+        raise InvalidInput(f"version {version!r} is not accepted: give MAJOR.MINOR.PATCH, for example 1.0.0") from None
+    return major, minor, patch
+
+
+def _version(session: Session, model: str, version: str) -> ModelVersionRow:
+    row = session.get(ModelVersionRow, (model, version))
+    if row is None:
+        known = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session)]
+        raise NotFound(f"no version {version!r} of model {model!r}; there are {known or 'no versions yet: run a sweep first'}")
+    return row
+
+
+def _make_champion(session: Session, row: ModelVersionRow) -> None:
+    before = champion_of(session, row.model)
+    if before is row:
+        return
+    if before is not None:
+        before.stage = "archived"
+        session.flush()  # at any time at most one champion, which the index holds
+    row.stage = "champion"

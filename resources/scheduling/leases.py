@@ -1,0 +1,90 @@
+"""Leases that run out: doubted first, then taken away, with the reason why the worker is gone where somebody knows it.
+
+A lease is renewed by heartbeats. After a time without the database all leases have expired at once, those of the living
+too; so an expired one is only doubted, and a worker is lost if it has said nothing for :data:`DOUBT_SECONDS` more.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection
+
+from resources.catalog import Catalog, statements
+from resources.scheduling.assignment import Assignment
+from resources.scheduling.death import Autopsy, Death
+from resources.scheduling.transaction import Ledger
+from resources.search.decide import Crashed, Preempted
+
+LEASE_SECONDS = 15.0
+HEARTBEAT_SECONDS = 3.0
+DOUBT_SECONDS = 8.0  # two heartbeats, and the longest pause before a worker connects again
+_LOOK_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Leases:
+    """The leases on one sweep's trials.
+
+    Args:
+        catalog: where the sweep is.
+        ledger: the sweep's.
+        clock: seconds since the epoch, the same for all who look at a lease. Where a worker's is behind, its lease looks expired
+            but is never lost: it still renews it.
+        autopsy: tells how a worker has died.
+    """
+
+    def __init__(self, catalog: Catalog, ledger: Ledger, clock: Callable[[], float], autopsy: Autopsy | None) -> None:
+        self._catalog, self._ledger, self._clock, self._autopsy = catalog, ledger, clock, autopsy
+        self._looked_at = float("-inf")
+
+    def next_end(self) -> float:
+        """When a lease ends that begins now."""
+        return self._clock() + LEASE_SECONDS
+
+    def time_to_look(self) -> float | None:
+        """Now, for those who call often; None where it was looked a moment ago."""
+        now = self._clock()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return None
+        self._looked_at = now
+        return now
+
+    def requeue_lost(self) -> list[Assignment]:
+        """Doubt what has expired since the last look, and queue again, or give up, what was doubted for long enough."""
+        now = self._clock()
+        given = {"of_sweep": self._ledger.sweep, "now": now}
+        overdue = self._catalog.at_once(statements.OVERDUE, given)
+        if any(row.doubted_until is None for row in overdue):
+            self._catalog.at_once(statements.DOUBT, {**given, "until": now + DOUBT_SECONDS})
+        lost = {(row.number, row.attempt): self._death_of(row.worker) for row in overdue if _is_lost(row, now)}
+        self._looked_at = now
+        if not lost:
+            return []
+        with self._ledger.deciding() as connection:
+            return self._requeue(connection, given, lost)
+
+    def _requeue(self, connection: Connection, given: dict[str, Any], lost: dict[tuple[int, int], Death | None]) -> list[Assignment]:
+        assignments = []
+        for row in connection.execute(statements.OVERDUE_LOCKED, given).all():
+            if (row.number, row.attempt) not in lost or not _is_lost(row, given["now"]):
+                continue
+            assignments.append(self._ledger.assignment(row.number))
+            death = lost[row.number, row.attempt]
+            error = f"attempt {row.attempt} was lost: worker {row.worker} stopped sending heartbeats"
+            error += f"; {death.reason}" if death else ""
+            crashed = death is not None and death.own_fault
+            self._ledger.decide(Crashed(row.number) if crashed else Preempted(row.number), error=error)
+        return assignments
+
+    def _death_of(self, worker: str) -> Death | None:
+        try:
+            return self._autopsy(worker) if self._autopsy else None
+        except Exception as error:  # noqa: BLE001  # whatever a cluster's API may raise: the trial goes on without a reason
+            _log.warning("cannot find out how worker %s died: %s", worker, error)
+            return None
+
+
+def _is_lost(row: Any, now: float) -> bool:
+    return row.doubted_until is not None and row.doubted_until <= now

@@ -1,0 +1,354 @@
+"""The brain at work on the catalog: every call is one short transaction: lock the sweep, look, decide, write.
+
+Workers hold a lease on the trial they run and renew it by heartbeat. An attempt whose lease ran out is given to
+another worker under the next attempt number, and whatever the old one still says is refused.
+
+A database that is away for a moment is waited for: every call may be done again as a whole, for what it has already
+recorded is recognised.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from resources.catalog import Catalog, statements, utcnow
+from resources.catalog.retry import WORKER_SECONDS, retry_while_away
+from resources.catalog.trial_key import trial_key
+from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.scheduling.death import Autopsy
+from resources.scheduling.leases import Leases
+from resources.scheduling.transaction import Ledger
+from resources.scheduling.warm_start import earlier_trials
+from resources.search.decide import Crashed, Decision, Failed, Finish, Idle, Preempted, Reached, Released, Returned, Wait, decide, ranking
+from resources.search.rules import violation
+from resources.search.state import Control, Result, SearchState, Status
+from resources.search.suggest import Suggester, Suggestion, Tried, load_optuna
+from resources.sweep_spec import SweepSpec, parse_spec
+
+_POLL_SECONDS = 0.05
+
+_Done = TypeVar("_Done")
+
+
+class Scheduler:
+    """All decisions about one sweep; threads may share it.
+
+    Args:
+        catalog: where its state lives; what is kept between calls is a mirror of it.
+        sweep: its id.
+        clock: seconds since the epoch, for leases; the database's unless another is given.
+        autopsy: tells how a worker that is not heard of any more has died.
+        patience: seconds for which a call is tried again while the database is away.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        sweep: str,
+        clock: Callable[[], float] | None = None,
+        autopsy: Autopsy | None = None,
+        patience: float = WORKER_SECONDS,
+    ) -> None:
+        self.catalog, self.id, self._clock, self._patience = catalog, sweep, clock or catalog.now, patience
+        self.spec = self._patiently(self._read_spec)
+        self._ledger = Ledger(catalog, sweep, self.spec)
+        self.rules = self._ledger.mirror.rules
+        self._leases = Leases(catalog, self._ledger, self._clock, autopsy)
+        self._suggesting_lock = threading.Lock()
+
+    def next_work(self, worker: str | None) -> Assignment | Wait | Finish:
+        """Hand out the next trial. With ``worker`` it is claimed at once; None leaves it to a run to :meth:`claim` it."""
+        suggester, unsure = self._suggester, list[Assignment]()
+        if suggester.needs_history:
+            load_optuna()  # takes long the first time: not in a transaction
+        while (given := self._patiently(lambda: self._next_work(worker, suggester, unsure))) is None:
+            if not self.suggest_ahead(1):
+                time.sleep(_POLL_SECONDS)  # another process is choosing
+        return given
+
+    @property
+    def chooses_ahead(self) -> bool:
+        """Whether params are chosen ahead of time: where that takes long. Else :meth:`suggest_ahead` has nothing to do."""
+        return self._suggester.takes_long
+
+    def suggest_ahead(self, wanted: int) -> int:
+        """Choose params ahead of time until ``wanted`` trials wait to be started; give how many were added.
+
+        The sampler works outside of the transaction, on what was known before it: others decide meanwhile.
+        """
+        added = 0
+        with self._suggesting_lock:
+            while self.chooses_ahead and (number := self._patiently(partial(self._turn_to_suggest, wanted))) is not None:
+                suggestion = None
+                try:
+                    suggestion = self._suggester.suggest(number)
+                finally:
+                    added += self._patiently(partial(self._end_of_turn, number, suggestion))
+        return added
+
+    def claim(self, trial: int, worker: str, attempt: int | None = None) -> Assignment:
+        """Take a trial that was handed out without a worker; with ``attempt``, that one alone.
+
+        Raises:
+            Superseded: it is not waiting for one (another run has it, or it was given up).
+        """
+        unsure: list[Assignment] = []
+        return self._patiently(lambda: self._claim(trial, worker, attempt, unsure))
+
+    def handed_out(self) -> list[Assignment]:
+        """Trials that wait for a run to claim them."""
+        return self._running(claimed=False)
+
+    def claimed(self) -> list[Assignment]:
+        """Trials that a worker has."""
+        return self._running(claimed=True)
+
+    def note_waiting(self, assignment: Assignment, reason: str | None, *, unclaimed: bool = False) -> None:
+        """Note why the attempt's pod has not started, in the cluster's words; None once it has.
+
+        Nothing is written where another attempt has the trial now, or with ``unclaimed`` where a worker has it.
+        """
+        given = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt, "waiting": reason}
+        statement = statements.NOTE_UNCLAIMED_WAITING if unclaimed else statements.NOTE_WAITING
+        self.catalog.at_once(statement, given)
+
+    def heartbeat(self, assignment: Assignment) -> Control:
+        """Renew the lease, and learn what the sweep's user wants: after a pause or a stop the trial is to be released.
+
+        Raises:
+            Superseded: the lease was lost.
+        """
+        given = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
+        lightly = self.catalog.engine.dialect.name == "postgresql"
+        statement = statements.RENEW_LEASE_LIGHTLY if lightly else statements.RENEW_LEASE
+        renewed = self.catalog.at_once(statement, {**given, "lease_until": self._leases.next_end()})
+        if not renewed:
+            stands = self.catalog.at_once(statements.HOW_IT_STANDS, given)
+            raise _superseded(assignment, f"attempt {stands[0].attempt} is {stands[0].status}" if stands else "the trial is gone")
+        return Control(renewed[0].control)
+
+    def reached(self, assignment: Assignment, report: Report, seconds: float) -> Decision:
+        """A trial reports at its rung and learns whether to go on, pause or end."""
+        return self._report(assignment, Reached(assignment.trial, self._result(report)), seconds, report=report)
+
+    def returned(self, assignment: Assignment, report: Report, seconds: float) -> Decision:
+        """A trainable returned before its rung, with its last report."""
+        return self._report(assignment, Returned(assignment.trial, self._result(report)), seconds, report=report)
+
+    def crashed(self, assignment: Assignment, error: str, seconds: float) -> Decision:
+        """A trial's process died or its trainable raised: queued again, or given up after ``max_retries``."""
+        return self._report(assignment, Crashed(assignment.trial), seconds, error=error)
+
+    def preempted(self, assignment: Assignment, error: str, seconds: float) -> Decision:
+        """A trial's process or worker was told to end by someone else: queued again, at most ``max_preemptions`` times."""
+        return self._report(assignment, Preempted(assignment.trial), seconds, error=error)
+
+    def failed(self, assignment: Assignment, error: str, seconds: float, checkpoint: str | None) -> Decision:
+        """A trial failed in a way that would repeat itself; ``checkpoint`` is its last good one."""
+        return self._report(assignment, Failed(assignment.trial), seconds, error=error, checkpoint=checkpoint)
+
+    def released(self, assignment: Assignment, seconds: float) -> Decision:
+        """A worker gives its trial back, because its user stops it or the sweep; it goes on from its checkpoint elsewhere."""
+        return self._report(assignment, Released(assignment.trial), seconds)
+
+    def launch_failed(self, assignment: Assignment, error: str) -> bool:
+        """Queue again, or give up, a trial whose run ended before it claimed it; False when that is not how it stands."""
+        return self._patiently(lambda: self._launch_failed(assignment, error))
+
+    def requeue_lost(self) -> list[Assignment]:
+        """Queue again, or give up, trials whose lease ran out and was not renewed while it was doubted; give their attempts."""
+        return self._patiently(self._leases.requeue_lost)
+
+    def state(self) -> SearchState:
+        """The sweep as the brain sees it now; a copy of the caller's own."""
+        with self._ledger.looking():
+            state = self._ledger.state
+            return SearchState(self.rules, state.max_trials, state.trials, state.control)
+
+    def running(self) -> int:
+        """Trials that are handed out or running."""
+        with self._ledger.looking():
+            return self._ledger.state.running
+
+    def searching(self) -> bool:
+        """Whether the search is going on, paused or not."""
+        with self._ledger.looking():
+            return self._ledger.mirror.status == "searching"
+
+    def _read_spec(self) -> SweepSpec:
+        with self.catalog.read() as session:
+            return parse_spec(self.catalog.sweep(session, self.id).spec)
+
+    @cached_property
+    def _suggester(self) -> Suggester:
+        return self._patiently(self._read_suggester)
+
+    def _read_suggester(self) -> Suggester:
+        with self.catalog.read() as session:
+            row = self.catalog.sweep(session, self.id)
+            return Suggester(self.spec, earlier_trials(self.catalog, session, row, self.spec))
+
+    def _patiently(self, decide: Callable[[], _Done]) -> _Done:
+        return retry_while_away(decide, self._patience)
+
+    def _next_work(self, worker: str | None, suggester: Suggester, unsure: list[Assignment]) -> Assignment | Wait | Finish | None:
+        """One try; None where params are to be chosen first. ``unsure`` keeps what was handed out if the commit has no answer."""
+        with self._ledger.deciding(self._leases.time_to_look()) as connection:
+            if not self._ledger.mirror.overdue:
+                return self._hand_out(connection, worker, suggester, unsure)
+        self._leases.requeue_lost()  # they go before others
+        with self._ledger.deciding() as connection:
+            return self._hand_out(connection, worker, suggester, unsure)
+
+    def _hand_out(
+        self, connection: Connection, worker: str | None, suggester: Suggester, unsure: list[Assignment]
+    ) -> Assignment | Wait | Finish | None:
+        ledger = self._ledger
+        if unsure and worker and self._has(connection, unsure[0], worker):
+            return unsure[0]
+        self._take_back_unclaimed(connection)
+        decision, trial = decide(ledger.state, Idle())
+        if isinstance(decision, Finish):
+            self._end_search()
+        if trial is None:
+            return decision  # type: ignore[return-value]  # to wait or to finish
+        # Without a worker there is no lease: a run may wait in Dagster's queue for as long as it has to.
+        lease_until = self._leases.next_end() if worker else None
+        if trial.number < len(ledger.mirror.known):
+            unsure[:] = [ledger.hand_out(trial, worker, lease_until)]
+        elif suggester.takes_long:
+            return None
+        else:
+            unsure[:] = [ledger.start(suggester.suggest(trial.number), worker, lease_until)]
+        return unsure[0]
+
+    def _claim(self, trial: int, worker: str, attempt: int | None, unsure: list[Assignment]) -> Assignment:
+        ledger, given = self._ledger, {"of_sweep": self.id, "of_trial": trial}
+        with ledger.deciding() as connection:
+            if unsure and self._has(connection, unsure[0], worker):
+                return unsure[0]
+            stands, holder = ledger.stands(trial), connection.scalar(statements.WORKER, given)
+            if ledger.state.control is not Control.RUN:
+                raise Superseded(f"trial {trial_key(self.id, trial)} is not to start: its sweep was told to {ledger.state.control}")
+            if stands is not Status.RUNNING or holder is not None:
+                told = f"it is {stands}" if stands else "there is no such trial"
+                told += f", worker {holder}" if stands is Status.RUNNING else ""
+                raise Superseded(f"trial {trial_key(self.id, trial)} is not waiting for a worker: {told}")
+            claimed = ledger.assignment(trial)
+            if attempt not in (None, claimed.attempt):
+                raise Superseded(
+                    f"attempt {attempt} at trial {claimed.key} was given up: attempt {claimed.attempt} waits for a run of its own"
+                )
+            ledger.note(statements.CLAIM, {**given, "worker": worker, "lease_until": self._leases.next_end()})
+            ledger.note(statements.CLAIM_ATTEMPT, {**given, "of_attempt": claimed.attempt, "worker": worker})
+            unsure[:] = [claimed]
+            return claimed
+
+    def _has(self, connection: Connection, assignment: Assignment, worker: str) -> bool:
+        """Whether a worker has this very attempt: it was committed, although the answer was lost."""
+        given = {"of_sweep": self.id, "of_trial": assignment.trial}
+        return self._ledger.is_current(assignment) and connection.scalar(statements.WORKER, given) == worker
+
+    def _turn_to_suggest(self, wanted: int) -> int | None:
+        """The number of the next trial, if this process is the one to choose its params.
+
+        One process at a time does, for as long as a lease: the others would come to the same point, on the cores that train.
+        """
+        now = self._clock()
+        with self._ledger.deciding() as connection:
+            state = self._ledger.state
+            if len(state.suggested) >= wanted or len(state.trials) >= state.max_trials or state.control is not Control.RUN:
+                return None
+            taken = connection.execute(statements.TAKE_SUGGESTING, {"of_sweep": self.id, "now": now, "until": self._leases.next_end()})
+            if taken.rowcount == 0:
+                return None
+        with self._ledger.lock:
+            mirror = self._ledger.mirror
+            tried = [
+                Tried(known.params, trial, known.sampler_attrs) for known, trial in zip(mirror.known, mirror.state.trials, strict=True)
+            ]
+            self._suggester.learn(tried, mirror.sampler_attrs)
+            return len(tried)
+
+    def _end_of_turn(self, number: int, suggestion: Suggestion | None) -> bool:
+        """Let others choose params; whether the trial was added."""
+        with self._ledger.deciding():
+            self._ledger.note(statements.END_SUGGESTING, {"of_sweep": self.id})
+            state = self._ledger.state
+            wanted = len(state.trials) == number < state.max_trials and state.control is Control.RUN
+            if suggestion and wanted:
+                self._ledger.add(suggestion)
+            return suggestion is not None and wanted
+
+    def _running(self, *, claimed: bool) -> list[Assignment]:
+        with self._ledger.looking() as connection:
+            found = connection.execute(statements.RUNNING, {"of_sweep": self.id})
+            return [self._ledger.assignment(row.number) for row in found if (row.worker is not None) is claimed]
+
+    def _report(self, assignment: Assignment, event: Any, seconds: float, **said: Any) -> Decision:
+        return self._patiently(lambda: self._reported(assignment, event, seconds, **said))
+
+    def _reported(
+        self,
+        assignment: Assignment,
+        event: Any,
+        seconds: float,
+        *,
+        report: Report | None = None,
+        error: str | None = None,
+        checkpoint: str | None = None,
+    ) -> Decision:
+        ledger = self._ledger
+        with ledger.deciding() as connection:
+            current = ledger.is_current(assignment)
+            if not current or (report and isinstance(event, Reached) and self._is_behind(assignment, report)):
+                if recorded := ledger.recorded(connection, assignment, report, error):
+                    return recorded
+                if not current:
+                    stands = f"attempt {ledger.mirror.known[assignment.trial].attempt} is {ledger.stands(assignment.trial)}"
+                    raise _superseded(assignment, stands)
+            return ledger.decide(event, seconds=seconds, report=report, error=error, checkpoint=checkpoint)
+
+    def _is_behind(self, assignment: Assignment, report: Report) -> bool:
+        """Whether a report is of a rung that the trial has been decided on."""
+        ladder, rung = self.rules.ladder(assignment.trial), len(self._ledger.state.trials[assignment.trial].results)
+        return rung < len(ladder) and report.epochs < ladder[rung]
+
+    def _launch_failed(self, assignment: Assignment, error: str) -> bool:
+        with self._ledger.deciding() as connection:
+            given = {"of_sweep": self.id, "of_trial": assignment.trial}
+            if not self._ledger.is_current(assignment) or connection.scalar(statements.WORKER, given) is not None:
+                return False
+            self._ledger.decide(Crashed(assignment.trial), error=error)
+            return True
+
+    def _take_back_unclaimed(self, connection: Connection) -> None:
+        """A sweep that is paused or stopped does not wait for runs that have not begun."""
+        if self._ledger.state.control is Control.RUN:
+            return
+        for number, worker in connection.execute(statements.RUNNING, {"of_sweep": self.id}).all():
+            if worker is None:
+                self._ledger.decide(Released(number))
+
+    def _end_search(self) -> None:
+        if self._ledger.mirror.status != "searching":
+            return
+        state = self._ledger.state
+        found = bool(ranking(state))
+        ended = {"status": "evaluating" if found else "failed", "finished_at": None if found else utcnow()}
+        self._ledger.note(statements.END_SEARCH, {"of_sweep": self.id, **ended})
+        for trial in [trial for trial in state.trials if trial.status is Status.QUEUED]:
+            self._ledger.stop(replace(trial, status=Status.STOPPED))  # the search was stopped before it could go on
+
+    def _result(self, report: Report) -> Result:
+        values = tuple(report.values[objective.metric] for objective in self.spec.objectives)
+        return Result(values, violation(self.spec, report.values))
+
+
+def _superseded(assignment: Assignment, stands: str) -> Superseded:
+    return Superseded(f"attempt {assignment.attempt} at trial {assignment.key} lost its lease: {stands}")

@@ -1,0 +1,88 @@
+"""A sweep in memory, brought up to date from the catalog rows that changed since the last look.
+
+The catalog alone holds the truth; a mirror can be thrown away at any moment and is read again. It exists because
+rebuilding ten thousand trials for each decision would take longer than the decision may.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from resources.catalog import statements
+from resources.catalog.pipelined import Asked, together
+from resources.search.rules import max_trials, rules_of
+from resources.search.state import Control, Result, SearchState, Status, TrialState
+from resources.sweep_spec import SweepSpec
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a trial beside its state."""
+
+    params: dict[str, Any]
+    sampler_attrs: dict[str, Any]
+    attempt: int
+    checkpoint: str | None
+
+
+class Mirror:
+    """One sweep as the search sees it, kept equal to the catalog by :meth:`refresh`.
+
+    Args:
+        sweep: its id.
+        spec: its spec.
+    """
+
+    def __init__(self, sweep: str, spec: SweepSpec) -> None:
+        self.sweep, self._spec = sweep, spec
+        self.rules, self._max_trials = rules_of(spec), max_trials(spec)
+        self.forget()
+
+    def forget(self) -> None:
+        """Read everything again at the next look: a transaction that was decided on did not come to its end."""
+        self.state = SearchState(self.rules, self._max_trials)
+        self.known: list[Known] = []
+        self.revision = -1
+        self.status = ""
+        self.overdue = False
+        self.sampler_attrs: dict[str, Any] = {}
+
+    def refresh(self, connection: Connection, *, lock: bool, look_at: float | None = None) -> None:
+        """Read what changed. With ``lock`` nobody else decides about this sweep until the transaction ends.
+
+        With ``look_at``, in seconds since the epoch, ``overdue`` tells whether a running trial's lease had run out by then.
+        """
+        sweep, since = {"of_sweep": self.sweep}, {"of_sweep": self.sweep, "since": self.revision}
+        asked: list[Asked] = [(statements.SWEEP_LOCKED if lock else statements.SWEEP, sweep)]
+        asked += [(statements.NEW_RESULTS, since), (statements.CHANGED_TRIALS, since)]
+        look: list[Asked] = [(statements.OVERDUE, {**sweep, "now": look_at})] if look_at is not None else []
+        answers = together(connection, look + asked)  # looked before the sweep is locked
+        self.overdue = bool(look and next(answers))
+        (row,) = next(answers)
+        self.state.control = Control(row.control)
+        self.state.max_trials = row.max_trials or self._max_trials
+        self.status, self.sampler_attrs = row.status, row.sampler_attrs or {}
+        if row.revision == self.revision:
+            return
+        new_results = self._by_trial(next(answers))
+        for trial in next(answers):
+            earlier = self.state.trials[trial.number].results if trial.number < len(self.state.trials) else ()
+            results = (*earlier, *new_results.get(trial.number, ()))
+            state = TrialState(trial.number, Status(trial.status), results, trial.failures, trial.preemptions, trial.audited)
+            self.put(state, Known(trial.params, trial.sampler_attrs or {}, trial.attempt, trial.checkpoint))
+        self.revision = row.revision
+
+    def put(self, trial: TrialState, known: Known) -> None:
+        """Take over a trial that was changed."""
+        self.state.put(trial)
+        self.known[trial.number : trial.number + 1] = [known]
+
+    def _by_trial(self, rows: list[Any]) -> dict[int, list[Result | None]]:
+        found: dict[int, list[Result | None]] = defaultdict(list)
+        others = self._spec.objectives[1:]
+        for row in rows:
+            result = None if row.value is None else Result((row.value, *(row.metrics[other.metric] for other in others)), row.violation)
+            found[row.trial].append(result)
+        return found

@@ -1,0 +1,64 @@
+"""Suggestions chosen while a worker's trial trains, so that no worker waits for a slow sampler."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from resources.scheduling.scheduler import Scheduler
+
+_log = logging.getLogger(__name__)
+
+
+class Prefetch:
+    """Chooses the next trials' params while this worker's trial trains.
+
+    As many are kept ready as trials are started during one suggestion (Little's law), and one more; a longer queue would
+    only mean params that were chosen without the newest results.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._wanted = threading.Event()
+        self._closed = False
+        self._suggesting = self._training = 0.0  # seconds that the last ones took
+        self._thread = threading.Thread(target=self._refill, name="halving-suggestions", daemon=True)
+
+    def __enter__(self) -> "Prefetch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._closed = True
+        self._wanted.set()
+
+    @contextmanager
+    def while_training(self) -> Iterator[None]:
+        """Refill the queue now, while the attempt in the block runs."""
+        began = time.monotonic()
+        if self._scheduler.chooses_ahead:
+            self._wanted.set()
+        yield
+        self._training = time.monotonic() - began
+
+    def _refill(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._closed:
+                return
+            began = time.monotonic()
+            try:
+                added = self._scheduler.suggest_ahead(self._length())
+            except Exception:  # noqa: BLE001  # the worker asks again itself when it needs a trial, and fails there
+                _log.exception("could not choose the next trials' params ahead of time")
+                continue
+            if added:
+                self._suggesting = (time.monotonic() - began) / added
+
+    def _length(self) -> int:
+        if not self._training:
+            return 1
+        return 1 + math.ceil(self._scheduler.running() * min(1.0, self._suggesting / self._training))

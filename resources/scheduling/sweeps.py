@@ -1,0 +1,129 @@
+"""Opening a sweep, and what its user may ask of it while it runs: pause, resume, stop, extend. Nothing here deletes."""
+
+from hashlib import sha256
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from halving.errors import HalvingError, InvalidInput
+from resources.catalog import Catalog, SweepRow, utcnow
+from resources.scheduling.warm_start import sources
+from resources.search.rules import max_trials as planned_trials
+from resources.search.state import Control
+from resources.sweep_spec import GridSearch, SweepSpec, parse_spec
+
+MOST_TRIALS = 90_000  # Dagster's advice is fewer than 100,000 partitions an asset
+OPEN = ("searching", "evaluating")
+"""Statuses of a sweep that the same launch resumes."""
+
+
+class SweepEnded(HalvingError, RuntimeError):
+    """The sweep's search is over: there is nothing left to pause, stop or extend."""
+
+
+def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str, commit: str | None) -> SweepRow:
+    """Register a launch of ``spec``, or give the unfinished sweep of the same spec, snapshot and driver to resume.
+
+    Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep.
+
+    Raises:
+        InvalidInput: an earlier sweep that it names cannot be learned from.
+    """
+    with catalog.read() as session:  # ahead of the transaction: these have ended, and looking at them may take a while
+        warm_start = sources(catalog, session, spec)
+    with catalog.write(exclusive=True) as session:
+        same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
+        earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))
+        if earlier and earlier[0].status in OPEN:
+            return earlier[0]
+        row = SweepRow(
+            id=_free_id(session, spec, f"{spec.digest} {snapshot} {driver} {len(earlier)}"),
+            name=spec.name,
+            spec=spec.model_dump(mode="json", by_alias=True, exclude_none=True),
+            spec_digest=spec.digest,
+            snapshot=snapshot,
+            driver=driver,
+            ordinal=len(earlier),
+            commit=commit,
+            status="searching",
+            warm_start=warm_start,
+            created_at=utcnow(),
+        )
+        session.add(row)
+        return row
+
+
+def pause_sweep(catalog: Catalog, sweep: str) -> SweepRow:
+    """Hand nothing out any more; running trials save a checkpoint and give their workers free within seconds.
+
+    Raises:
+        NotFound: no such sweep.
+        SweepEnded: its search is over.
+    """
+    return _control(catalog, sweep, Control.PAUSE)
+
+
+def resume_sweep(catalog: Catalog, sweep: str) -> SweepRow:
+    """Let a paused sweep go on where it stands, or take back a stop that has not come to its end.
+
+    Raises:
+        NotFound: no such sweep.
+        SweepEnded: its search is over.
+    """
+    return _control(catalog, sweep, Control.RUN)
+
+
+def stop_sweep(catalog: Catalog, sweep: str) -> SweepRow:
+    """End the search now; what it has found is evaluated as ever.
+
+    Raises:
+        NotFound: no such sweep.
+        SweepEnded: its search is over.
+    """
+    return _control(catalog, sweep, Control.STOP)
+
+
+def extend_sweep(catalog: Catalog, sweep: str, max_trials: int) -> SweepRow:
+    """Let a sweep start up to ``max_trials`` trials in all.
+
+    Raises:
+        NotFound: no such sweep.
+        SweepEnded: its search is over.
+        InvalidInput: not more than it may start already, or more than its grid has.
+    """
+    with catalog.write() as session:
+        row = _searching(catalog, session, sweep)
+        spec = parse_spec(row.spec)
+        now = row.max_trials or planned_trials(spec)
+        if isinstance(spec.strategy.chosen, GridSearch):
+            raise InvalidInput(f"sweep {sweep} is a grid of {now} points and tries them all: launch another with more points")
+        if not now < max_trials <= MOST_TRIALS:
+            raise InvalidInput(f"max_trials = {max_trials} is not accepted: give more than the {now} of now, at most {MOST_TRIALS}")
+        row.max_trials = max_trials
+        return row
+
+
+def _control(catalog: Catalog, sweep: str, control: Control) -> SweepRow:
+    with catalog.write() as session:
+        row = _searching(catalog, session, sweep)
+        row.control = control
+        return row
+
+
+def _searching(catalog: Catalog, session: Session, sweep: str) -> SweepRow:
+    row = catalog.sweep(session, sweep, lock=True)
+    if row.status != "searching":
+        raise SweepEnded(
+            f"sweep {sweep} is {row.status}: its search is over. To search on, launch a spec with more max_trials and warm_start: [{sweep}]"
+        )
+    return row
+
+
+def _free_id(session: Session, spec: SweepSpec, identity: str) -> str:
+    """The sweep's name and as many hex digits of its identity, from 4, as no other sweep has."""
+    digits = sha256(identity.encode()).hexdigest()
+    for length in range(4, 64):
+        candidate = f"{spec.name}-{digits[:length]}"
+        if session.get(SweepRow, candidate) is None:
+            return candidate
+    raise RuntimeError(f"no free id for the sweep {spec.name}")

@@ -1,0 +1,230 @@
+"""The books of one sweep: transactions in which nobody else decides about it, and what a decision writes.
+
+Everything that a transaction writes is sent at its end, in the order in which it was decided: the sweep stays locked no
+longer than that takes.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection
+
+from resources.catalog import Catalog, statements, utcnow
+from resources.catalog.pipelined import together, transaction
+from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.scheduling.state_cache import Known, Mirror
+from resources.search.decide import Complete, Continue, Decision, Fail, Pause, Preempted, Requeue, Retry, Stop, decide
+from resources.search.state import SearchState, Status, TrialState
+from resources.search.suggest import Suggestion
+from resources.sweep_spec import SweepSpec
+
+_DECIDED: dict[str, type[Any]] = {
+    "continue": Continue,
+    "pause": Pause,
+    "stop": Stop,
+    "complete": Complete,
+    "retry": Retry,
+    "requeue": Requeue,
+    "fail": Fail,
+}
+_PREEMPTED = "preempted"
+
+
+class Ledger:
+    """One sweep in the catalog, with a mirror of it in memory; threads may share it.
+
+    Args:
+        catalog: where the sweep is.
+        sweep: its id.
+        spec: its spec.
+    """
+
+    def __init__(self, catalog: Catalog, sweep: str, spec: SweepSpec) -> None:
+        self._catalog, self.sweep, self._seed = catalog, sweep, spec.seed
+        self.mirror = Mirror(sweep, spec)
+        self.lock = threading.RLock()
+        self._writes: list[tuple[Any, dict[str, Any]]] = []
+        self._changed = False
+
+    @property
+    def state(self) -> SearchState:
+        """The sweep as the brain sees it, as of the last transaction."""
+        return self.mirror.state
+
+    @contextmanager
+    def deciding(self, look_at: float | None = None) -> Iterator[Connection]:
+        """A transaction in which nobody else decides about this sweep; on any error the mirror is read again.
+
+        With ``look_at`` the mirror's ``overdue`` tells whether a lease had run out by then.
+        """
+        with self.lock:
+            self._writes, self._changed = [], False
+            try:
+                with transaction(self._catalog.engine) as connection:
+                    self.mirror.refresh(connection, lock=True, look_at=look_at)
+                    yield connection
+                    if self._changed:
+                        self.mirror.revision += 1
+                        self.note(statements.SET_REVISION, {"of_sweep": self.sweep, "revision": self.mirror.revision})
+                    list(together(connection, self._writes, last=True))  # takes all answers, for what is not taken may not be done
+            except Superseded:  # said before anything was written
+                raise
+            except BaseException:
+                self.mirror.forget()
+                raise
+
+    @contextmanager
+    def looking(self) -> Iterator[Connection]:
+        """A consistent view, with the mirror up to date."""
+        with self.lock, self._catalog.read() as session:
+            connection = session.connection()
+            try:
+                self.mirror.refresh(connection, lock=False)
+            except BaseException:
+                self.mirror.forget()  # part of it may have been taken over
+                raise
+            yield connection
+
+    def stands(self, trial: int) -> Status | None:
+        """A trial's status; None where there is no such trial."""
+        return self.state.trials[trial].status if trial < len(self.mirror.known) else None
+
+    def is_current(self, assignment: Assignment) -> bool:
+        """Whether this attempt is the trial's current one, and has not ended."""
+        return self.stands(assignment.trial) is Status.RUNNING and self.mirror.known[assignment.trial].attempt == assignment.attempt
+
+    def assignment(self, number: int) -> Assignment:
+        """A trial with what is needed to run it up to its next rung."""
+        known, ladder = self.mirror.known[number], self.mirror.rules.ladder(number)
+        rung = len(self.state.trials[number].results)
+        return Assignment(
+            sweep=self.sweep,
+            trial=number,
+            attempt=known.attempt,
+            params=known.params,
+            seed=int.from_bytes(sha256(f"{self._seed} {number}".encode()).digest()[:4]),
+            rung=rung,
+            granted=ladder[min(rung, len(ladder) - 1)],
+            ladder=ladder,
+        )
+
+    # What follows belongs between the beginning and the end of a decision.
+
+    def note(self, statement: Any, values: dict[str, Any]) -> None:
+        """Have this written at the end of the decision."""
+        self._writes.append((statement, values))
+
+    def add(self, suggestion: Suggestion) -> None:
+        """Add a trial with these params, waiting to be started."""
+        self._add(suggestion, Status.SUGGESTED, {"attempt": 0})
+
+    def start(self, suggestion: Suggestion, worker: str | None, lease_until: float | None) -> Assignment:
+        """Add a trial with these params and begin its first attempt."""
+        trial = self._add(suggestion, Status.RUNNING, {"attempt": 1, "worker": worker, "lease_until": lease_until})
+        return self._begin(trial, worker)
+
+    def hand_out(self, trial: TrialState, worker: str | None, lease_until: float | None) -> Assignment:
+        """Begin the next attempt at a trial that is known."""
+        attempt = self.mirror.known[trial.number].attempt + 1
+        handed = {"status": trial.status, "audited": trial.audited, "attempt": attempt, "worker": worker, "lease_until": lease_until}
+        self._write(statements.HAND_OUT, trial, handed)
+        return self._begin(trial, worker)
+
+    def decide(
+        self,
+        event: Any,
+        *,
+        seconds: float = 0.0,
+        report: Report | None = None,
+        error: str | None = None,
+        checkpoint: str | None = None,
+    ) -> Decision:
+        """Decide on an event of a running trial, and note what follows."""
+        known = self.mirror.known[event.trial]
+        rung = len(self.state.trials[event.trial].results)
+        decision, trial = decide(self.state, event)
+        if trial is None:
+            raise TypeError(f"{event} must change its trial")
+        word = type(decision).__name__.lower()
+        decided = {
+            "status": trial.status,
+            "failures": trial.failures,
+            "preemptions": trial.preemptions,
+            "error": error,
+            "more_seconds": seconds,
+            "checkpoint": report.checkpoint if report else checkpoint,
+        }
+        goes_on = trial.status is Status.RUNNING
+        self._write(statements.GO_ON if goes_on else statements.END_ATTEMPT, trial, decided)
+        if not goes_on:
+            outcome = _PREEMPTED if isinstance(event, Preempted) else word
+            ended = {"of_sweep": self.sweep, "of_trial": trial.number, "of_attempt": known.attempt}
+            self.note(statements.CLOSE_ATTEMPT, {**ended, "ended_at": utcnow(), "outcome": outcome, "error": error})
+        if len(trial.results) > rung:
+            self.note(statements.ADD_RESULT, self._rung_result(trial, rung, word, report, seconds))
+        return decision
+
+    def stop(self, trial: TrialState) -> None:
+        """End a queued trial: the search was stopped before it could go on."""
+        stays = {"audited": trial.audited, "attempt": self.mirror.known[trial.number].attempt, "worker": None, "lease_until": None}
+        self._write(statements.HAND_OUT, trial, {"status": trial.status, **stays})
+
+    def recorded(self, connection: Connection, assignment: Assignment, report: Report | None, error: str | None) -> Decision | None:
+        """What was decided when this attempt said the same before: the answer to that COMMIT may have been lost."""
+        given = {"of_sweep": self.sweep, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
+        if report:
+            word = connection.scalar(statements.DECISION, {**given, "epochs": report.epochs})
+        else:
+            word = connection.scalar(statements.OUTCOME, {**given, "error": error})
+        if word == _PREEMPTED:
+            word = "fail" if self.stands(assignment.trial) is Status.FAILED else "requeue"
+        return _DECIDED[word](assignment.trial) if word else None
+
+    def _add(self, suggestion: Suggestion, status: Status, values: dict[str, Any]) -> TrialState:
+        trial = TrialState(len(self.mirror.known), status)
+        given = {"sweep": self.sweep, "number": trial.number, "status": status, "failures": 0, "preemptions": 0, "seconds": 0.0}
+        attrs = {"params": suggestion.params, "sampler_attrs": suggestion.trial_attrs or None, "revision": self.mirror.revision + 1}
+        self.note(statements.ADD_TRIAL, {**given, **attrs, **values})
+        if suggestion.sweep_attrs:
+            self.note(statements.SET_SAMPLER_ATTRS, {"of_sweep": self.sweep, "sampler_attrs": suggestion.sweep_attrs})
+            self.mirror.sampler_attrs = suggestion.sweep_attrs
+        self.mirror.put(trial, Known(suggestion.params, suggestion.trial_attrs, values["attempt"], None))
+        self._changed = True
+        return trial
+
+    def _begin(self, trial: TrialState, worker: str | None) -> Assignment:
+        given = self.assignment(trial.number)
+        begun = {"sweep": self.sweep, "trial": given.trial, "attempt": given.attempt, "rung": given.rung, "worker": worker}
+        self.note(statements.ADD_ATTEMPT, {**begun, "started_at": utcnow()})
+        return given
+
+    def _rung_result(self, trial: TrialState, rung: int, decision: str, report: Report | None, seconds: float) -> dict[str, Any]:
+        result = trial.results[rung]
+        return {
+            "sweep": self.sweep,
+            "trial": trial.number,
+            "rung": rung,
+            "epochs": report.epochs if report else 0,
+            "value": result.value if result else None,
+            "metrics": report.values if report else None,
+            "violation": result.violation if result else 0.0,
+            "checkpoint": report.checkpoint if report else None,
+            "best_checkpoint": report.best_checkpoint if report else None,
+            "decision": decision,
+            "attempt": self.mirror.known[trial.number].attempt,
+            "seconds": seconds,
+            "reached_at": utcnow(),
+            "materialized": False,
+            "revision": self.mirror.revision + 1,
+        }
+
+    def _write(self, statement: Any, trial: TrialState, values: dict[str, Any]) -> None:
+        """Note a trial's new state for the catalog, and take it over in the mirror."""
+        self.note(statement, {"of_sweep": self.sweep, "of_trial": trial.number, "revision": self.mirror.revision + 1, **values})
+        known = self.mirror.known[trial.number]
+        attempt, checkpoint = values.get("attempt", known.attempt), values.get("checkpoint") or known.checkpoint
+        self.mirror.put(trial, Known(known.params, known.sampler_attrs, attempt, checkpoint))
+        self._changed = True

@@ -1,0 +1,115 @@
+"""What a sweep learns from earlier ones: their finished trials, mapped to its own space.
+
+A trial counts when its params are a point of the new space: parameters that the new space does not have are left out,
+constants must agree, and whatever lies out of range, off a step or breaks a constraint drops the trial.
+"""
+
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from halving.errors import InvalidInput, NotFound
+from resources.catalog import Catalog, RungResultRow, SweepRow
+from resources.search.rules import violation
+from resources.search.state import Result
+from resources.search.suggest import Earlier
+from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec.points import active, order, problems_of
+
+_ENDED = ("evaluating", "finished", "rejected", "failed")
+_AUTO_SWEEPS = 5  # the newest that fit; older ones say less about today's code and data
+
+
+def check_warm_start(catalog: Catalog, spec: SweepSpec) -> None:
+    """Find out before anything runs whether the sweeps named in ``warm_start`` can be learned from.
+
+    Raises:
+        InvalidInput: naming the sweep, why it does not fit, and what to do.
+    """
+    with catalog.read() as session:
+        sources(catalog, session, spec)
+
+
+def sources(catalog: Catalog, session: Session, spec: SweepSpec) -> list[str]:
+    """Ids of the sweeps to learn from: those named, or for ``auto`` the newest ones that fit.
+
+    Raises:
+        InvalidInput: a sweep that is named does not exist, has not ended, or does not fit.
+    """
+    if spec.warm_start == "auto":
+        query = select(SweepRow).where(SweepRow.status.in_(_ENDED)).order_by(SweepRow.created_at.desc())
+        fitting = (row.id for row in session.scalars(query) if _misfit(catalog, session, row, spec) is None)
+        return list(islice(fitting, _AUTO_SWEEPS))
+    for sweep in spec.warm_start or []:
+        try:
+            misfit = _misfit(catalog, session, catalog.sweep(session, sweep), spec)
+        except NotFound as error:
+            misfit = str(error)
+        if misfit:
+            raise InvalidInput(f"warm_start = {sweep!r} is not accepted: {misfit}; leave it out, or give auto to take whatever fits")
+    return list(spec.warm_start or [])
+
+
+def earlier_trials(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) -> list[Earlier]:
+    """The trials that a sweep starts from, the same in every process that asks: its sources have ended."""
+    return [trial for source in row.warm_start or [] for trial in _mapped(catalog, session, catalog.sweep(session, source), spec)[0]]
+
+
+def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) -> str | None:
+    """Why nothing can be learned from a sweep; None when something can."""
+    if row.status not in _ENDED:
+        return f"it is {row.status}, and only a sweep whose search has ended stays as it is"
+    try:
+        earlier = parse_spec(row.spec)
+    except InvalidInput as error:
+        return f"its spec is not readable any more ({error})"
+    if earlier.trainable != spec.trainable:
+        return f"its trainable is {earlier.trainable}, not {spec.trainable}"
+    for mine, theirs in zip(spec.objectives, earlier.objectives, strict=False):
+        if (mine.metric, mine.direction, mine.summary) != (theirs.metric, theirs.direction, theirs.summary):
+            given, wanted = (f"{one.direction} {one.metric} ({one.summary})" for one in (theirs, mine))
+            return f"its objective is {given}, not {wanted}"
+    if len(earlier.objectives) < len(spec.objectives):
+        return f"it has {len(earlier.objectives)} objectives, not {len(spec.objectives)}"
+    trials, problems = _mapped(catalog, session, row, spec)
+    if trials:
+        return None
+    return f"none of its trials fits ({problems[0]})" if problems else "it has no trial with a result"
+
+
+def _mapped(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) -> tuple[list[Earlier], list[str]]:
+    """A sweep's trials in the new space, each with what it reached last; and why others are no points of it."""
+    last: dict[int, RungResultRow] = {}
+    results = select(RungResultRow).where(RungResultRow.sweep == row.id, RungResultRow.value.is_not(None))
+    for result in session.scalars(results.order_by(RungResultRow.trial, RungResultRow.rung)):
+        last[result.trial] = result
+    mapped, problems = [], []
+    for trial in catalog.trials(session, row.id):
+        if trial.number not in last:
+            continue
+        params = _projected(trial.params, spec)
+        if found := problems_of(spec, params):
+            problems.append(found[0])
+            continue
+        result = last[trial.number]
+        metrics: dict[str, Any] = result.metrics or {spec.objective.metric: result.value}
+        if missing := [name for name in [*(objective.metric for objective in spec.objectives), *spec.bounds] if name not in metrics]:
+            problems.append(f"{missing[0]} was not recorded at its rungs")
+            continue
+        values = tuple(metrics[objective.metric] for objective in spec.objectives)
+        mapped.append(Earlier(params, result.epochs, Result(values, violation(spec, metrics))))
+    return mapped, problems
+
+
+def _projected(params: dict[str, Any], spec: SweepSpec) -> dict[str, Any]:
+    """The params that the new space has, its constants filled in where the earlier sweep did not name them."""
+    projected: dict[str, Any] = {}
+    for name in order(spec.space):
+        parameter = spec.space[name]
+        if name in params:
+            projected[name] = params[name]
+        elif parameter.constant is not None and active(spec.space, name, projected):
+            projected[name] = parameter.constant
+    return projected

@@ -1,0 +1,82 @@
+"""What every part of the spec stands on: strict models, one-key choices, and the kinds of plain values."""
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+
+from halving.errors import InvalidInput
+from halving.identifiers import NAME_RULE, check_name
+
+
+class Strict(BaseModel):
+    """Unknown fields and infinities are refused; nothing changes after the check."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class OneOf(Strict):
+    """A choice written as a single key: ``{asha: {max_budget: 27}}``."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            given = sorted(self.model_fields_set) or "nothing"
+            raise ValueError(f"give exactly one of {field_names(type(self))}; got {given}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The key that was given."""
+        return next(iter(self.model_fields_set))
+
+    @property
+    def chosen(self) -> Any:
+        """The model behind the key that was given."""
+        return getattr(self, self.name)
+
+
+def field_names(model: type[BaseModel]) -> list[str]:
+    """The names of a model's fields as they are written in YAML, sorted."""
+    return sorted(field.alias or name for name, field in model.model_fields.items())
+
+
+def did_you_mean(given: Any, accepted: Iterable[Any]) -> str:
+    """``, did you mean 'tpe'?`` where something accepted looks like what was given, else nothing."""
+    by_text = {str(value): value for value in accepted}
+    meant = difflib.get_close_matches(str(given), by_text, n=1)
+    return f", did you mean {by_text[meant[0]]!r}?" if meant else ""
+
+
+def is_import_path(value: str) -> bool:
+    """Whether this looks like ``package.module:name``; nothing is imported."""
+    module, _, name = value.partition(":")
+    return all(part.isidentifier() for part in module.split(".")) and name.isidentifier()
+
+
+def _function_path(value: str) -> str:
+    if not is_import_path(value):
+        raise ValueError("give module:function, for example examples.digits:train")
+    return value
+
+
+def _name(value: str) -> str:
+    try:
+        return check_name("name", value)
+    except InvalidInput:
+        raise ValueError(NAME_RULE) from None
+
+
+def _value(given: Any) -> str | int | float | bool:
+    if isinstance(given, str | int) or (isinstance(given, float) and math.isfinite(given)):
+        return given
+    raise ValueError("give a text, a finite number, true or false")
+
+
+FunctionPath = Annotated[str, AfterValidator(_function_path)]
+Name = Annotated[str, AfterValidator(_name)]
+Metric = Annotated[str, Field(min_length=1)]
+# A plain validator, because pydantic reports a wrong value of a union once for each of its members.
+Value = Annotated[str | int | float | bool, PlainValidator(_value)]

@@ -1,0 +1,138 @@
+"""Fields of a spec that are each right and cannot go together."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from halving.errors import InvalidInput
+from resources.sweep_spec.base import did_you_mean
+from resources.sweep_spec.constraints import constraint
+from resources.sweep_spec.points import axis, feasible, grid_size, order, problems_of
+from resources.sweep_spec.strategy import EarlyStopping, GridSearch, Nsga2Search
+from resources.sweep_spec.sweep import SweepSpec
+
+
+def contradictions(spec: SweepSpec) -> list[str]:
+    """What is wrong between fields, each with the field's path, the value and the remedy."""
+    found = [*_objectives(spec), *_warm_start(spec)]
+    of_space = [*_conditions(spec), *_constraints(spec)]
+    if not of_space:  # else the space has no points to look at
+        of_space = _points(spec)
+    return [*found, *of_space]
+
+
+def _objectives(spec: SweepSpec) -> Iterator[str]:
+    metrics = [objective.metric for objective in spec.objectives]
+    for place, metric in enumerate(metrics[1:]):
+        if metric in metrics[: place + 1]:
+            yield _refused(f"other_objectives.{place}.metric", metric, "it is an objective already; give each metric once")
+    if len(metrics) > 1 and isinstance(spec.strategy.chosen, EarlyStopping):
+        yield _refused(
+            "other_objectives",
+            metrics[1:],
+            f"strategy.{spec.strategy.name} stops trials by one objective; give one of random, grid, tpe, gp, nsga2, optuna, "
+            "or state the other objectives as bounds",
+        )
+
+
+def _warm_start(spec: SweepSpec) -> Iterator[str]:
+    if spec.warm_start is None:
+        return
+    name, strategy = spec.strategy.name, spec.strategy.chosen
+    if isinstance(strategy, GridSearch):
+        yield _refused("warm_start", spec.warm_start, "strategy.grid tries every point whatever was found before; leave it out")
+    elif isinstance(strategy, Nsga2Search):
+        yield _refused(
+            "warm_start", spec.warm_start, "strategy.nsga2 breeds from its own generations alone; leave it out, or give start_from"
+        )
+    elif spec.sampler[0] == "random":
+        field = f"strategy.{name}" if name == "random" else f"strategy.{name}.sampler = 'random'"
+        yield _refused("warm_start", spec.warm_start, f"{field} learns from no trial; give sampler tpe or gp, or leave it out")
+
+
+def _conditions(spec: SweepSpec) -> Iterator[str]:
+    """``when`` must name other parameters, with choices that they have, and never in a circle."""
+    known = True
+    for name, parameter in spec.space.items():
+        for parent, wanted in parameter.when.items():
+            path = f"space.{name}.when.{parent}"
+            if parent not in spec.space or parent == name:
+                others = [other for other in spec.space if other != name]
+                known = False
+                yield _refused(path, wanted, f"there is no other parameter {parent!r}{did_you_mean(parent, others)}; there are {others}")
+                continue
+            choices = spec.space[parent].choices
+            if choices is None:
+                yield _refused(path, wanted, f"{parent} is a range; only a categorical or a constant can open another parameter")
+                continue
+            for choice in wanted:
+                if choice not in choices:
+                    yield _refused(path, choice, f"{parent} has no such choice{did_you_mean(choice, choices)}; it has {choices}")
+    if known:
+        try:
+            order(spec.space)
+        except InvalidInput as error:
+            yield f"space is not accepted: {error}"
+
+
+def _constraints(spec: SweepSpec) -> Iterator[str]:
+    for place, expression in enumerate(spec.constraints):
+        path = f"constraints.{place}"
+        try:
+            names = constraint(expression).names
+        except InvalidInput as error:
+            yield _refused(path, expression, str(error))
+            continue
+        for name in sorted(names - set(spec.space)):
+            hint = did_you_mean(name, spec.space)
+            yield _refused(path, expression, f"there is no parameter {name!r}{hint}; there are {list(spec.space)}")
+
+
+def _points(spec: SweepSpec) -> list[str]:
+    try:
+        if not feasible(spec):
+            return [
+                _refused("constraints", spec.constraints, "no point of 1,000 random ones meets them all; loosen one, or widen the space")
+            ]
+        if isinstance(spec.strategy.chosen, GridSearch):
+            return _grid(spec)
+        return list(_starting_points(spec))
+    except InvalidInput as error:
+        return [f"constraints are not accepted: {error}"]
+
+
+def _grid(spec: SweepSpec) -> list[str]:
+    points = spec.strategy.chosen.points
+    problems = (
+        [] if not spec.start_from else [_refused("start_from", spec.start_from, "strategy.grid has an order of its own; leave it out")]
+    )
+    for name, parameter in spec.space.items():
+        try:
+            axis(parameter, points)
+        except InvalidInput as error:
+            shown = parameter.model_dump(by_alias=True, exclude_none=True, exclude={"when"})
+            problems.append(_refused(f"space.{name}", shown, f"with strategy.grid: {error}"))
+    if problems:
+        return problems
+    try:
+        size = grid_size(spec)
+    except InvalidInput as error:
+        return [f"strategy.grid is not accepted: {error}"]
+    if size > spec.max_trials:
+        few = "raise max_trials, or give fewer points or parameters"
+        return [f"strategy.grid has {size} combinations, more than max_trials = {spec.max_trials}: {few}"]
+    return []
+
+
+def _starting_points(spec: SweepSpec) -> Iterator[str]:
+    if len(spec.start_from) > spec.max_trials:
+        yield f"start_from has {len(spec.start_from)} points, more than max_trials = {spec.max_trials}: raise max_trials, or give fewer"
+    for place, params in enumerate(spec.start_from):
+        path = f"start_from.{place}"
+        problems = problems_of(spec, params, partial=True)
+        yield from (f"{path} is not accepted: {problem}" for problem in problems)
+        if not problems and not feasible(spec, params):
+            yield _refused(path, params, "no values of the parameters it leaves out meet the constraints; give them too, or change it")
+
+
+def _refused(path: str, value: Any, remedy: str) -> str:
+    return f"{path} = {value!r:.120} is not accepted: {remedy}"

@@ -1,0 +1,113 @@
+"""Constraints between hyperparameters: comparisons such as ``hidden * batch_size <= 8192``, parsed once and evaluated safely."""
+
+import ast
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import simpleeval
+
+from halving.errors import InvalidInput
+from resources.sweep_spec.base import did_you_mean
+
+_FUNCTIONS = {"min": min, "max": max, "abs": abs, "log": math.log, "sqrt": math.sqrt}
+_OF_ONE = ("abs", "log", "sqrt")
+_OPERATORS = {
+    operator: simpleeval.DEFAULT_OPERATORS[operator]
+    for operators in (
+        (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow),
+        (ast.USub, ast.UAdd, ast.Not),
+        (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
+    )
+    for operator in operators
+}
+_NODES = (ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Call, ast.Name, ast.Constant)
+_GRAMMAR = f"give a comparison of hyperparameters by + - * / // % ** == != < <= > >= and or not, and {', '.join(_FUNCTIONS)}"
+
+
+class Constraint:
+    """One expression over hyperparameters.
+
+    Args:
+        expression: what a user wrote.
+
+    Raises:
+        InvalidInput: it is not a comparison in the grammar above.
+    """
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+        self._tree = _parsed(expression)
+        called = {id(node.func) for node in ast.walk(self._tree) if isinstance(node, ast.Call)}
+        self.names = frozenset(node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name) and id(node) not in called)
+        """The hyperparameters that it compares."""
+
+    def holds(self, params: Mapping[str, Any]) -> bool:
+        """Whether params meet it; where one of its names has no value (an inactive conditional parameter), they do.
+
+        A point at which it has no value, such as the logarithm of 0, does not meet it.
+
+        Raises:
+            InvalidInput: it compares what cannot be compared, such as a number with a text.
+        """
+        if any(name not in params for name in self.names):
+            return True
+        try:
+            return bool(simpleeval.SimpleEval(_OPERATORS, _FUNCTIONS, dict(params)).eval(self.expression, self._tree))
+        except (ArithmeticError, ValueError):
+            return False
+        except (TypeError, simpleeval.InvalidExpression) as error:
+            compared = {name: params[name] for name in sorted(self.names)}
+            raise InvalidInput(
+                f"constraint {self.expression!r} has no answer for {compared}: {error}; compare numbers with numbers, texts with texts"
+            ) from None
+
+
+@lru_cache(maxsize=1024)
+def constraint(expression: str) -> Constraint:
+    """The constraint that an expression means, parsed at its first use.
+
+    Raises:
+        InvalidInput: as :class:`Constraint`.
+    """
+    return Constraint(expression)
+
+
+def _parsed(expression: str) -> ast.AST:
+    try:
+        tree = ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"it is no expression ({getattr(error, 'msg', error)}); {_GRAMMAR}") from None
+    callees = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            _check_call(node)
+            callees.add(id(node.func))
+        elif isinstance(node, ast.operator | ast.unaryop | ast.cmpop):
+            if type(node) not in _OPERATORS:
+                raise InvalidInput(f"{type(node).__name__} is not accepted in it; {_GRAMMAR}")
+        elif not isinstance(node, (*_NODES, ast.boolop, ast.expr_context)):
+            raise InvalidInput(f"{ast.unparse(node)!r} ({type(node).__name__}) is not accepted in it; {_GRAMMAR}")
+    if not _compares(tree):
+        raise InvalidInput(f"it compares nothing; {_GRAMMAR}")
+    if not any(isinstance(node, ast.Name) and id(node) not in callees for node in ast.walk(tree)):
+        raise InvalidInput(f"it names no hyperparameter; {_GRAMMAR}")
+    return tree
+
+
+def _check_call(node: ast.Call) -> None:
+    if not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS or node.keywords:
+        hint = did_you_mean(ast.unparse(node.func), _FUNCTIONS)
+        raise InvalidInput(f"{ast.unparse(node)!r} is no call of {list(_FUNCTIONS)}{hint}; {_GRAMMAR}")
+    name, count = node.func.id, len(node.args)
+    if (name in _OF_ONE and count != 1) or (name not in _OF_ONE and count < 2):
+        raise InvalidInput(f"{ast.unparse(node)!r} has {count} argument(s); {name} takes {'one' if name in _OF_ONE else 'two or more'}")
+
+
+def _compares(node: ast.AST) -> bool:
+    if isinstance(node, ast.BoolOp):
+        return all(_compares(value) for value in node.values)
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Not) and _compares(node.operand)
+    return isinstance(node, ast.Compare)

@@ -1,0 +1,81 @@
+"""Import what a spec names, so that a typing error costs seconds, not a sweep."""
+
+import inspect
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import InvalidInput
+from halving.trial.import_string import import_function
+from resources.sweep_spec.strategy import SAMPLERS
+from resources.sweep_spec.sweep import SweepSpec
+
+if TYPE_CHECKING:
+    import optuna
+
+
+def check_functions(spec: SweepSpec) -> None:
+    """Import the trainable, the predictor, the data source and the sampler, and try the sampler's options.
+
+    A trainable in an image of its own is looked for there, when its first trial starts.
+
+    Raises:
+        InvalidInput: naming the field, what is missing and what there is instead.
+    """
+    if spec.image is None:
+        import_function("trainable", spec.trainable)
+    import_function("predictor", spec.predictor)
+    import_function("dataset.source", spec.dataset.source)
+    _check_sampler(spec)
+
+
+def import_sampler(sampler: str, field: str = "strategy.sampler") -> "type[optuna.samplers.BaseSampler]":
+    """The class of Optuna's behind a name or an import path.
+
+    Raises:
+        InvalidInput: there is none, or it is not a sampler.
+    """
+    import optuna
+
+    path = SAMPLERS.get(sampler, sampler)
+    found = import_function(field, path)
+    if not (isinstance(found, type) and issubclass(found, optuna.samplers.BaseSampler)):
+        raise InvalidInput(f"{field} = {sampler!r} is not accepted: it is no optuna.samplers.BaseSampler; give the class of one")
+    return found
+
+
+def _check_sampler(spec: SweepSpec) -> None:
+    """Build the sampler and let it suggest a few trials of a toy problem, with as many objectives as the sweep has."""
+    name, options = spec.sampler
+    field = f"strategy.{spec.strategy.name}"
+    if name in SAMPLERS and not options:
+        return  # nothing that could be wrong
+    kind = import_sampler(name, f"{field}.sampler")
+    try:
+        _try(kind, options, spec)
+    except ImportError as error:
+        package = (error.name or str(error)).partition(".")[0]
+        raise InvalidInput(
+            f"{field}.sampler = {name!r} is not accepted: it needs the package {package!r}, which is not installed; "
+            f"install it (pip install {package}) wherever trials are suggested"
+        ) from None
+    except (TypeError, ValueError) as error:
+        accepted = sorted(set(inspect.signature(kind).parameters) - {"seed"})
+        aims = f"{len(spec.objectives)} objectives" if len(spec.objectives) > 1 else "one objective"
+        raise InvalidInput(
+            f"{field}.options = {options} is not accepted by {name!r} with {aims}: {error}; its options are {accepted}"
+        ) from None
+
+
+def _try(kind: Any, options: dict[str, Any], spec: SweepSpec) -> None:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of options that are experimental
+        seed = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
+        study = optuna.create_study(directions=[objective.direction for objective in spec.objectives], sampler=kind(**seed, **options))
+        distributions: dict[str, optuna.distributions.BaseDistribution] = {
+            name: optuna.distributions.FloatDistribution(0, 1) for name in ("x", "y")
+        }
+        for value in range(3):
+            study.tell(study.ask(distributions), [float(value)] * len(spec.objectives))

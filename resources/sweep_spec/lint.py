@@ -1,0 +1,149 @@
+"""What a sweep's settings will do badly: warnings before GPU time is spent, none of which keeps the sweep from running.
+
+Early stopping takes the order of trials at a rung for their order at the end. Most of these warnings are about settings
+that make the two differ: learning-rate schedules that do not fit the rungs, and rungs that too few trials reach.
+"""
+
+from collections.abc import Iterator
+
+from resources.sweep_spec.space import Parameter
+from resources.sweep_spec.strategy import STARTUP_TRIALS, EarlyStopping, Nsga2Search, SuccessiveHalving
+from resources.sweep_spec.sweep import SweepSpec
+
+_GP_TRIALS = 1_000
+_WARMUPS = ("warmup_epochs", "lr_warmup_epochs", "warmup")
+_LENGTHS = ("schedule_epochs", "lr_schedule_epochs", "t_max")
+_SCHEDULES = ("lr_schedule", "schedule", "scheduler")
+_ANNEALING = ("cosine", "linear")
+
+
+def lint(spec: SweepSpec) -> list[str]:
+    """Warnings about a valid spec, each with the field, its value, what that means and what to do."""
+    return [*_warmup(spec), *_schedule(spec), *_rungs(spec), *_reach(spec), *_sampler(spec)]
+
+
+def _warmup(spec: SweepSpec) -> Iterator[str]:
+    field, epochs = "training.warmup_epochs", spec.training.warmup_epochs
+    if epochs is None:
+        searched = {name: _numbers(parameter)[-1] for name, parameter in spec.space.items() if name in _WARMUPS and _numbers(parameter)}
+        if not searched:
+            return
+        field, epochs = max(((f"space.{name}", most) for name, most in searched.items()), key=lambda found: found[1])
+    first = min(ladder[0] for ladder in spec.ladders)
+    if first <= epochs:
+        budget = "min_budget" if isinstance(spec.strategy.chosen, EarlyStopping) else "budget"
+        yield (
+            f"{field} = {epochs:g}: the first rung, at {first} epochs, ends inside the learning-rate warm-up, where trials with a low "
+            f"learning rate look best; give strategy.{spec.strategy.name}.{budget} above {epochs:g}, or a shorter warm-up"
+        )
+
+
+def _schedule(spec: SweepSpec) -> Iterator[str]:
+    if spec.training.lr_schedule in ("step", "constant"):
+        return
+    last, rungs = spec.budgets[-1], list(spec.budgets)
+    named = {name: parameter for name, parameter in spec.space.items() if name.lower() in _LENGTHS}
+    searched = [name for name, parameter in named.items() if parameter.constant is None]
+    for name in searched if len(rungs) > 1 else []:
+        yield (
+            f"space.{name} is searched: results at the rungs {rungs} are not comparable, because a trial whose learning rate falls sooner "
+            "looks better there than it ends; make it constant, or anneal over run.max_epochs"
+        )
+    lengths = {f"space.{name}": parameter.constant for name, parameter in named.items() if isinstance(parameter.constant, int | float)}
+    if spec.training.schedule_epochs is not None:
+        lengths["training.schedule_epochs"] = spec.training.schedule_epochs
+    for field, epochs in lengths.items():
+        if epochs < last:
+            yield (
+                f"{field} = {epochs:g}: the learning rate is at its end before the last rung, at {last} epochs, and the epochs after "
+                f"{epochs:g} teach little; give {last}, or anneal over run.max_epochs"
+            )
+        elif epochs > last:
+            yield (
+                f"{field} = {epochs:g}: no trial gets to the end of its schedule, as the last rung is at {last} epochs: no result is that "
+                f"of a finished training; give {last}, or anneal over run.max_epochs"
+            )
+    if not searched and not lengths and len(rungs) > 1:
+        yield from _unknown_length(spec)
+
+
+def _unknown_length(spec: SweepSpec) -> Iterator[str]:
+    named = {"training.lr_schedule": [spec.training.lr_schedule]}
+    named |= {f"space.{name}": parameter.choices or [] for name, parameter in spec.space.items() if name.lower() in _SCHEDULES}
+    for field, choices in named.items():
+        for schedule in choices:
+            if schedule in _ANNEALING:
+                yield (
+                    f"{field} = {schedule!r} of unknown length: results at the rungs {list(spec.budgets)} are comparable only if all "
+                    "trials anneal over the same epochs; anneal over run.max_epochs (the last rung), and "
+                    f"state training.schedule_epochs = {spec.budgets[-1]}"
+                )
+
+
+def _rungs(spec: SweepSpec) -> Iterator[str]:
+    strategy = spec.strategy.chosen
+    if not isinstance(strategy, SuccessiveHalving):
+        return
+    path, count = f"strategy.{spec.strategy.name}", len(spec.budgets)
+    if not 3 <= strategy.reduction_factor <= 5:
+        effect = "weak trials get far" if strategy.reduction_factor < 3 else "one noisy result ends most trials"
+        yield f"{path}.reduction_factor = {strategy.reduction_factor}: {effect}; 3 to 5 has been found to work"
+    budgets = f"{path}.min_budget = {strategy.min_budget} with max_budget = {strategy.max_budget}"
+    if count < 3:
+        yield (
+            f"{budgets}: the rungs {list(spec.budgets)} are too few to save much; "
+            "give a lower min_budget or reduction_factor, for 3 to 5 rungs"
+        )
+    if count > 5:
+        yield (
+            f"{budgets}: with {count} rungs, at {list(spec.budgets)} epochs, the first ones decide by very little training; "
+            "give a higher min_budget or reduction_factor, for 3 to 5 rungs"
+        )
+
+
+def _reach(spec: SweepSpec) -> Iterator[str]:
+    short = [number for number, ladder in enumerate(spec.ladders) if spec.reachable(number) < len(ladder)]
+    if short:
+        ladder, enough = spec.ladders[short[0]], max(_enough(spec, number) for number in short)
+        bracket = f" of bracket {short[0] + 1}" if len(spec.ladders) > 1 else ""
+        yield (
+            f"max_trials = {spec.max_trials}: few for the rungs{bracket} at {list(ladder)} epochs, of which about "
+            f"{spec.reachable(short[0])} will be reached; give max_trials = {enough} or more, or a higher min_budget"
+        )
+
+
+def _enough(spec: SweepSpec, ladder: int) -> int:
+    """Trials with which the last rung of a ladder is reached."""
+    strategy = spec.strategy.chosen
+    needed = strategy.reduction_factor ** (len(spec.ladders[ladder]) - 1)
+    return int(-(-needed * sum(strategy.weights) // strategy.weights[ladder]))
+
+
+def _sampler(spec: SweepSpec) -> Iterator[str]:
+    name, options = spec.sampler
+    path = f"strategy.{spec.strategy.name}"
+    if name in ("tpe", "gp"):
+        startup = options.get("n_startup_trials", STARTUP_TRIALS)
+        if isinstance(startup, int) and spec.max_trials <= startup and spec.warm_start is None:
+            yield (
+                f"max_trials = {spec.max_trials}: the first {startup} trials of {path} ({name}) are random, so that it is a random search; "
+                f"give more than {startup}, or sampler random"
+            )
+    if name == "gp" and spec.max_trials > _GP_TRIALS:
+        yield (
+            f"max_trials = {spec.max_trials}: a Gaussian process takes time that grows with the cube of the trials; "
+            f"give {path} at most {_GP_TRIALS:,}, or tpe"
+        )
+    strategy = spec.strategy.chosen
+    if isinstance(strategy, Nsga2Search) and spec.max_trials <= strategy.population_size:
+        yield (
+            f"{path}.population_size = {strategy.population_size} with max_trials = {spec.max_trials}: the first generation is random and "
+            "no other follows; give a smaller population or more trials"
+        )
+
+
+def _numbers(parameter: Parameter) -> list[float]:
+    """The numbers that a parameter may be, rising, of a range its ends."""
+    if parameter.range is not None:
+        return [parameter.range.low, parameter.range.high]
+    return sorted(value for value in parameter.choices or [] if isinstance(value, int | float) and not isinstance(value, bool))

@@ -1,0 +1,101 @@
+"""Read a spec and say what is wrong with it: every wrong field by its path, its value and what is accepted."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from halving.errors import InvalidInput
+from resources.sweep_spec.base import did_you_mean, field_names
+from resources.sweep_spec.strategy import Strategy
+from resources.sweep_spec.sweep import SweepSpec
+
+
+def parse_spec(data: Any) -> SweepSpec:
+    """Check a spec and fill in its defaults.
+
+    Raises:
+        InvalidInput: naming every wrong field by its path, the value given and what is accepted.
+    """
+    # Its functions over search spaces import this package.
+    from resources.sweep_spec.consistency import contradictions
+
+    try:
+        spec = SweepSpec.model_validate(data)
+    except ValidationError as error:
+        raise _refusal(problems_of_model(error, SweepSpec)) from None
+    if problems := contradictions(spec):
+        raise _refusal(problems)
+    return spec
+
+
+def load_spec(path: str | Path) -> SweepSpec:
+    """Read a spec from a YAML file.
+
+    Raises:
+        InvalidInput: there is no such file, it is not YAML, or the spec is wrong.
+    """
+    try:
+        data = yaml.safe_load(Path(path).read_text())
+    except OSError as error:
+        raise InvalidInput(f"sweep file {str(path)!r} is not accepted: {error.strerror}; give the path of a YAML file") from None
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"sweep file {str(path)!r} is not YAML: {error}") from None
+    return parse_spec(data)
+
+
+def problems_of_model(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """Every wrong field by its path, its value and what is accepted, where data did not fit a model."""
+    return [_problem(detail, model) for detail in error.errors()]
+
+
+def model_inside(annotation: Any) -> type[BaseModel] | None:
+    """The model in ``Model``, ``Model | None``, ``list[Model]`` or ``dict[str, Model]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (model_inside(argument) for argument in get_args(annotation))
+    return next((model for model in found if model), None)
+
+
+def _refusal(problems: list[str]) -> InvalidInput:
+    return InvalidInput("the sweep spec is not accepted:\n" + "\n".join(f"  - {problem}" for problem in problems))
+
+
+def _problem(detail: Any, model: type[BaseModel]) -> str:
+    path = ".".join(str(part) for part in detail["loc"]) or "(top)"
+    value = detail["input"]
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "missing":
+        return f"{path} is missing"
+    if detail["type"] == "extra_forbidden":
+        accepted = _fields_beside(detail["loc"], model)
+        hint = did_you_mean(detail["loc"][-1], accepted)
+        return f"{path} = {value!r:.80} is not accepted: there is no such field{hint}; accepted are {accepted}{_elsewhere(detail['loc'])}"
+    if detail["type"] == "model_type":
+        return (
+            f"{path} = {value!r:.80} is not accepted: give fields and values; the fields are {_fields_beside((*detail['loc'], ''), model)}"
+        )
+    shown = "" if isinstance(value, dict) and detail["type"] == "value_error" else f" = {value!r:.80}"
+    return f"{path}{shown} is not accepted: {message}"
+
+
+def _elsewhere(location: tuple[str | int, ...]) -> str:
+    """The other strategies that have this field, where ``location`` is in one that has not."""
+    if location[0] != "strategy" or len(location) != 3:
+        return ""
+    having = [
+        name
+        for name, field in Strategy.model_fields.items()
+        if (model := model_inside(field.annotation)) and location[-1] in field_names(model)
+    ]
+    return f"; {location[-1]} is a field of {having}" if having else ""
+
+
+def _fields_beside(location: tuple[str | int, ...], model: type[BaseModel]) -> list[str]:
+    """The field names accepted where ``location`` in a model points."""
+    for part in location[:-1]:
+        by_alias = {field.alias or name: field for name, field in model.model_fields.items()}
+        if part in by_alias:
+            model = model_inside(by_alias[str(part)].annotation) or model
+    return field_names(model)

@@ -1,0 +1,242 @@
+"""Points of a search space: which parameters exist at a point, whether it is in the space, and the points of a grid.
+
+Pure functions over a spec: whoever suggests (a sampler, a grid, a user's starting points, an earlier sweep) is held to
+the same space by them.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from halving.errors import InvalidInput
+from resources.sweep_spec.base import did_you_mean
+from resources.sweep_spec.constraints import constraint
+from resources.sweep_spec.space import FloatRange, IntRange, Parameter
+from resources.sweep_spec.sweep import SweepSpec
+
+Params = dict[str, Any]
+Space = Mapping[str, Parameter]
+
+GRID_LIMIT = 90_000
+"""Most points of a grid: as many as a sweep may have trials."""
+
+_VISITS = 300_000
+_DRAWS = 1_000
+
+
+def order(space: Space) -> tuple[str, ...]:
+    """The parameters with parents before children, else as the spec has them.
+
+    Raises:
+        InvalidInput: a parameter exists only where itself does, through a circle of ``when``.
+    """
+    placed: dict[str, None] = {}
+    while len(placed) < len(space):
+        ready = [name for name in space if name not in placed and all(parent in placed for parent in space[name].when)]
+        if not ready:
+            circle = [name for name in space if name not in placed]
+            raise InvalidInput(f"the when of {circle} form a circle, or name what is no parameter; let one of them exist always")
+        placed.update(dict.fromkeys(ready))
+    return tuple(placed)
+
+
+def active(space: Space, name: str, params: Mapping[str, Any]) -> bool:
+    """Whether a parameter exists where its parents have the values in ``params``; an inactive parent has none."""
+    return all(parent in params and params[parent] in choices for parent, choices in space[name].when.items())
+
+
+def satisfies(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
+    """Whether params meet every constraint; one that names a parameter without a value is met."""
+    return all(constraint(expression).holds(params) for expression in spec.constraints)
+
+
+def problems_of(spec: SweepSpec, params: Mapping[str, Any], *, partial: bool = False) -> list[str]:
+    """Why params are not a point of the spec's space; nothing if they are.
+
+    Args:
+        spec: the sweep.
+        params: hyperparameter name to value.
+        partial: whether parameters may be missing, to be sampled; a child's parents must then be given with it.
+    """
+    if partial:
+        params = {**{name: parameter.constant for name, parameter in spec.space.items() if _always(parameter)}, **params}
+    problems = [
+        f"{name} = {value!r}: there is no such parameter{did_you_mean(name, spec.space)}; there are {list(spec.space)}"
+        for name, value in params.items()
+        if name not in spec.space
+    ]
+    existing: Params = {}
+    for name in order(spec.space):
+        parameter, exists = spec.space[name], active(spec.space, name, existing)
+        if exists and name in params:
+            existing[name] = params[name]
+        if name not in params:
+            if exists and not partial:
+                problems.append(f"{name} is missing; give {_accepted(parameter)}")
+        elif not exists:
+            given = {parent: params[parent] for parent in parameter.when if parent in params}
+            problems.append(
+                f"{name} = {params[name]!r}: it exists only when {dict(parameter.when)}, and given is {given}; leave it out or change those"
+            )
+        elif not _contains(parameter, params[name]):
+            problems.append(f"{name} = {params[name]!r}: give {_accepted(parameter)}")
+    if not problems:
+        for expression in spec.constraints:
+            if not constraint(expression).holds(params):
+                named = {name: params[name] for name in sorted(constraint(expression).names)}
+                problems.append(f"{named} break the constraint {expression!r}; change one of them")
+    return problems
+
+
+def sample(space: Space, random: Random, fixed: Mapping[str, Any] | None = None) -> Params:
+    """A random point, uniform (in the logarithm where a range says so), with the ``fixed`` values where they are given.
+
+    Constraints are not looked at.
+    """
+    fixed = fixed or {}
+    params: Params = {}
+    for name in order(space):
+        if active(space, name, params):
+            params[name] = fixed[name] if name in fixed else _draw(space[name], random)
+    return {name: params[name] for name in space if name in params}
+
+
+def feasible(spec: SweepSpec, fixed: Mapping[str, Any] | None = None) -> bool:
+    """Whether one of 1,000 random points, always the same ones, meets the constraints."""
+    random = Random(0)
+    return not spec.constraints or any(satisfies(spec, sample(spec.space, random, fixed)) for _ in range(_DRAWS))
+
+
+def axis(parameter: Parameter, points: int | None) -> list[Any]:
+    """A parameter's values on a grid: all of its choices or steps, or ``points`` values of a float range without steps.
+
+    Raises:
+        InvalidInput: a float range without steps, and no ``points``.
+    """
+    given = parameter.chosen
+    if isinstance(given, list):
+        return list(given)
+    if given.step is not None:
+        if (count := _count(given)) > GRID_LIMIT:
+            raise InvalidInput(f"{count:,} values from {given.low} to {given.high} are too many for a grid; give a larger step")
+        return [_value(given, index) for index in range(count)]
+    if points is None:
+        raise InvalidInput("a float range has no grid of its own; give it a step, or strategy.grid.points")
+    shares = [index / (points - 1) for index in range(points)]
+    if given.log:
+        values = [given.low * (given.high / given.low) ** share for share in shares]
+    else:
+        values = [given.low + (given.high - given.low) * share for share in shares]
+    return [min(max(value, given.low), given.high) for value in values]
+
+
+def grid_size(spec: SweepSpec) -> int:
+    """How many points the grid has.
+
+    Raises:
+        InvalidInput: more than :data:`GRID_LIMIT`, or a float range has neither a step nor points.
+    """
+    return len(_grid(spec))
+
+
+def grid_point(spec: SweepSpec, number: int) -> Params:
+    """The point with this number; the last parameter changes fastest.
+
+    Points that a constraint excludes are left out, and where a conditional parameter does not exist its values make
+    no further points.
+
+    Raises:
+        IndexError: there are not so many.
+        InvalidInput: as :func:`grid_size`.
+    """
+    return dict(zip(*_grid(spec)[number], strict=True))
+
+
+def _grid(spec: SweepSpec) -> tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...]:
+    points = getattr(spec.strategy.chosen, "points", None)
+    space = tuple((name, parameter.model_dump_json(by_alias=True)) for name, parameter in spec.space.items())
+    return _grid_of(space, tuple(spec.constraints), points)
+
+
+@lru_cache(maxsize=8)
+def _grid_of(
+    space: tuple[tuple[str, str], ...], constraints: tuple[str, ...], points: int | None
+) -> tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...]:
+    """Names and values of every point: a grid is asked for trial by trial, and built once."""
+    parameters = {name: Parameter.model_validate_json(text) for name, text in space}
+    found = []
+    for visited, params in enumerate(_combinations(parameters, points)):
+        if visited == _VISITS:
+            raise InvalidInput(f"a grid of more than {_VISITS:,} combinations before its constraints; give fewer points or parameters")
+        if all(constraint(expression).holds(params) for expression in constraints):
+            names = tuple(name for name in parameters if name in params)
+            found.append((names, tuple(params[name] for name in names)))
+        if len(found) > GRID_LIMIT:
+            raise InvalidInput(f"a grid of more than {GRID_LIMIT:,} combinations; give fewer points or parameters")
+    return tuple(found)
+
+
+def _combinations(space: Space, points: int | None) -> Iterator[Params]:
+    names = order(space)
+    axes = {name: axis(space[name], points) for name in names}
+
+    def beyond(depth: int, params: Params) -> Iterator[Params]:
+        if depth == len(names):
+            yield params
+        elif not active(space, names[depth], params):
+            yield from beyond(depth + 1, params)
+        else:
+            for value in axes[names[depth]]:
+                yield from beyond(depth + 1, {**params, names[depth]: value})
+
+    return beyond(0, {})
+
+
+def _always(parameter: Parameter) -> bool:
+    return parameter.constant is not None and not parameter.when
+
+
+def _draw(parameter: Parameter, random: Random) -> Any:
+    given = parameter.chosen
+    if isinstance(given, list):
+        return random.choice(given)
+    if isinstance(given, IntRange) and given.log:  # each in its share of the logarithm, the first and the last too
+        drawn = random.uniform(math.log(given.low - 0.5), math.log(given.high + 0.5))
+        return min(max(round(math.exp(drawn)), given.low), given.high)
+    if given.step is not None:
+        return _value(given, random.randrange(_count(given)))
+    value = math.exp(random.uniform(math.log(given.low), math.log(given.high))) if given.log else random.uniform(given.low, given.high)
+    return min(max(value, given.low), given.high)
+
+
+def _count(given: FloatRange | IntRange) -> int:
+    """How many values a range with a step has. As fractions of what was written: in binary 0.3 is not three steps of 0.1."""
+    return int((Fraction(str(given.high)) - Fraction(str(given.low))) / Fraction(str(given.step))) + 1
+
+
+def _value(given: FloatRange | IntRange, index: int) -> float:
+    return type(given.low)(Fraction(str(given.low)) + index * Fraction(str(given.step)))
+
+
+def _contains(parameter: Parameter, value: Any) -> bool:
+    given = parameter.chosen
+    if isinstance(given, list):
+        return value in given
+    if isinstance(value, bool) or not isinstance(value, int if isinstance(given, IntRange) else int | float):
+        return False
+    if not given.low <= value <= given.high:
+        return False
+    steps = (value - given.low) / given.step if given.step is not None else 0
+    return abs(steps - round(steps)) < 1e-8  # Optuna's own tolerance
+
+
+def _accepted(parameter: Parameter) -> str:
+    given = parameter.chosen
+    if isinstance(given, list):
+        return f"one of {given}" if len(given) > 1 else repr(given[0])
+    kind = "a number" if isinstance(given, FloatRange) else "a whole number"
+    steps = f" in steps of {given.step}" if given.step not in (None, 1) else ""
+    return f"{kind} from {given.low} to {given.high}{steps}"

@@ -1,0 +1,101 @@
+"""What one trial needs: cores, memory and GPUs, wherever it runs; and which pods a cluster gives it."""
+
+import re
+from decimal import Decimal
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from resources.sweep_spec.base import Strict
+
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_UNITS = {None: 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")  # a DNS subdomain, RFC 1123
+_IMAGE = re.compile(r"[a-z0-9][\w.:/@-]*", re.ASCII)
+
+
+def quantity_bytes(quantity: str) -> int:
+    """Bytes of a Kubernetes quantity: ``512Mi``, ``32Gi``, ``1.5G``.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    found = _QUANTITY.fullmatch(quantity)
+    if found is None:
+        raise ValueError("give bytes with a unit, for example 512Mi or 32Gi")
+    return int(Decimal(found[1]) * _UNITS[found[2]])
+
+
+def _memory(given: str) -> str:
+    if quantity_bytes(given) < 2**20:
+        raise ValueError(f"{given} is {quantity_bytes(given)} bytes, less than 1Mi; give for example 512Mi or 32Gi")
+    if quantity_bytes(given) > 2**50:
+        raise ValueError(f"{given} is more than 1024Ti; give for example 512Mi or 32Gi")
+    return given
+
+
+def _label(given: str) -> str:
+    if not _LABEL.fullmatch(given):
+        raise ValueError("give a Kubernetes name: letters, digits, '-', '_' and '.', at most 63")
+    return given
+
+
+def _name(given: str) -> str:
+    if not _NAME.fullmatch(given):
+        raise ValueError("give the name of an object in Kubernetes: lowercase letters, digits, '-' and '.', at most 253")
+    return given
+
+
+def _queue(given: str) -> str:
+    if len(_name(given)) > 63:  # it becomes a label's value
+        raise ValueError("give a queue's name of at most 63 characters")
+    return given
+
+
+def _image(given: str) -> str:
+    if not _IMAGE.fullmatch(given):
+        raise ValueError("give an image's name as a container runtime takes it, for example registry.example/team/train@sha256:…")
+    return given
+
+
+# YAML reads 512 without quotes as a number.
+Memory = Annotated[str, BeforeValidator(lambda given: str(given) if isinstance(given, int) else given), AfterValidator(_memory)]
+Label = Annotated[str, AfterValidator(_label)]
+Name = Annotated[str, AfterValidator(_name)]
+Queue = Annotated[str, AfterValidator(_queue)]
+Image = Annotated[str, AfterValidator(_image)]
+
+
+class Resources(Strict):
+    """What one trial needs. On one machine it bounds how many run at a time; on a cluster it becomes the trial's pod."""
+
+    cpus: float = Field(default=1, ge=0.001, le=100_000, description="CPU cores for each trial; a part of one is possible.")
+    gpus: int = Field(default=0, ge=0, description="GPUs for each trial, not shared with another.")
+    gpu_type: Label | None = Field(default=None, description="Cluster: kind of GPU, a name under gpu_types in the cluster's settings.")
+    memory: Memory | None = Field(
+        default=None, description="Memory for each trial, for example 32Gi; on a cluster a trial that takes more is killed."
+    )
+    spot: bool = Field(default=False, description="Cluster: run on nodes that may be reclaimed at any time; trials resume elsewhere.")
+    nodes: int = Field(default=1, ge=1, description="Nodes for each trial; only 1 so far.")
+    priority_class: Name | None = Field(default=None, description="Cluster: priority class of the trials' pods.")
+    queue: Queue | None = Field(default=None, description="Cluster: Kueue's queue that admits the trials' pods.")
+    grace_seconds: float = Field(default=30.0, ge=0, description="Seconds from SIGTERM to SIGKILL, for a trial to save its checkpoint.")
+    start_timeout_seconds: float = Field(
+        default=1800.0,
+        gt=0,
+        description="Cluster: seconds that a trial's pod may take to start; then its place is freed and it counts as crashed.",
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.gpu_type and not self.gpus:
+            raise ValueError(f"gpu_type = {self.gpu_type!r} goes with gpus of 1 or more; this trial asks for none")
+        if self.nodes > 1:
+            raise ValueError(f"nodes = {self.nodes} is not accepted: a trial runs in one pod, on one node; ask for more gpus there")
+        return self
+
+    @property
+    def threads(self) -> int:
+        """Threads that a trial computes with."""
+        return max(1, int(self.cpus))

@@ -1,0 +1,110 @@
+"""The search space: ranges, choices and constants, and which choice opens which parameter."""
+
+from fractions import Fraction
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from resources.sweep_spec.base import Strict, Value
+
+KINDS = ("float", "int", "categorical", "constant")
+
+
+class FloatRange(Strict):
+    """A real number between ``low`` and ``high``, both included."""
+
+    low: float = Field(description="Smallest value.")
+    high: float = Field(description="Largest value.")
+    log: bool = Field(default=False, description="Sample evenly in the logarithm; needs low > 0.")
+    step: float | None = Field(default=None, gt=0, description="Distance between the values; without it every real number counts.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _check_range(self)
+        return self
+
+
+class IntRange(Strict):
+    """A whole number between ``low`` and ``high``, both included."""
+
+    low: int = Field(description="Smallest value.")
+    high: int = Field(description="Largest value.")
+    log: bool = Field(default=False, description="Sample evenly in the logarithm; needs low > 0.")
+    step: int = Field(default=1, ge=1, description="Distance between the values.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _check_range(self)
+        return self
+
+
+def _check_range(given: FloatRange | IntRange) -> None:
+    if given.low >= given.high:
+        raise ValueError(f"low = {given.low} must be below high = {given.high}; for a single value give constant")
+    if given.log and given.low <= 0:
+        raise ValueError(f"low = {given.low} must be above 0 when log is true")
+    if given.step is None or (isinstance(given, IntRange) and given.step == 1):
+        return
+    if given.log:
+        raise ValueError(f"step = {given.step} cannot go with log = true; leave one of them out")
+    # As fractions of what was written: 0.3 is three steps of 0.1, which it is not in binary.
+    low, width, step = Fraction(str(given.low)), Fraction(str(given.high)) - Fraction(str(given.low)), Fraction(str(given.step))
+    number = type(given.low)
+    if step > width:
+        raise ValueError(f"step = {given.step} is larger than the range from {given.low} to {given.high}; give at most {number(width)}")
+    if width % step:
+        below = low + width // step * step
+        raise ValueError(
+            f"high = {given.high} is not a whole number of steps of {given.step} above low = {given.low}; "
+            f"give high = {number(below)} or {number(below + step)}"
+        )
+
+
+def _as_list(given: Any) -> Any:
+    return given if isinstance(given, list) else [given]
+
+
+# ``when: {optimizer: sgd}`` and ``when: {optimizer: [sgd]}`` are the same.
+Choices = Annotated[list[Value], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+class Parameter(Strict):
+    """One hyperparameter: its range, choices or constant, and when it exists."""
+
+    float_: FloatRange | None = Field(default=None, alias="float", description="A real number in a range.")
+    int_: IntRange | None = Field(default=None, alias="int", description="A whole number in a range.")
+    categorical: list[Value] | None = Field(default=None, min_length=1, description="One of these values.")
+    constant: Value | None = Field(default=None, description="Always this value.")
+    when: dict[str, Choices] = Field(
+        default={},
+        description="Exists only where these other parameters have this value (or one of these values): {optimizer: sgd}.",
+    )
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [kind for kind in KINDS if getattr(self, _attribute(kind)) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of {list(KINDS)}; got {given or 'nothing'}")
+        for place, value in enumerate(self.categorical or []):
+            if value in (self.categorical or [])[:place]:
+                raise ValueError(f"categorical = {self.categorical} must hold each value once; {value!r} comes again")
+        return self
+
+    @property
+    def range(self) -> FloatRange | IntRange | None:
+        """The range, or None for choices and constants."""
+        return self.float_ or self.int_
+
+    @property
+    def choices(self) -> list[Any] | None:
+        """The values of a categorical, the one value of a constant, or None for a range."""
+        return [self.constant] if self.constant is not None else self.categorical
+
+    @property
+    def chosen(self) -> FloatRange | IntRange | list[Any]:
+        """The range or the choices."""
+        return self.range or self.choices or []
+
+
+def _attribute(kind: str) -> str:
+    return next(name for name, field in Parameter.model_fields.items() if (field.alias or name) == kind)

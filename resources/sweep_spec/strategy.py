@@ -1,0 +1,266 @@
+"""Strategies: who suggests the next trial, how long a trial trains, and which trials stop early."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from resources.sweep_spec.base import OneOf, Strict, did_you_mean, is_import_path
+
+SAMPLERS = {
+    "random": "optuna.samplers:RandomSampler",
+    "tpe": "optuna.samplers:TPESampler",
+    "gp": "optuna.samplers:GPSampler",
+    "nsga2": "optuna.samplers:NSGAIISampler",
+}
+"""What a sampler's name stands for; any other sampler is named by its import path. For ``random`` it only says which options there are: the
+points are drawn by :func:`resources.sweep_spec.points.sample`, in a twentieth of the time."""
+
+_NAMED = ("random", "tpe", "gp")
+
+
+def _sampler_path(value: str) -> str:
+    if not is_import_path(value):
+        raise ValueError("give module:Class, for example optuna.samplers:CmaEsSampler")
+    return value
+
+
+def _sampler(value: str) -> str:
+    if value in _NAMED or is_import_path(value):
+        return value
+    raise ValueError(f"give 'random', 'tpe', 'gp' or module:Class, for example optuna.samplers:CmaEsSampler{did_you_mean(value, _NAMED)}")
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    if "seed" in given:
+        raise ValueError(f"seed = {given['seed']} belongs to the sweep, whose seed is the sampler's too; leave it out here")
+    return given
+
+
+Sampler = Annotated[str, AfterValidator(_sampler)]
+SamplerPath = Annotated[str, AfterValidator(_sampler_path)]
+Options = Annotated[dict[str, Any], AfterValidator(_options)]
+
+
+class SearchStrategy(Strict):
+    """What every strategy tells the search."""
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        """A name in :data:`SAMPLERS` or an import path, and the options for it."""
+        raise NotImplementedError
+
+    @property
+    def ladders(self) -> tuple[tuple[int, ...], ...]:
+        """Epochs at each rung, rising; one ladder for each bracket, the longest first."""
+        raise NotImplementedError
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """How the new trials are shared among the ladders, in proportion."""
+        return (1,) * len(self.ladders)
+
+    @property
+    def audited(self) -> float:
+        """Share of the pruned trials that run to the end anyway."""
+        return 0.0
+
+
+class FullBudget(SearchStrategy):
+    """Each trial trains to the end: one rung."""
+
+    budget: int = Field(default=27, ge=1, description="Epochs that every trial trains.")
+
+    @property
+    def ladders(self) -> tuple[tuple[int, ...], ...]:
+        return ((self.budget,),)
+
+
+class RandomSearch(FullBudget):
+    """Independent random trials (Bergstra & Bengio, JMLR 2012)."""
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return "random", {}
+
+
+class GridSearch(FullBudget):
+    """Every combination of the values on a grid, in order."""
+
+    points: int | None = Field(
+        default=None, ge=2, description="Values on the grid for each float range without a step; an int range has all of its values."
+    )
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return "random", {}
+
+
+class TpeSearch(FullBudget):
+    """Tree-structured Parzen estimators (Bergstra et al., NeurIPS 2011; Watanabe, 2023)."""
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return "tpe", {}
+
+
+class GpSearch(FullBudget):
+    """Gaussian process with expected improvement; for few, expensive trials."""
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return "gp", {}
+
+
+class Nsga2Search(FullBudget):
+    """A genetic search for the Pareto front of several objectives (Deb et al., IEEE TEC 2002)."""
+
+    population_size: int = Field(default=50, ge=2, description="Trials in a generation.")
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return "nsga2", {"population_size": self.population_size}
+
+
+class OptunaSearch(FullBudget):
+    """Any sampler of Optuna's, by its import path."""
+
+    sampler: SamplerPath = Field(description="module:Class of an Optuna sampler, for example optuna.samplers:CmaEsSampler.")
+    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return self.sampler, self.options
+
+
+class EarlyStopping(SearchStrategy):
+    """Weak trials stop before the end."""
+
+    min_budget: int = Field(default=1, ge=1, description="Epochs to the first rung: no trial stops before.")
+    max_budget: int = Field(default=27, ge=1, description="Epochs to the last rung.")
+    audit: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the pruned trials that run to the end anyway, to measure how often pruning was wrong.",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_budget > self.max_budget:
+            raise ValueError(f"min_budget = {self.min_budget} must not be above max_budget = {self.max_budget}")
+        if self.audit and len(self.ladders[0]) == 1:
+            raise ValueError(
+                f"audit = {self.audit} needs trials that are pruned, and with one rung at max_budget = {self.max_budget} none is: "
+                "give a min_budget below it, or leave audit out"
+            )
+        return self
+
+    @property
+    def audited(self) -> float:
+        return self.audit
+
+
+class SuccessiveHalving(EarlyStopping):
+    """At each rung the best one in ``reduction_factor`` goes on."""
+
+    reduction_factor: int = Field(default=3, ge=2, description="Of the trials at a rung, one in this many goes on to the next.")
+
+
+class Asha(SuccessiveHalving):
+    """Asynchronous successive halving by promotion (Li et al., MLSys 2020, Algorithm 2)."""
+
+    sampler: Sampler = Field(default="tpe", description="Who suggests a new trial: random, tpe, gp, or module:Class of an Optuna sampler.")
+    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return self.sampler, self.options
+
+    @property
+    def ladders(self) -> tuple[tuple[int, ...], ...]:
+        """One ladder: min·η⁰, min·η¹, … and max_budget at the end."""
+        rungs = []
+        budget = self.min_budget
+        while budget < self.max_budget:
+            rungs.append(budget)
+            budget *= self.reduction_factor
+        return ((*rungs, self.max_budget),)
+
+
+class Brackets(SuccessiveHalving):
+    """Hyperband's brackets (Li et al., JMLR 2018, Algorithm 1) with R = max_budget in units of min_budget."""
+
+    @property
+    def ladders(self) -> tuple[tuple[int, ...], ...]:
+        """Bracket s = s_max … 0 has rungs at R·η⁻ˢ, …, R·η⁻¹, R, in whole epochs."""
+        rungs = [self.max_budget]
+        while rungs[0] // self.reduction_factor >= self.min_budget:
+            rungs.insert(0, self.max_budget // self.reduction_factor ** len(rungs))
+        return tuple(tuple(rungs[first:]) for first in range(len(rungs)))
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """n of Algorithm 1: ⌈(s_max + 1) · ηˢ / (s + 1)⌉ trials begin in bracket s."""
+        brackets = len(self.ladders)
+        return tuple(-(-brackets * self.reduction_factor**s // (s + 1)) for s in reversed(range(brackets)))
+
+
+class Hyperband(Brackets):
+    """Successive halving from several first rungs at once, for when it is not known how early one may stop."""
+
+    sampler: Sampler = Field(
+        default="random", description="Who suggests a new trial: random, tpe, gp, or module:Class of an Optuna sampler."
+    )
+    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return self.sampler, self.options
+
+
+class Bohb(Brackets):
+    """Hyperband's brackets with TPE on the highest populated rung (Falkner et al., ICML 2018)."""
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return "tpe", {}
+
+
+class MedianStopping(EarlyStopping):
+    """A trial stops when it is behind the others at the same epoch (Golovin et al., KDD 2017, section 3.2.2)."""
+
+    sampler: Sampler = Field(default="tpe", description="Who suggests a new trial: random, tpe, gp, or module:Class of an Optuna sampler.")
+    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
+    interval: int = Field(default=1, ge=1, description="Epochs between two checks.")
+    min_trials: int = Field(default=5, ge=1, description="Results that others must have at an epoch before a trial may stop there.")
+    quantile: float = Field(
+        default=0.5, gt=0, lt=1, description="A trial stops when more than this share of the others is better; 0.5: the median."
+    )
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return self.sampler, self.options
+
+    @property
+    def ladders(self) -> tuple[tuple[int, ...], ...]:
+        """One ladder of checks: min_budget, min_budget + interval, … and max_budget at the end."""
+        return ((*range(self.min_budget, self.max_budget, self.interval), self.max_budget),)
+
+
+class Strategy(OneOf):
+    """How trials are chosen and stopped."""
+
+    grid: GridSearch | None = Field(default=None, description="Every combination on a grid.")
+    random: RandomSearch | None = Field(default=None, description="Independent random trials.")
+    tpe: TpeSearch | None = Field(default=None, description="Tree-structured Parzen estimators; each trial trains to the end.")
+    gp: GpSearch | None = Field(default=None, description="Gaussian process; each trial trains to the end.")
+    nsga2: Nsga2Search | None = Field(default=None, description="Genetic search, for several objectives; each trial trains to the end.")
+    optuna: OptunaSearch | None = Field(default=None, description="Any Optuna sampler; each trial trains to the end.")
+    asha: Asha | None = Field(default=None, description="Stop weak trials early, promote the best at each rung.")
+    hyperband: Hyperband | None = Field(default=None, description="Successive halving in brackets with different first rungs.")
+    bohb: Bohb | None = Field(default=None, description="Hyperband's brackets with suggestions by TPE.")
+    median: MedianStopping | None = Field(default=None, description="Stop trials that fall behind the median of the others.")
+
+
+STARTUP_TRIALS = 10
+"""Finished trials before a model-based sampler stops sampling at random."""

@@ -1,0 +1,216 @@
+"""The sweep spec: what a user writes in ``sweeps/*.yaml`` or in Dagster's launchpad."""
+
+import json
+import math
+from hashlib import sha256
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from halving.errors import InvalidInput
+from halving.identifiers import NAME_RULE, check_name
+from resources.sweep_spec.base import FunctionPath, Metric, Name, Strict, Value
+from resources.sweep_spec.requirements import Image, Resources
+from resources.sweep_spec.space import Parameter
+from resources.sweep_spec.strategy import Asha, Strategy
+
+
+class DatasetSource(Strict):
+    """Where the data comes from and how it is split; its content becomes an immutable snapshot."""
+
+    name: Name = Field(description="The dataset's name; its snapshots are named NAME@HASH.")
+    source: FunctionPath = Field(description="module:function that returns a pyarrow.Table, or the path of a folder of files.")
+    target: str = Field(description="The column to predict.")
+    splits: dict[Name, float] = Field(
+        default={"train": 0.6, "validation": 0.2, "test": 0.2},
+        description="Share of the rows in each split; train, validation and test are needed and all add up to 1.",
+    )
+    seed: int = Field(default=0, ge=0, description="Seed of the shuffle behind the splits.")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if missing := {"train", "validation", "test"} - set(self.splits):
+            raise ValueError(f"splits = {dict(self.splits)} must name {sorted(missing)} too")
+        if any(share <= 0 for share in self.splits.values()) or not math.isclose(sum(self.splits.values()), 1, abs_tol=1e-9):
+            raise ValueError(f"splits = {dict(self.splits)} must be above 0 and add up to 1, not {sum(self.splits.values()):g}")
+        return self
+
+
+class Objective(Strict):
+    """What the search optimises: a metric that the trainable reports on the validation split."""
+
+    metric: Metric = Field(description="The name given to run.report(), for example val_accuracy.")
+    direction: Literal["maximize", "minimize"] = Field(description="Which way is better.")
+    summary: Literal["end", "best", "average"] = Field(
+        default="end",
+        description="What counts at a rung: the value of its last epoch, the best so far, or the mean of the last epochs.",
+    )
+    window: int | None = Field(default=None, ge=1, description="Epochs that the average is over (5 if it is not given).")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_window(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("summary") == "average" and given.get("window") is None:
+            return {**given, "window": 5}
+        return given
+
+    @model_validator(mode="after")
+    def _window_of_average(self) -> Self:
+        if self.window is not None and self.summary != "average":
+            raise ValueError(f"window = {self.window} goes with summary = 'average', not {self.summary!r}; leave it out, or average")
+        return self
+
+    @property
+    def maximize(self) -> bool:
+        return self.direction == "maximize"
+
+
+class Bounds(Strict):
+    """Where a metric must stay, ends included."""
+
+    min: float | None = Field(default=None, description="Smallest value accepted.")
+    max: float | None = Field(default=None, description="Largest value accepted.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min is None and self.max is None:
+            raise ValueError("give min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min = {self.min} must not be above max = {self.max}")
+        return self
+
+
+class Training(Strict):
+    """What the trainable does with the learning rate, as far as the check of rungs against schedules must know."""
+
+    warmup_epochs: float | None = Field(default=None, ge=0, description="Epochs over which the learning rate rises.")
+    lr_schedule: Literal["cosine", "linear", "step", "constant"] | None = Field(default=None, description="How the learning rate falls.")
+    schedule_epochs: float | None = Field(default=None, gt=0, description="Epochs that the schedule takes to its end.")
+
+
+class Gates(Strict):
+    """What the winner must pass on the test split before its checkpoint is promoted."""
+
+    metric: Literal["accuracy", "f1_macro", "r2", "mae", "rmse"] | None = Field(
+        default=None, description="Test metric compared with the champion's (default: accuracy for classes, rmse for numbers)."
+    )
+    margin: float = Field(default=0.0, ge=0, description="How much worse than the champion is still accepted, in the metric's unit.")
+
+
+def _sweeps(given: Any) -> Any:
+    if given is None or given == "auto":
+        return given
+    if not isinstance(given, list) or not given:
+        raise ValueError("give auto, or a list of the ids of earlier sweeps")
+    for sweep in given:
+        try:
+            check_name("warm_start", sweep)
+        except InvalidInput:
+            raise ValueError(f"{sweep!r} is no sweep's id: {NAME_RULE}") from None
+    return given
+
+
+# Checked whole, because pydantic reports a wrong value of a union once for each of its members.
+WarmStart = Annotated[list[str] | Literal["auto"] | None, BeforeValidator(_sweeps)]
+
+
+class SweepSpec(Strict):
+    """One sweep: trainable, data, objective, search space, strategy and what it may use."""
+
+    name: Name = Field(description="The sweep's name; each launch gets an id NAME-HASH, and its winner a version of the model NAME.")
+    trainable: FunctionPath = Field(description="module:function, called as train(run) for every trial.")
+    predictor: FunctionPath = Field(
+        description="module:function, called as predict(run, table) for the winner; returns one prediction a row."
+    )
+    dataset: DatasetSource = Field(description="The data to snapshot.")
+    objective: Objective = Field(description="What to optimise.")
+    other_objectives: list[Objective] = Field(
+        default=[], description="More objectives, for a Pareto front; with strategies that train every trial to the end."
+    )
+    bounds: dict[Metric, Bounds] = Field(
+        default={}, description="Reported metrics that must stay in bounds at every rung (an objective: its summary); outside ranks last."
+    )
+    divergence: dict[Metric, Bounds] = Field(
+        default={}, description="Metrics that stop a trial at once when they leave these bounds or are NaN or infinite."
+    )
+    space: dict[str, Parameter] = Field(min_length=1, description="Hyperparameter name to its range.")
+    constraints: list[str] = Field(
+        default=[], description="Comparisons of hyperparameters that every trial must meet: hidden * batch_size <= 8192."
+    )
+    strategy: Strategy = Field(default=Strategy(asha=Asha()), description="How trials are chosen and stopped.")
+    warm_start: WarmStart = Field(
+        default=None, description="Ids of earlier sweeps to learn from, or auto for every one that fits this space and objective."
+    )
+    start_from: list[dict[str, Value]] = Field(
+        default=[], description="Hyperparameters to try first, in this order; those left out are sampled."
+    )
+    training: Training = Field(default=Training(), description="The learning-rate schedule, to be checked against the rungs.")
+    max_trials: int = Field(default=27, ge=1, le=90_000, description="Trials to start at most; a grid may have fewer, not more.")
+    concurrency: int = Field(
+        default=0, ge=0, description="Trials that run at a time; 0: as many as this machine has room for, or as the cluster's settings say."
+    )
+    resources: Resources = Field(default=Resources(), description="What one trial needs.")
+    image: Image | None = Field(
+        default=None,
+        description="Cluster: image that the trainable runs in, with the halving SDK in it; the code location's own by default.",
+    )
+    seed: int = Field(default=0, ge=0, description="Seed of the sampler and of every trial.")
+    max_retries: int = Field(default=2, ge=0, description="Times that a crashed trial is resumed from its checkpoint.")
+    max_preemptions: int = Field(
+        default=10, ge=0, description="Times that a trial whose worker is lost is resumed; that is not the trial's failure."
+    )
+    max_failed_trials: int = Field(default=0, ge=0, description="Failed trials that still count as success for the job's exit status.")
+    gates: Gates = Field(default=Gates(), description="Conditions on promotion.")
+    auto_promote: bool = Field(default=False, description="Make the new version champion at once; otherwise it waits as staging.")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the spec with all defaults filled in."""
+        return "sha256:" + sha256(self.canonical_json().encode()).hexdigest()
+
+    def canonical_json(self) -> str:
+        return json.dumps(self.model_dump(mode="json", by_alias=True, exclude_none=True), sort_keys=True)
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The first objective, which ranks trials, and the others."""
+        return (self.objective, *self.other_objectives)
+
+    @property
+    def maximize(self) -> bool:
+        return self.objective.maximize
+
+    @property
+    def ladders(self) -> tuple[tuple[int, ...], ...]:
+        """Epochs at each rung, rising; one ladder for each bracket, the longest first. All end at the same epoch."""
+        ladders: tuple[tuple[int, ...], ...] = self.strategy.chosen.ladders
+        return ladders
+
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        """Epochs at each rung of the longest ladder."""
+        return self.ladders[0]
+
+    @property
+    def rungs(self) -> str:
+        """The rungs as people read them."""
+        return "rungs at " + " and ".join(str(list(ladder)) for ladder in self.ladders) + " epochs"
+
+    @property
+    def sampler(self) -> tuple[str, dict[str, Any]]:
+        """Who suggests a new trial: random, tpe, gp, nsga2 or an import path; and its options."""
+        sampler: tuple[str, dict[str, Any]] = self.strategy.chosen.suggester
+        return sampler
+
+    @property
+    def audit(self) -> float:
+        """Share of the pruned trials that run to the end anyway."""
+        audited: float = self.strategy.chosen.audited
+        return audited
+
+    def reachable(self, ladder: int) -> int:
+        """How many rungs of a ladder its share of ``max_trials`` fills: each takes ``reduction_factor`` results for one promotion."""
+        strategy = self.strategy.chosen
+        factor = getattr(strategy, "reduction_factor", 1)
+        trials = max(1, self.max_trials * strategy.weights[ladder] // sum(strategy.weights))
+        return sum(factor**rung <= trials for rung in range(len(self.ladders[ladder])))

@@ -1,0 +1,181 @@
+"""The checkpoints of a run: written at once, or inside an epoch when one is due; counted when the epoch is complete.
+
+Where nothing depends on a checkpoint yet, a store that is away only skips it. Where the run may stop behind it, it is waited for.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from halving.checkpoints import serialization
+from halving.checkpoints.interval import Pace
+from halving.errors import StoreAway, StoreError
+from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.store.retry import Reach, patiently, tell
+from halving.store.store import Store, digest_of
+
+_POINTS_SECONDS = 120.0  # that a needed checkpoint waits for its points; a full journal (1 GiB) is written in that
+
+
+class Saver:
+    """Writes checkpoints and publishes their records.
+
+    Args:
+        flush: brings every point that was logged to the store, before a checkpoint counts; says whether all are there, or as safe.
+        give_up_at: until when a checkpoint which is needed may wait for a store that is away; see :func:`halving.store.retry.patiently`.
+
+    Attributes:
+        newest: the newest checkpoint that counts.
+        pace: how often they are written.
+        missed: why a checkpoint was skipped since the newest one, if it was not for its cost.
+    """
+
+    def __init__(self, store: Store, records: RunRecords, flush: Callable[[], bool], give_up_at: Callable[[], float]) -> None:
+        self._store, self._records, self._flush, self._give_up_at = store, records, flush, give_up_at
+        self.newest: SavedCheckpoint | None = None
+        self.pace = Pace()
+        self._reach = Reach(store)
+        self.missed: StoreError | None = None
+        self._digest: str | None = None  # written, and not counted yet
+        self._skipped: dict[str, Any] | None = None  # what was given to a save that was skipped, until its epoch ends
+        self._owed: tuple[str, bytes] | None = None  # the best epoch's checkpoint, while the store is away
+
+    @property
+    def asked(self) -> bool:
+        """Whether the epoch has called for a checkpoint."""
+        return self._digest is not None or self._skipped is not None
+
+    @property
+    def has_uncounted(self) -> bool:
+        """Whether the newest state that was given is not written, or its record is not."""
+        return self._skipped is not None or (self._digest is not None and (self.newest is None or self.newest.digest != self._digest))
+
+    def close(self) -> None:
+        """The run is over."""
+        self._reach.close()
+
+    def forget(self) -> None:
+        """Drop what the epoch called for: another begins, or this one is not to count."""
+        self._digest = self._skipped = None
+
+    def write(self, state: dict[str, Any]) -> str:
+        """Write a checkpoint, durably, and return its digest.
+
+        Raises:
+            StoreError: the store refuses, or stays away.
+        """
+        self._digest = self._waiting("a checkpoint", partial(self._put, state))
+        self._skipped = None
+        return self._digest
+
+    def write_now(self, state: dict[str, Any]) -> str | None:
+        """Write it if the store is there; otherwise remember what was given, for the end."""
+        written = self._try_to_write(state, best=False)
+        if written is None:
+            self._digest, self._skipped = None, state
+            self.pace.skipped += 1
+        return written
+
+    def write_if_due(self, state: dict[str, Any], *, best: bool = False) -> str | None:
+        """Write it if a checkpoint is due, or this epoch is the best, and the store is there; otherwise only remember what was given.
+
+        The best epoch's gets its digest even so: it is kept in memory until the store is back.
+        """
+        if (best or self.pace.due) and (written := self._try_to_write(state, best=best)) is not None:
+            return written
+        # What an earlier save of this epoch has written is older than this one, so it is not the epoch's checkpoint any more.
+        self._digest, self._skipped = None, state
+        self.pace.skipped += 1
+        return None
+
+    def settle(self, *, needed: bool, best: bool) -> str | None:
+        """The digest of the epoch's checkpoint at the epoch's end; one that was skipped is made up for if it is needed, or due by now."""
+        if self._skipped is not None and needed:
+            self.write(self._skipped)
+            self.pace.skipped -= 1
+        elif self._skipped is not None and (best or self.pace.overdue):
+            self.pace.skipped -= self._try_to_write(self._skipped, best=best) is not None
+        return self._digest
+
+    def count(self, epoch: int, attempt: int, reported: dict[str, float], tallies: dict[str, Any] | None, *, needed: bool) -> None:
+        """Let what was written be the checkpoint of an epoch, together with what was reported up to it.
+
+        Raises:
+            StoreError: it is needed, and the store refuses or stays away.
+        """
+        if self._digest is None:
+            return
+        saved = SavedCheckpoint(epoch, attempt, self._digest, dict(reported), tallies)
+        try:
+            if needed:
+                now = monotonic()
+                points_by = min(now + _POINTS_SECONDS, (now + self._give_up_at()) / 2)
+                self._waiting("a checkpoint's record", partial(self._publish, saved, points_by))
+            elif self._reach.is_there():
+                self._publish(saved, math.inf)
+            else:
+                self._skip(None)
+        except StoreError as error:
+            if needed:
+                raise
+            self._skip(error)
+
+    def _publish(self, saved: SavedCheckpoint, points_by: float) -> None:
+        """Write the record, points first: a resume behind this checkpoint then finds every point up to it.
+
+        Args:
+            points_by: from when on, by ``monotonic``, it counts without its points, which a journal still has.
+
+        Raises:
+            StoreAway: not all points are in the store yet. It counts as far as the pace goes, for it took its time.
+        """
+        self._pay()
+        with self.pace.counting():
+            complete = self._flush() or monotonic() >= points_by
+            if complete:
+                self._records.add_checkpoint(saved)
+        if not complete:
+            raise StoreAway("the points up to the checkpoint are not all in the store yet")
+        self.newest, self.missed = saved, None
+
+    def _try_to_write(self, state: dict[str, Any], *, best: bool) -> str | None:
+        """Write it, unless the store is away or refuses: a training does not end by that while it can go on."""
+        there = self._reach.is_there()
+        if not there and not best:
+            self._skip(None)
+            return None
+        digest = None
+        try:
+            digest = self._put(state) if there else None
+        except StoreError as error:
+            self._skip(error)
+        if best:  # what was owed of an epoch that was the best before is nobody's any more
+            self._owed = None
+            if digest is None:
+                data = serialization.pack(state)
+                digest = digest_of(data)
+                self._owed = (digest, data)
+        if digest is not None:
+            self._digest, self._skipped = digest, None
+        return digest
+
+    def _put(self, state: dict[str, Any]) -> str:
+        with self.pace.writing():
+            return self._store.put_blob(serialization.pack(state))
+
+    def _pay(self) -> None:
+        """Write what is only in memory yet."""
+        if self._owed is not None:
+            self._store.put_blob(self._owed[1])
+            self._owed = None
+
+    def _waiting(self, what: str, action: Callable[[], Any]) -> Any:
+        return patiently(self._store, f"{what} of {self._records.run}", action, self._give_up_at)
+
+    def _skip(self, error: StoreError | None) -> None:
+        if self.missed is None:
+            self.missed = error or StoreAway(f"the store {self._store.root} does not answer")
+            why = f": {error}" if error else ""
+            tell(f"the store {self._store.root} is away, {self._records.run} trains on and saves its checkpoint when it is back{why}")

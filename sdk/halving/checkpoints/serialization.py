@@ -1,0 +1,189 @@
+"""Checkpoints: named state in, one blob out, and back.
+
+What has ``state_dict()`` (torch modules, optimizers, schedulers, scalers) is stored by it; everything else must be
+plain data: numbers, strings, bytes, lists, dicts, numpy arrays or tensors. With torch imported the blob is a
+``torch.save`` archive that loads with ``weights_only=True``; without it, JSON. Neither can run code when loaded.
+"""
+
+import base64
+import io
+import json
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+from halving.checkpoints.rng_state import rng_states, set_rng_states
+from halving.errors import CheckpointMismatch, InvalidInput
+
+_RNG = "__rng__"
+_TAGS = ({"__numpy__"}, {"__bytes__"})  # how arrays and bytes travel in a torch archive: as a dict with this one key
+# Subclasses (an enum's members, numpy's strings) are saved as the builtin value that they are.
+_EXACT: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__}
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """An object that carries its own state, as torch modules and optimizers do."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state: Any, /) -> Any: ...
+
+
+def pack(state: dict[str, Any]) -> bytes:
+    """Serialise named state together with the random generators' states.
+
+    Raises:
+        InvalidInput: a value is neither stateful nor plain data; the message names it.
+    """
+    if _RNG in state:
+        raise InvalidInput(f"checkpoint entry {_RNG!r} is not accepted: the name is taken, choose another")
+    tree = {name: value.state_dict() if isinstance(value, Stateful) else value for name, value in state.items()}
+    if torch := sys.modules.get("torch"):
+        buffer = io.BytesIO()
+        torch.save({name: _plain(value, name) for name, value in {**tree, _RNG: rng_states()}.items()}, buffer)
+        return buffer.getvalue()
+    return json.dumps({name: _to_json(value, name) for name, value in {**tree, _RNG: rng_states()}.items()}).encode()
+
+
+def unpack(data: bytes, state: dict[str, Any], *, with_rng: bool = True) -> dict[str, Any]:
+    """Load a checkpoint into ``state``: stateful objects in place, plain values in the returned dict.
+
+    Args:
+        data: what :func:`pack` gave.
+        state: the same names as were saved; a stateful object is filled, for plain data the value is only a default.
+        with_rng: also put back the random generators' states.
+
+    Raises:
+        CheckpointMismatch: ``state`` asks for names that the checkpoint does not hold.
+    """
+    tree = _load(data)
+    rng = tree.pop(_RNG)
+    if missing := sorted(set(state) - set(tree)):
+        raise CheckpointMismatch(f"the checkpoint has no {missing}; it holds {sorted(tree)}")
+    restored = {}
+    for name, value in state.items():
+        if isinstance(value, Stateful):
+            value.load_state_dict(tree[name])
+            restored[name] = value
+        else:
+            restored[name] = tree[name]
+    if with_rng:
+        set_rng_states(rng)
+    return restored
+
+
+def _load(data: bytes) -> dict[str, Any]:
+    if data[:1] == b"{":
+        return {name: _from_json(value) for name, value in json.loads(data).items()}
+    import torch
+
+    # Loaded on the CPU: load_state_dict copies onto whatever device the module lives on.
+    tree: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    return {name: _from_plain(value) for name, value in tree.items()}
+
+
+def _plain(value: Any, name: str) -> Any:
+    """Data that ``weights_only`` loading accepts: numpy arrays travel as tagged tensors, bytes as tagged strings."""
+    if value is None or isinstance(value, bool) or _is_tensor(value):
+        return value
+    if _is_numpy(value):
+        import torch
+
+        return {"__numpy__": torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))} if value.ndim else value.item()
+    for kind, exact in _EXACT.items():
+        if isinstance(value, kind):
+            return {"__bytes__": exact(value).decode("latin-1")} if kind is bytes else exact(value)
+    if isinstance(value, dict):
+        if set(value) in _TAGS:
+            raise InvalidInput(f"checkpoint entry {name!r} with the one key {next(iter(value))!r} is not accepted: the key is taken")
+        copied = OrderedDict((_plain_key(key, name), _plain(item, f"{name}.{key}")) for key, item in value.items())
+        if hasattr(value, "_metadata"):  # torch keeps the layers' format versions there
+            copied._metadata = value._metadata  # type: ignore[attr-defined]
+            return copied
+        return dict(copied)
+    if isinstance(value, (list, tuple)):
+        items = [_plain(item, f"{name}[{index}]") for index, item in enumerate(value)]
+        return tuple(items) if isinstance(value, tuple) else items
+    raise _not_plain(value, name)
+
+
+def _plain_key(key: Any, name: str) -> Any:
+    plain = _plain(key, name)
+    try:
+        hash(plain)
+    except TypeError:
+        raise InvalidInput(f"checkpoint entry {name!r} has the key {key!r}, which is not accepted: give strings or numbers") from None
+    return plain
+
+
+def _from_plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"__numpy__"}:
+            return value["__numpy__"].numpy()
+        if set(value) == {"__bytes__"}:
+            return value["__bytes__"].encode("latin-1")
+        if hasattr(value, "_metadata"):
+            copied = OrderedDict((key, _from_plain(item)) for key, item in value.items())
+            copied._metadata = value._metadata  # type: ignore[attr-defined]
+            return copied
+        return {key: _from_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_from_plain(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return value
+
+
+def _to_json(value: Any, name: str) -> Any:
+    if _is_numpy(value):
+        if not value.ndim:
+            return value.item()
+        return {"__array__": [str(value.dtype), list(value.shape), base64.b64encode(value.tobytes()).decode()]}
+    if isinstance(value, (int, float, str, type(None))):
+        return value
+    if isinstance(value, bytes):
+        return {"__bytes__": base64.b64encode(value).decode()}
+    if isinstance(value, dict):
+        # Pairs, because JSON would turn integer keys into strings.
+        return {"__dict__": [[_to_json(key, name), _to_json(item, f"{name}.{key}")] for key, item in value.items()]}
+    if isinstance(value, (list, tuple)):
+        kind = "__tuple__" if isinstance(value, tuple) else "__list__"
+        return {kind: [_to_json(item, f"{name}[{index}]") for index, item in enumerate(value)]}
+    raise _not_plain(value, name)
+
+
+def _from_json(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "__array__":
+        import numpy
+
+        dtype, shape, encoded = content
+        return numpy.frombuffer(base64.b64decode(encoded), dtype=dtype).reshape(shape).copy()
+    if kind == "__bytes__":
+        return base64.b64decode(content)
+    if kind == "__dict__":
+        return {_from_json(key): _from_json(item) for key, item in content}
+    items = [_from_json(item) for item in content]
+    return tuple(items) if kind == "__tuple__" else items
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _is_numpy(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
+        return False
+    return value.dtype.kind in "biuf" and value.dtype.itemsize <= 8  # no long doubles: torch has none
+
+
+def _not_plain(value: Any, name: str) -> InvalidInput:
+    return InvalidInput(
+        f"checkpoint entry {name!r} of type {type(value).__qualname__} is not accepted: give an object with "
+        "state_dict() and load_state_dict(), or numbers, strings, bytes, lists, dicts, numpy arrays or tensors"
+    )

@@ -1,0 +1,104 @@
+"""What commands read of runs' points: the values that no end record tells, curves in four numbers, and whole curves."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from halving.errors import HalvingError, StoreError
+from halving.query.runs import RunInfo, in_threads
+from halving.store.store import Store
+
+if TYPE_CHECKING:
+    from halving.metrics.points import Points
+    from halving.query.curve_reader import RunCurves
+
+_LISTINGS = 10  # tries while compactions take the files away
+_Result = TypeVar("_Result")
+
+
+class Extremes(NamedTuple):
+    """A curve in four numbers, of the stitched view.
+
+    Attributes:
+        last: the value at the greatest step, NaN and infinities too.
+        min, max: over finite values; None if there are none, or if nothing is left that tells.
+        points: how many steps have a value.
+    """
+
+    last: float
+    min: float | None
+    max: float | None
+    points: int | None
+
+
+def fill_last(store: Store, runs: list[RunInfo], keys: list[str] | None = None) -> list[RunInfo]:
+    """The runs with a summary each: where the newest attempt recorded none it is read from the points.
+
+    Args:
+        keys: read only these; None reads all, and then the runs count as summarized.
+    """
+
+    def filled(info: RunInfo) -> RunInfo:
+        if info.summarized:
+            return info
+        last = {key: value.last for key, value in read_extremes(store, info, keys).items()}
+        return replace(info, summary=info.summary | last, summarized=keys is None)
+
+    return in_threads(filled, runs)
+
+
+def read_extremes(store: Store, info: RunInfo, keys: list[str] | None = None) -> dict[str, Extremes]:
+    """Last, min, max and number of points by key; by what the attempts recorded, where retention left nothing.
+
+    Raises:
+        StoreError: a metric file is damaged.
+    """
+    wanted = keys_of(store, info.project, info.run) if keys is None else keys
+    read = _read(store, info.project, info.run, wanted, lambda reader: {key: _extremes(reader, key) for key in wanted})
+    found = {key: value for key, value in read.items() if value is not None}
+    for key, last in info.summary.items():
+        if key not in found and (keys is None or key in keys):
+            found[key] = Extremes(last, None, None, None)
+    return dict(sorted(found.items()))
+
+
+def keys_of(store: Store, project: str, run: str) -> list[str]:
+    """Every key that the run has points of, sorted."""
+    return _read(store, project, run, [], lambda reader: reader.keys())
+
+
+def read_curve(store: Store, project: str, run: str, key: str) -> "Points":
+    """The stitched curve, point by point.
+
+    Raises:
+        NotFound: retention left only its rollups.
+    """
+    return _read(store, project, run, [key], lambda reader: reader.stitched(key))
+
+
+def _extremes(reader: "RunCurves", key: str) -> Extremes | None:
+    import numpy as np
+
+    units = reader.units(key, 1)
+    if not len(units):
+        return None
+    low, high = units["min"][np.isfinite(units["min"])], units["max"][np.isfinite(units["max"])]
+    least, most = (float(low.min()) if len(low) else None), (float(high.max()) if len(high) else None)
+    return Extremes(float(units["last"][-1]), least, most, int(units["count"].sum()))
+
+
+def _read(store: Store, project: str, run: str, keys: Sequence[str], of_run: "Callable[[RunCurves], _Result]") -> _Result:
+    from halving.metrics.parquet_reader import Files
+    from halving.query.curve_reader import RunCurves
+
+    for tries_left in reversed(range(_LISTINGS)):
+        try:
+            return of_run(RunCurves(store, project, run, Files(store), keys))
+        except FileNotFoundError as error:  # compacted meanwhile: list again
+            if not tries_left:
+                raise StoreError(f"files of run {run!r} in {store.root} are gone whenever they are opened: {error}") from error
+        except HalvingError:
+            raise
+        except ValueError as error:  # what Arrow raises
+            raise StoreError(f"a metric file of run {run!r} in {store.root} is damaged: {error}") from error
+    raise RuntimeError("no try was made")

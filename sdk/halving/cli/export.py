@@ -1,0 +1,149 @@
+"""``halving export``: runs' points as CSV, JSON or Parquet."""
+
+import argparse
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from halving.cli.curve_stats import keys_of, read_curve
+from halving.cli.output import jsonable, names_of, print_json
+from halving.errors import InvalidInput, NotFound
+from halving.query.runs import find_run, in_threads
+from halving.store.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FORMATS = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
+_COLUMNS = ("project", "run", "key", "step", "wall_time", "value", "attempt")
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Write the stitched points of runs, one row for each run, key and step: ``project, run, key, step, wall_time, value, attempt``.
+
+    In CSV NaN and infinities are ``nan``, ``inf`` and ``-inf``. ``--format json`` is ``{"columns": [...], "rows": [[...]]}``, and so is
+    ``--json`` without ``-o``; with ``-o`` it prints ``{"file", "format", "points"}``. What was written is told on the standard error.
+    """
+    store = Store(arguments.root)
+    target = None if arguments.output in (None, "-") else Path(arguments.output)
+    form = _format(arguments, target)
+    found = list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))
+    tables = _tables(store, found, names_of(arguments.keys))
+    if target is None:
+        _write(form, tables, sys.stdout.buffer)
+        return 0
+    temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}"  # a killed export leaves no half file
+    try:
+        with temporary.open("wb") as file:
+            points = _write(form, tables, file)
+        temporary.replace(target)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+    if arguments.json:
+        print_json({"file": str(target), "format": form, "points": points})
+    else:
+        print(f"{points} points of {len(found)} run{'s' if len(found) > 1 else ''} are in {target}", file=sys.stderr)
+    return 0
+
+
+def _format(arguments: argparse.Namespace, target: Path | None) -> str:
+    form: str = arguments.format or ("json" if arguments.json and target is None else _FORMATS.get(target.suffix if target else "", "csv"))
+    if target is None and arguments.json and form != "json":
+        raise InvalidInput(f"--json with --format {form!r} is not accepted without -o FILE: the standard output would not be JSON")
+    if target is None and form == "parquet" and sys.stdout.isatty():
+        raise InvalidInput("--format 'parquet' is not accepted on a terminal: give -o FILE")
+    return form
+
+
+def _tables(store: Store, runs: list[tuple[str, str]], keys: list[str] | None) -> "Iterator[pa.Table]":
+    """A table for each run and key, read when it is asked for: never more than a curve in memory.
+
+    Raises:
+        NotFound: no run has one of the keys; or points that were asked for by name are gone by retention.
+    """
+    known = in_threads(lambda pair: keys_of(store, *pair), runs)
+    there = {key for names in known for key in names}
+    if missing := set(keys or []) - there:
+        listed = ", ".join(sorted(there)[:10]) + (", …" if len(there) > 10 else "")
+        raise NotFound(f"no points of {', '.join(sorted(missing))} in these runs; there are {listed or 'none at all'}")
+    for (project, run), names in zip(runs, known, strict=True):
+        for key in names:
+            if keys is not None and key not in keys:
+                continue
+            try:
+                yield _table(store, project, run, key)
+            except NotFound as error:
+                if keys is not None:
+                    raise
+                print(f"halving export: left out: {error}", file=sys.stderr)
+
+
+def _table(store: Store, project: str, run: str, key: str) -> "pa.Table":
+    import pyarrow as pa
+
+    points = read_curve(store, project, run, key)
+    texts = [pa.repeat(pa.scalar(value, pa.string()), len(points.step)) for value in (project, run, key)]
+    times = pa.array(points.time).cast(pa.timestamp("ms", tz="UTC"))
+    return pa.table([*texts, pa.array(points.step), times, pa.array(points.value), pa.array(points.attempt)], names=list(_COLUMNS))
+
+
+def _write(form: str, tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
+    """Write the tables one after another and give the number of rows."""
+    return {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[form](tables, file)
+
+
+def _write_csv(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    count, options = 0, csv.WriteOptions(include_header=False, quoting_style="needed")
+    first = next(tables, None)
+    file.write(",".join(_COLUMNS).encode() + b"\n")
+    for table in _chain(first, tables):
+        place = table.schema.get_field_index("wall_time")
+        text = pc.strftime(table["wall_time"], format="%Y-%m-%dT%H:%M:%SZ")
+        csv.write_csv(table.set_column(place, "wall_time", text), file, options)
+        count += len(table)
+    return count
+
+
+def _write_json(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
+    import json
+
+    count = 0
+    first = next(tables, None)
+    file.write(b'{"columns": ' + json.dumps(list(_COLUMNS)).encode() + b', "rows": [')
+    for table in _chain(first, tables):
+        for batch in table.to_batches(10_000):
+            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            text = ",\n".join(json.dumps(jsonable(list(row)), allow_nan=False) for row in rows)
+            file.write((",\n" if count else "\n").encode() + text.encode())
+            count += len(batch)
+    file.write(b"\n]}\n")
+    return count
+
+
+def _write_parquet(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = [*[pa.string()] * 3, pa.int64(), pa.timestamp("ms", tz="UTC"), pa.float64(), pa.int32()]
+    schema, count = pa.schema(list(zip(_COLUMNS, kinds, strict=True))), 0
+    first = next(tables, None)
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for table in _chain(first, tables):
+            writer.write_table(table.cast(schema))
+            count += len(table)
+    return count
+
+
+def _chain(first: "pa.Table | None", rest: "Iterator[pa.Table]") -> "Iterator[pa.Table]":
+    """The tables again, after the first was asked for: what is wrong is told before anything is written."""
+    if first is not None:
+        yield first
+        yield from rest

@@ -1,0 +1,124 @@
+"""``halving recover`` and ``halving compact``."""
+
+import argparse
+import sys
+from typing import Any
+
+from halving.cli.output import console, print_json, print_table, size
+from halving.errors import HalvingError, InvalidInput
+from halving.query.runs import RUNNING, find_run, in_threads, list_names, read_run
+from halving.store.store import Store
+
+
+def run_recover(arguments: argparse.Namespace) -> int:
+    """Drain the journals of dead processes. The status is 1 if one had to be kept.
+
+    JSON: ``{"store", "journals", "attempts": [{"project", "run", "attempt", "points", "state"}]}``; ``state`` is
+    ``recovered``, ``live`` or ``kept: REASON``.
+    """
+    from halving.ingest.recovery import recover
+    from halving.journal.directory import journal_home
+
+    store = Store(arguments.root)
+    project, run = arguments.project, None
+    if arguments.run_name:
+        project, run = find_run(store, arguments.run_name)
+        if arguments.project not in (None, project):
+            raise InvalidInput(f"--project {arguments.project!r} is not accepted: run {run!r} is of project {project!r}")
+    found = recover(store, project, run)
+    kept = [row for row in found if row.state.startswith("kept")]
+    home = str(journal_home(store))
+    if arguments.json:
+        print_json({"store": store.root, "journals": home, "attempts": [row._asdict() for row in found]})
+        return 1 if kept else 0
+    out = console()
+    if not found:
+        out.print(f"nothing to recover: {home} has no journals{' of these runs' if project else ''}")
+        return 0
+    columns = ("run", "project", "attempt", "points", "state")
+    print_table(
+        out, columns, [[row.run, row.project, row.attempt, row.points, row.state] for row in found], right=("attempt", "points"), first=True
+    )
+    if kept:
+        out.print("what is kept stays on this machine; the same command tries again", style="dim")
+    return 1 if kept else 0
+
+
+def run_compact(arguments: argparse.Namespace) -> int:
+    """Compact runs, and merge them if asked to. A run that fails is told and the others go on; the status is 1 then.
+
+    JSON: ``{"store", "runs": [{"project", "run", "error": null or text, ...}], "merged": null or {...}}`` with the fields of
+    :class:`halving.maintenance.compaction.Compacted` and :class:`halving.maintenance.merging.Merged`.
+    Runs that are going on are compacted, not merged.
+    """
+    from halving.maintenance.compaction import compact
+
+    store = Store(arguments.root)
+    asked = _asked(store, arguments)
+    if arguments.merge and len({project for project, _ in asked}) > 1:
+        raise InvalidInput(f"--merge {arguments.merge!r} is not accepted: the runs are of several projects; give runs of one")
+    rows: list[dict[str, Any]] = []
+    for number, (project, run) in enumerate(asked, start=1):
+        row: dict[str, Any] = {"project": project, "run": run, "error": None}
+        try:
+            row |= _plain(compact(store, project, run))
+        except (HalvingError, OSError, ValueError) as error:  # a damaged file is a ValueError of Arrow's
+            row["error"] = str(error)
+        rows.append(row)
+        if sys.stderr.isatty():
+            print(f"\r{number} of {len(asked)} runs", end="" if number < len(asked) else "\n", file=sys.stderr, flush=True)
+    failed = [row for row in rows if row["error"]]
+    merged = None
+    if arguments.merge and asked and not failed:
+        merged = _merge(store, asked, arguments.merge)
+    if arguments.json:
+        print_json({"store": store.root, "runs": rows, "merged": merged})
+        return 1 if failed else 0
+    out = console()
+    if not rows:
+        out.print(f"nothing to compact: there are no runs in {store.root} yet")
+        return 0
+    cells = [
+        [row["run"], row["project"], row["segments"], row["points"], row["total"], size(row["bytes_before"]), size(row["bytes_after"])]
+        for row in rows
+        if not row["error"]
+    ]
+    columns = ("run", "project", "segments", "new points", "points", "before", "after")
+    if cells:
+        print_table(out, columns, cells, right=columns[2:], first=True)
+    for row in rows:
+        if row.get("gaps"):
+            out.print(f"{row['project']}/{row['run']}: {len(row['gaps'])} segments stay beside it, since one before them is missing")
+    for row in failed:
+        out.print(f"{row['project']}/{row['run']}: {row['error']}", style="red")
+    if merged is not None:
+        before, after = size(merged["bytes_before"]), size(merged["bytes_after"])
+        out.print(f"merged: {len(merged['runs'])} runs, {merged['points']} points, {before} to {after}: {merged['name'] or 'no file'}")
+        for run, reason in merged["left_out"].items():
+            out.print(f"  not in it: {run}: {reason}", style="dim")
+    elif arguments.merge:
+        out.print("not merged: every run must be compacted first", style="red")
+    return 1 if failed else 0
+
+
+def _merge(store: Store, asked: list[tuple[str, str]], name: str) -> dict[str, Any]:
+    from halving.maintenance.merging import merge
+
+    going_on = [info.run for info in in_threads(lambda pair: read_run(store, *pair), asked) if info.status == RUNNING]
+    told = _plain(merge(store, asked[0][0], [run for _, run in asked if run not in going_on], name))
+    return {**told, "left_out": {**told["left_out"], **dict.fromkeys(going_on, "it is running")}}
+
+
+def _asked(store: Store, arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    """The runs to compact: exactly one of RUN…, --project and --all says which."""
+    given = [bool(arguments.run_names), arguments.project is not None, arguments.all]
+    if sum(given) != 1:
+        raise InvalidInput("which runs is not clear: give RUN…, or --project NAME, or --all")
+    if arguments.run_names:
+        return list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))
+    return list_names(store, arguments.project)
+
+
+def _plain(told: Any) -> dict[str, Any]:
+    """What compaction tells as a dict, without what the row has already."""
+    return {name: value for name, value in vars(told).items() if name not in ("project", "run")}

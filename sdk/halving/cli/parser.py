@@ -1,0 +1,77 @@
+"""The SDK's commands. Nothing is imported for one of them before it runs, so that ``halving --help`` answers at once."""
+
+import argparse
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+_RUN_HELP = "a run's id, the beginning of one, or project/run"
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``runs``, ``show``, ``compare``, ``export``, ``recover`` and ``compact`` to the ``halving`` command."""
+    runs = _command(commands, "runs", "list runs, newest first", "runs:run_runs")
+    runs.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
+    runs.add_argument(
+        "--status", "-s", metavar="STATUS", help="only these: finished, failed, paused, crashed, running, unfinished; A,B for several"
+    )
+    runs.add_argument("--tag", "-t", metavar="NAME[=VALUE]", action="append", default=[], help="only runs with this tag; again for more")
+    runs.add_argument("--sweep", metavar="ID", help="only trials of this sweep")
+    runs.add_argument("--metrics", "-m", metavar="KEYS", help="metrics to show, A,B,C (default: those that most runs have)")
+    runs.add_argument("--sort", metavar="KEY", help="by the last value of this metric, smallest first; runs without it come last")
+    runs.add_argument("--descending", "-d", action="store_true", help="with --sort: greatest first")
+    runs.add_argument("--limit", "-n", type=_count, default=50, metavar="N", help="at most so many (default 50; 0: all)")
+
+    show = _command(commands, "show", "show one run: params, code, environment, attempts, metrics, artifacts", "show:run_show")
+    show.add_argument("run_name", metavar="RUN", help=_RUN_HELP)
+    show.add_argument("--packages", action="store_true", help="list every installed package")
+
+    compare = _command(commands, "compare", "show what differs between runs, side by side", "compare:run_compare")
+    compare.add_argument("run_names", nargs="+", metavar="RUN", help=f"two or more; {_RUN_HELP}")
+    compare.add_argument("--all", "-a", action="store_true", help="also what is equal")
+
+    export = _command(commands, "export", "write runs' metric points as CSV, JSON or Parquet", "export:run_export")
+    export.add_argument("run_names", nargs="+", metavar="RUN", help=_RUN_HELP)
+    export.add_argument("--keys", "-k", metavar="KEYS", help="only these metrics, A,B,C")
+    export.add_argument("--format", "-f", choices=("csv", "json", "parquet"), help="default: by the file's name, else csv")
+    export.add_argument("--output", "-o", metavar="FILE", help="default: the standard output")
+
+    recover = _command(commands, "recover", "write what killed processes left in this machine's journals", "maintenance:run_recover")
+    recover.add_argument("run_name", nargs="?", metavar="RUN", help=f"only this one; {_RUN_HELP}")
+    recover.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
+
+    compact = _command(
+        commands, "compact", "join runs' segments into one file with rollups, to read them faster", "maintenance:run_compact"
+    )
+    compact.add_argument("run_names", nargs="*", metavar="RUN", help=_RUN_HELP)
+    compact.add_argument("--project", "-p", metavar="NAME", help="every run of this project")
+    compact.add_argument("--all", "-a", action="store_true", help="every run of the store")
+    compact.add_argument("--merge", metavar="NAME", help="then put these runs, finished ones of one project, into one shared file")
+
+
+def _command(commands: Any, name: str, told: str, function: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+    parser.set_defaults(run=_later(function))
+    add_common(parser)
+    return parser
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The options that every command has."""
+    parser.add_argument("--root", metavar="ROOT", help="the store (default: HALVING_ROOT, then ./.halving)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document, and nothing else, on the standard output")
+
+
+def _later(function: str) -> Callable[[argparse.Namespace], int]:
+    module, _, name = function.partition(":")
+
+    def run(arguments: argparse.Namespace) -> int:
+        return int(getattr(import_module(f"halving.cli.{module}"), name)(arguments))
+
+    return run
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted: give a whole number, 0 for all")
+    return int(text)

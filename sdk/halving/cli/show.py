@@ -1,0 +1,207 @@
+"""``halving show``: everything that is known of one run."""
+
+import argparse
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from halving.cli.curve_stats import Extremes, read_extremes
+from halving.cli.output import NONE, console, duration, moment, print_json, print_pairs, print_table, shown, size
+from halving.cli.runs import as_dict
+from halving.journal.directory import attempt_folders
+from halving.metrics.manifest import project_folder, run_files
+from halving.query.runs import RunInfo, find_run, read_all, read_run
+from halving.store.store import Store, blob_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_TOLD = ("torch", "tensorflow", "jax", "keras", "lightning", "transformers", "scikit-learn", "xgboost", "numpy", "pyarrow")
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Show one run.
+
+    JSON: what ``halving runs --json`` says of it, and ``seed, determinism, provenance, attempts, metrics, artifacts, media,
+    checkpoints, files``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched curve; all but ``last`` are
+    null where retention took the points away.
+    """
+    store = Store(arguments.root)
+    info = read_run(store, *find_run(store, arguments.run_name))
+    found = _gather(store, info)
+    if arguments.json:
+        print_json(found)
+        return 0
+    _print(console(), info, found, arguments.packages)
+    return 0
+
+
+def _gather(store: Store, info: RunInfo) -> dict[str, Any]:
+    folder = f"runs/project={info.project}/{info.run}"
+    metrics = read_extremes(store, info)
+    newest = info.starts.get(info.attempts[-1].number, info.record)
+    return {
+        **as_dict(info),
+        "seed": info.seed,
+        "determinism": newest.get("determinism") or {},
+        "provenance": info.provenance,
+        "attempts": [vars(attempt) for attempt in info.attempts],
+        "metrics": {key: value._asdict() for key, value in metrics.items()},
+        "artifacts": [_with_file(row) for row in read_all(store, f"{folder}/artifacts")],
+        "media": [_with_file(row) for row in read_all(store, f"{folder}/media")],
+        "checkpoints": [_with_file(row) for row in read_all(store, f"{folder}/checkpoints")],
+        "files": _files(store, info, folder),
+    }
+
+
+def _with_file(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "file": blob_name(row["digest"])}
+
+
+def _files(store: Store, info: RunInfo, folder: str) -> dict[str, Any]:
+    """Where the run's files are: names in the store, and folders of this machine."""
+    files = run_files(store, info.project, info.run)
+    base = project_folder(info.project)
+    full, rollup = (files.manifest.full, files.manifest.rollup) if files.manifest else (None, None)
+    return {
+        "store": store.root,
+        "record": folder,
+        "segments": list(files.segments),
+        "full": f"{base}/{full}" if full else None,
+        "rollup": f"{base}/{rollup}" if rollup else None,
+        "journals": [str(path) for path in attempt_folders(store, info.project, info.run)],
+    }
+
+
+def _print(out: "Console", info: RunInfo, found: dict[str, Any], all_packages: bool) -> None:
+    out.print(f"{info.project}/{info.run}: {info.status}", style="bold")
+    started = f"started {moment(info.started)}, {duration(info.seconds)} of training"
+    out.print(started + (f", {len(info.attempts)} attempts" if len(info.attempts) > 1 else ""))
+    print_pairs(out, "params", dict(flat(info.params)))
+    print_pairs(out, "tags", info.tags)
+    print_pairs(out, "belongs to", info.parent)
+    print_pairs(out, "code", code_of(info))
+    print_pairs(out, "environment", environment_of(info) | {"packages": _packages(info, all_packages)})
+    print_pairs(out, "seeds", {"seed": info.seed, **found["determinism"]})
+    _print_attempts(out, info)
+    _print_metrics(out, found)
+    _print_artifacts(out, found)
+    _print_checkpoints(out, info, found["checkpoints"])
+    _print_files(out, found["files"])
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested params as ``outer.inner`` and value."""
+    pairs: list[tuple[str, Any]] = []
+    for name, value in values.items():
+        pairs += flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else [(f"{prefix}{name}", value)]
+    return pairs
+
+
+def code_of(info: RunInfo) -> dict[str, Any]:
+    """The newest attempt's code in a few lines."""
+    git, lockfile = info.provenance.get("git"), info.provenance.get("lockfile")
+    pairs: dict[str, Any] = {}
+    if git:
+        unknown = f"unknown: git could not say ({git.get('error')})"
+        dirty = {True: "changed files: the patch has them", False: "clean", None: unknown}[git.get("dirty")]
+        pairs = {"commit": git.get("commit"), "branch": git.get("branch"), "remote": git.get("remote"), "working tree": dirty}
+        pairs["patch"] = git.get("patch")
+        pairs["left out of it"] = ", ".join(git.get("untracked_left_out") or []) or None
+    else:
+        pairs["commit"] = "not in a git checkout"
+    pairs["lockfile"] = f"{lockfile['name']} sha256:{lockfile['sha256'][:12]}" if lockfile else None
+    pairs["command"] = " ".join(info.provenance.get("command") or []) or None
+    return {name: value for name, value in pairs.items() if value is not None}
+
+
+def environment_of(info: RunInfo) -> dict[str, Any]:
+    """The newest attempt's interpreter and machine, packages apart."""
+    hardware, python = info.provenance.get("hardware") or {}, info.provenance.get("python") or {}
+    memory = hardware.get("memory_bytes")
+    pairs = {
+        "python": " ".join(str(python[name]) for name in ("implementation", "version") if name in python) or None,
+        "image": info.provenance.get("image"),
+        "host": hardware.get("host"),
+        "platform": hardware.get("platform"),
+        "cpus": hardware.get("cpus"),
+        "memory": size(memory) if memory else None,
+        "gpus": "; ".join(hardware.get("gpus") or []) or "none",
+    }
+    return {name: value for name, value in pairs.items() if value is not None}
+
+
+def _packages(info: RunInfo, every: bool) -> str:
+    packages = info.provenance.get("packages") or {}
+    if every:
+        return "\n".join(f"{name} {version}" for name, version in packages.items())
+    told = ", ".join(f"{name} {packages[name]}" for name in _TOLD if name in packages)
+    return f"{told}{'; ' if told else ''}{len(packages)} in all (--packages)"
+
+
+def _print_attempts(out: "Console", info: RunInfo) -> None:
+    rows = []
+    for attempt in info.attempts:
+        lost = [f"{attempt.dropped_points} points dropped"] if attempt.dropped_points else []
+        lost += [f"{attempt.rejected_values} values rejected"] if attempt.rejected_values else []
+        rows.append(
+            [
+                attempt.number,
+                attempt.status,
+                moment(attempt.started),
+                duration(attempt.seconds),
+                attempt.epoch,
+                ", ".join(lost) or "nothing",
+            ]
+        )
+    print_table(
+        out, ("attempt", "ended as", "started", "duration", "epoch", "lost"), rows, right=("attempt", "duration", "epoch"), title="attempts"
+    )
+    if info.attempts[-1].status == "unfinished":
+        out.print("no end is recorded and nobody trains it: halving recover, on the machine that did, saves what it still has", style="dim")
+
+
+def _print_metrics(out: "Console", found: dict[str, Any]) -> None:
+    if found["metrics"]:
+        columns = ("metric", *Extremes._fields)
+        rows = [[key, *(value[name] for name in Extremes._fields)] for key, value in found["metrics"].items()]
+        print_table(out, columns, rows, right=Extremes._fields, title="metrics")
+    else:
+        out.print("no metrics")
+
+
+def _print_artifacts(out: "Console", found: dict[str, Any]) -> None:
+    if found["artifacts"]:
+        rows = [[row["name"], size(row["bytes"]), row["file"]] for row in found["artifacts"]]
+        print_table(out, ("artifact", "size", "file"), rows, right=("size",), title="artifacts")
+    if found["media"]:
+        groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        for row in found["media"]:
+            groups[row["key"], row["kind"]].append(row)
+        rows = [[key, kind, len(group), group[-1].get("step"), group[-1]["file"]] for (key, kind), group in sorted(groups.items())]
+        print_table(out, ("media", "kind", "count", "last step", "last file"), rows, right=("count", "last step"), title="media")
+
+
+def _print_checkpoints(out: "Console", info: RunInfo, checkpoints: list[dict[str, Any]]) -> None:
+    if not checkpoints:
+        return
+    newest = checkpoints[-1]
+    reported = ", ".join(f"{name} {shown(value)}" for name, value in newest["reported"].items()) or NONE
+    pairs = {"count": len(checkpoints), "newest": f"epoch {newest['epoch']}, attempt {newest['attempt']}", "reported": reported}
+    counted = [attempt.checkpoints for attempt in info.attempts if attempt.checkpoints]
+    if counted:
+        saves, skipped, seconds = (sum(each[name] for each in counted) for name in ("saves", "skipped", "seconds"))
+        pairs["written"] = f"{saves} in {duration(seconds)}, {skipped} skipped as not worth their time"
+    print_pairs(out, "checkpoints", {**pairs, "file": newest["file"]})
+
+
+def _print_files(out: "Console", files: dict[str, Any]) -> None:
+    segments = f"{len(files['segments'])} not compacted yet (halving compact)" if files["segments"] else None
+    pairs = {
+        "store": files["store"],
+        "record": files["record"],
+        "points": files["full"],
+        "rollups": files["rollup"],
+        "segments": segments,
+        "journals": ", ".join(files["journals"]) or None,
+    }
+    print_pairs(out, "files", {name: value for name, value in pairs.items() if value is not None})

@@ -1,0 +1,124 @@
+"""What ``log()`` does off its hot path: other names than before, other types, a step or a value that is wrong."""
+
+import contextlib
+import struct
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from halving.errors import InvalidInput
+from halving.ingest.metric_writer import MetricWriter
+from halving.ingest.values import PLAIN, Sorted, sort_values
+
+MAX_KEYS = 10_000  # names in a run
+_MOST_WARNINGS = 100  # names warned about in a run
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+class Intake:
+    """Checks, flattens and counts what is logged.
+
+    Args:
+        writer: where it goes.
+        run: the run's id, for messages.
+        strict: raise for what is wrong; otherwise it is left out, counted, and warned about once for each name.
+
+    Attributes:
+        rejected: how many values were left out.
+        closed: the run is finished.
+    """
+
+    def __init__(self, writer: MetricWriter, run: str, *, strict: bool) -> None:
+        self._writer, self._run, self._strict = writer, run, strict
+        self.rejected, self.closed = 0, False
+        self._keys: set[str] = set()
+        self._warned: set[str] = set()
+
+    def take(self, values: Mapping[str, Any], step: Any) -> None:
+        """Log what is right of ``values``.
+
+        Raises:
+            InvalidInput: something is wrong, in a strict run; then nothing of ``values`` is logged.
+        """
+        try:
+            self._take(values, step)
+        except InvalidInput:  # of a strict run
+            raise
+        except Exception as error:
+            if self._strict:
+                raise
+            self.reject({"log()": f"log() failed with {type(error).__name__}: {error}"})
+
+    def _take(self, values: Mapping[str, Any], step: Any) -> None:
+        at = self._writer.lane.now()
+        if self.closed:
+            self._strict = False  # too late to raise: the training is over
+            self.reject({"log() after finish()": f"log() of run {self._run} is not accepted: the run is finished"})
+            return
+        if (number := _int64(step)) is None:
+            self.reject({"step": f"step {_shown(step)} is not accepted: give an integer of at most 63 bits"}, len(values))
+            return
+        if values == {}:
+            return
+        if type(values) is dict and PLAIN.issuperset(map(type, values.values())) and self._keys.issuperset(values):
+            try:
+                self._writer.append(values, number, at)
+                return
+            except (OverflowError, struct.error):  # an integer that no float64 holds
+                pass
+        found = sort_values(values)
+        self._admit(found)
+        if found.numbers:
+            self._writer.append(found.numbers, number, at)
+        if found.device:
+            self._writer.append_device(found.device, number, at)
+        for key, media in found.media.items():
+            described = {**media.describe(), "kind": media.kind, "media_type": media.media_type, "caption": media.caption}
+            self._writer.append_artifact(key, media.encode(), media.suffix, described, number, at)
+
+    def reject(self, wrong: Mapping[str, str], count: int | None = None) -> None:
+        """Raise for the first, or count and warn."""
+        if self._strict:
+            raise InvalidInput(next(iter(wrong.values())))
+        self.rejected += len(wrong) if count is None else count
+        for name, message in wrong.items():
+            if name not in self._warned and len(self._warned) < _MOST_WARNINGS:
+                self._warned.add(name)
+                told = f"halving: {message}. It is left out and counted, and not warned about again"
+                with contextlib.suppress(Warning):  # `python -W error` raises it, and training must not end by it
+                    warnings.warn(told, stacklevel=_users_level())
+
+    def _admit(self, found: Sorted) -> None:
+        """Take out names beyond the cap, and reject what is wrong."""
+        parts: tuple[dict[str, Any], ...] = (found.numbers, found.device, found.media)
+        new = [key for part in parts for key in part if key not in self._keys]
+        for key in new[max(0, MAX_KEYS - len(self._keys)) :]:
+            for part in parts:
+                part.pop(key, None)
+            advice = "put what varies (an id, a batch) into the step, not the name"
+            found.wrong[key] = f"metric {key!r} is one name too many: a run has at most {MAX_KEYS:,}; {advice}"
+        if found.wrong:
+            self.reject(found.wrong)
+        self._keys.update(key for part in parts for key in part)
+
+
+def _users_level() -> int:
+    """The ``stacklevel`` of a warning that shows the line which called log()."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _shown(step: Any) -> str:
+    return repr(step)[:80] if isinstance(step, (int, float, str)) else f"of type {type(step).__qualname__}"
+
+
+def _int64(step: Any) -> int | None:
+    try:
+        number = int(step.__index__())
+    except (AttributeError, TypeError):
+        return None
+    return number if -(2**63) <= number < 2**63 else None

@@ -1,0 +1,98 @@
+"""What may be logged: numbers, 0-d tensors, artifacts, and dicts of them, sorted by how they are stored."""
+
+from collections.abc import Mapping
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from halving.ingest.device_tensors import is_on_device
+
+if TYPE_CHECKING:
+    from halving.ingest.media import Media
+
+KEY_RULE = "give 1-256 characters, none of them a control character"
+VALUE_RULE = "give a number, a numpy scalar, a 0-d tensor, a dict of them, or a halving.Image, Table, Histogram or Text"
+PLAIN = frozenset({int, float, bool})
+_FLOAT_MAX = 1.7976931348623157e308
+
+
+class Sorted(NamedTuple):
+    """Values by how they are stored; keys are flattened with ``/``.
+
+    Attributes:
+        numbers: in this process's memory.
+        device: 0-d tensors elsewhere.
+        media: artifacts.
+        wrong: what is not accepted: key and the message.
+    """
+
+    numbers: dict[str, float]
+    device: dict[str, Any]
+    media: "dict[str, Media]"
+    wrong: dict[str, str]
+
+
+def sort_values(values: Mapping[str, Any]) -> Sorted:
+    """Flatten and sort what was given to ``log()``; every wrong key or value is named and none raises."""
+    found = Sorted({}, {}, {}, {})
+    if not isinstance(values, Mapping):
+        found.wrong["values"] = f"values {_kind(values)} is not accepted: give a dict of names to numbers"
+        return found
+    _sort("", values, found)
+    return found
+
+
+def check_key(key: Any) -> str | None:
+    """What is wrong with a metric's name, or None."""
+    if isinstance(key, str) and 0 < len(key) <= 256 and (key.isprintable() or _is_text(key)):
+        return None
+    return f"metric name {key!r:.80} is not accepted: {KEY_RULE}"
+
+
+def _sort(prefix: str, values: Mapping[Any, Any], found: Sorted) -> None:
+    for name, value in values.items():
+        key = f"{prefix}{name}" if isinstance(name, str) else name
+        if (problem := check_key(key)) is not None:
+            found.wrong[f"{key!r:.80}"] = problem
+        elif key in found.numbers or key in found.device or key in found.media:
+            found.wrong[key] = f"metric {key!r} is given twice: once by its name with '/', once as a dict in a dict"
+        elif isinstance(value, (int, float)):
+            _add_number(key, value, value, found)
+        elif isinstance(value, Mapping):
+            _sort(f"{key}/", value, found)
+        elif callable(getattr(value, "encode", None)) and hasattr(value, "media_type"):
+            found.media[key] = value
+        elif is_on_device(value) and not value.is_complex():
+            found.device[key] = value
+        elif getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            _add_number(key, value.item(), value, found)
+        else:
+            found.wrong[key] = _refusal(key, value)
+
+
+def _add_number(key: str, number: Any, given: Any, found: Sorted) -> None:
+    if not isinstance(number, (int, float)):
+        found.wrong[key] = _refusal(key, given)
+    elif isinstance(number, int) and not -_FLOAT_MAX <= number <= _FLOAT_MAX:
+        found.wrong[key] = f"metric {key!r} = an integer of {number.bit_length()} bits is not accepted: give one that a float64 can hold"
+    else:
+        found.numbers[key] = float(number)
+
+
+def _refusal(key: str, value: Any) -> str:
+    # Never the repr of just anything: of a long list it takes a while, and of a tensor on a GPU it waits for it.
+    shown = repr(value[:60]) if isinstance(value, str) else repr(value) if isinstance(value, (complex, NoneType)) else _kind(value)
+    return f"metric {key!r} = {shown} is not accepted: {VALUE_RULE}"
+
+
+def _kind(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"a {type(value).__qualname__}" + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
+
+
+def _is_text(key: str) -> bool:
+    """Printable or not, without control characters and possible to encode."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return not any(ord(character) < 32 or ord(character) == 127 for character in key)

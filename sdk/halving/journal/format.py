@@ -1,0 +1,157 @@
+"""The journal's format: what ``log()`` writes, in memory that outlives the process, and how it is read.
+
+A *piece* is a file mapped into memory: a write is a copy into the page cache, which stays when the process is killed. Each
+process of an attempt writes a *lane* of pieces of its own (:mod:`halving.journal.appender`). Records are
+
+    length: uint32, schema: uint32, step: int64, time: int64 (ns since 1970), values: float64 each, checksum: uint64 (CRC-32)
+
+and all are multiples of 8 bytes. Schema 0 is a definition (JSON: which keys a schema number stands for in this piece), schema 1 a
+note (JSON: a reference to an artifact). A record whose length or checksum is wrong was torn: the piece ends there.
+"""
+
+import fcntl
+import json
+import mmap
+import os
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+MAIN = "main"
+MAGIC = b"HALVING\x01" + b"\0" * 8
+DEFINITION, NOTE, FIRST_SCHEMA = 0, 1, 2
+CHECKSUM = struct.Struct("<Q")
+_HEAD = struct.Struct("<II")
+_SMALLEST = _HEAD.size + CHECKSUM.size
+_PIECE_NAME = re.compile(r"(main|\d+)-(\d{6,})\.journal")
+
+checksum = CHECKSUM.pack
+
+
+class Block(NamedTuple):
+    """Records of one schema that follow each other: ``records`` of ``length`` bytes each from ``start``."""
+
+    schema: int
+    start: int
+    records: int
+    length: int
+
+
+class Reading:
+    """Reads a piece from an offset on, remembering the schemas that it met.
+
+    Args:
+        memory: the piece, mapped.
+        verify: check every record, as is needed for what another process wrote or left.
+    """
+
+    def __init__(self, memory: Any, *, verify: bool) -> None:
+        import numpy as np
+
+        self.memory, self.offset, self._verify = memory, len(MAGIC), verify
+        self.keys: dict[int, tuple[str, ...]] = {}
+        self.words = np.frombuffer(memory, np.uint64)
+
+    @property
+    def valid(self) -> bool:
+        """Whether this is a piece at all: a machine that died may leave a file of zeros."""
+        return bytes(self.memory[: len(MAGIC)]) == MAGIC
+
+    def blocks(self, end: int | None = None) -> Iterator[Block | dict[str, Any]]:
+        """What was written since the last call (up to ``end``): blocks of points, and notes.
+
+        Ends at the first record that is not there yet, or is torn.
+        """
+        size = len(self.memory) if end is None else end
+        while self.offset + _SMALLEST <= size and (head := int(self.words[self.offset >> 3])):
+            length, schema = head & 0xFFFFFFFF, head >> 32
+            if length % 8 or not _SMALLEST <= length <= size - self.offset:
+                return
+            count = 1 if schema < FIRST_SCHEMA else self._repeats(head, length, size)
+            if self._verify:
+                count = self._intact(self.offset, length, count)
+            if not count or (schema >= FIRST_SCHEMA and schema not in self.keys):
+                return
+            start, self.offset = self.offset, self.offset + count * length
+            if schema >= FIRST_SCHEMA:
+                yield Block(schema, start, count, length)
+                continue
+            payload = json.loads(bytes(self.memory[start + _HEAD.size : start + length - CHECKSUM.size]))
+            if schema == NOTE:
+                yield {**payload, "offset": start}
+            else:
+                self.keys[payload["schema"]] = tuple(payload["keys"])
+
+    def rows(self, block: Block) -> Any:
+        """A block's records as a uint64 array of shape (records, length / 8)."""
+        start, stride = block.start >> 3, block.length >> 3
+        return self.words[start : start + block.records * stride].reshape(block.records, stride)
+
+    def _repeats(self, head: int, length: int, size: int) -> int:
+        """How many records with this very head follow each other. Compared in bulk, in steps that grow while they agree."""
+        stride, first = length >> 3, self.offset >> 3
+        most = (size - self.offset) // length
+        count, chunk = 1, 8
+        while count < most:
+            heads = self.words[first + count * stride : first + min(most, count + chunk) * stride : stride]
+            same = heads == head
+            if not same.all():
+                return count + int(same.argmin())
+            count += len(heads)
+            chunk = min(chunk * 4, 4096)
+        return count
+
+    def _intact(self, start: int, length: int, count: int) -> int:
+        """How many of these records have their checksum."""
+        for number in range(count):
+            begin = start + number * length
+            body = self.memory[begin : begin + length - CHECKSUM.size]
+            if crc32(body) != int(self.words[(begin + length - CHECKSUM.size) >> 3]):
+                return number
+        return count
+
+
+def map_piece(path: Path) -> mmap.mmap:
+    """A piece that another process wrote, read-only.
+
+    Raises:
+        OSError, ValueError: it is gone, or empty.
+    """
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def piece_name(lane: str, number: int) -> str:
+    return f"{lane}-{number:06d}.journal"
+
+
+def piece_files(folder: Path) -> dict[str, list[tuple[int, Path]]]:
+    """The pieces in an attempt's folder: lane to numbers and paths, in order."""
+    lanes: dict[str, list[tuple[int, Path]]] = {}
+    for name in sorted(os.listdir(folder)):
+        if found := _PIECE_NAME.fullmatch(name):
+            lanes.setdefault(found[1], []).append((int(found[2]), folder / name))
+    return {lane: sorted(pieces) for lane, pieces in lanes.items()}
+
+
+def is_written(path: Path) -> bool:
+    """Whether the process that writes a piece still lives: it holds a lock on it, which the system takes back when it dies."""
+    try:
+        with path.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def json_record(schema: int, payload: dict[str, Any]) -> bytes:
+    """The bytes of a definition or a note."""
+    text = json.dumps(payload, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    body = _HEAD.pack(_SMALLEST + len(text), schema) + text
+    return body + checksum(crc32(body))

@@ -1,0 +1,192 @@
+"""Compaction: a run's segments become one sorted file and its rollup; the runs of a finished sweep become shared files.
+
+Everything here may be killed at any moment and done again. Data files are written first, then the manifest, which is the one
+step that counts; what it made superfluous is deleted last, and by any later compaction if that did not happen. Compactions at
+the same time do no harm: one of them publishes the next manifest, the others take their files away.
+
+Memory is bounded (:data:`halving.maintenance.external_sort.LIMIT`), whatever the length; what is longer is sorted in the system's temporary
+folder (``TMPDIR``), which then needs 32 bytes a point.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from halving.errors import AlreadyExists, InvalidInput, NotFound
+from halving.identifiers import check_name
+from halving.maintenance.external_sort import Sorter
+from halving.maintenance.rewrite import Rewritten, add_file, add_history, write_sorted
+from halving.metrics.manifest import Absorbed, Manifest, RunFiles, new_name, project_folder, publish_manifest, run_files, superseded
+from halving.metrics.segments import drained_of, parse_segment_name
+from halving.store.json_files import now
+from halving.store.store import Store
+
+_TRIES = 10
+# An object store cannot refuse a second manifest of one generation that is put in the same moment. Waiting with deletions until
+# such a moment is long past means that whichever of the two is read, its files are there.
+GRACE_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did.
+
+    Attributes:
+        points: points absorbed now; 0 when there was nothing new, or another compaction was first (``superseded``).
+        segments: segments absorbed now.
+        total: points that the run's full file now holds.
+        bytes_before: of the segments and the full file that were read.
+        bytes_after: of the new full file.
+        rollup_bytes: of the new rollup.
+        gaps: segments left alone, because one before them is missing.
+        deleted: files deleted.
+    """
+
+    project: str
+    run: str
+    points: int = 0
+    segments: int = 0
+    total: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    rollup_bytes: int = 0
+    gaps: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    superseded: bool = False
+
+
+def compact(store: Store, project: str, run: str) -> Compacted:
+    """Absorb a run's segments into its full file and rollup. With nothing new it only deletes what is superfluous.
+
+    A run that is still being logged to may be compacted; its later segments stay beside the result. Where an attempt's segments
+    have a gap, what is behind it stays as it is.
+
+    After retention dropped the full file, the new one holds the new points only, and the rollup keeps the old buckets.
+
+    Raises:
+        InvalidInput: a name is not accepted.
+        StoreError: the store cannot be written.
+        NotFound: a file that the manifest names is gone.
+    """
+    check_name("project", project)
+    check_name("run id", run)
+    for tries_left in reversed(range(_TRIES)):
+        files = run_files(store, project, run)
+        fresh, gaps = contiguous(files)
+        if not fresh:
+            total = sum(files.manifest.held.values()) if files.manifest else 0
+            return Compacted(project, run, total=total, gaps=gaps, deleted=clean(store, project, run))
+        try:
+            done = _absorb(store, project, run, files.manifest, fresh)
+        except (FileNotFoundError, NotFound) as error:  # compacted meanwhile: look again
+            if not tries_left:
+                raise NotFound(f"run {run} of project {project} cannot be compacted: {error}") from error
+            continue
+        return replace(done, gaps=gaps, deleted=clean(store, project, run))
+    raise RuntimeError("no try was made")
+
+
+def contiguous(files: RunFiles) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The live segments that follow on what is absorbed, by attempt and sequence, and those behind a gap."""
+    expected = {attempt: part.segments for attempt, part in files.manifest.absorbed.items()} if files.manifest else {}
+    numbered = sorted((*_numbers(name), name) for name in files.segments)
+    fresh, gaps = [], []
+    for attempt, sequence, name in numbered:
+        if sequence == expected.get(attempt, 0):
+            fresh.append(name)
+            expected[attempt] = sequence + 1
+        else:
+            gaps.append(name)
+    return tuple(fresh), tuple(gaps)
+
+
+def too_fresh(store: Store, manifest: Manifest) -> bool:
+    """Whether it is too early to delete what this newest manifest made superfluous."""
+    return store.folder is None and (datetime.now(UTC) - datetime.fromisoformat(manifest.written)).total_seconds() < GRACE_SECONDS
+
+
+def clean(store: Store, project: str, run: str) -> tuple[str, ...]:
+    """Delete what the newest manifest made superfluous and give the names; on an object store not before some minutes."""
+    files = run_files(store, project, run)
+    if files.manifest is None or too_fresh(store, files.manifest):
+        return ()
+    names = (*files.stale, *superseded(store, project, run, files.manifest))
+    for name in names:
+        store.delete(name)
+    store.clear_abandoned(f"{project_folder(project)}/run={run}")
+    return names
+
+
+def publish(store: Store, project: str, names: tuple[str, str], rewritten: Rewritten) -> tuple[str | None, str | None]:
+    """Publish a full file and a rollup under names relative to the project's folder; gives those that there are."""
+    full, rollup = names
+    if rewritten.rollup is not None:
+        store.create_file(f"{project_folder(project)}/{rollup}", rewritten.rollup)
+    if rewritten.full is not None:
+        store.create_file(f"{project_folder(project)}/{full}", rewritten.full)
+    return (full if rewritten.full else None, rollup if rewritten.rollup else None)
+
+
+def commit(store: Store, project: str, run: str, manifest: Manifest) -> bool:
+    """Publish a manifest; False when another has its generation already.
+
+    It may turn out to stand below the newest, when others published several and deleted all but that. Then it is nobody's, and
+    no harm is done, because readers take the newest and :func:`clean` deletes by the newest alone.
+    """
+    try:
+        publish_manifest(store, project, run, manifest)
+    except AlreadyExists:
+        return False
+    return True
+
+
+def _absorb(store: Store, project: str, run: str, before: Manifest | None, fresh: tuple[str, ...]) -> Compacted:
+    folder = project_folder(project)
+    read = [f"{folder}/{before.full}"] if before and before.full else []
+    sizes = store.sizes([*read, *fresh])
+    generation = before.generation + 1 if before else 1
+    absorbed = dict(before.absorbed) if before else {}
+    with Sorter() as sorter:
+        for name in read:
+            add_file(sorter, store, name, run)
+        for name in fresh:
+            metadata = add_file(sorter, store, name, run)
+            attempt, sequence = _numbers(name)
+            absorbed[attempt] = Absorbed(sequence + 1, drained_of(metadata))
+        history = add_history(sorter, store, project, run, before) if before else {}
+        rewritten = write_sorted(sorter, history)
+        names = (new_name(project, run, "full", generation), new_name(project, run, "rollup", generation))
+        full, rollup = publish(store, project, names, rewritten)
+    held = rewritten.held.get(run, {})
+    points = rewritten.points - (sum(before.held.values()) if before else 0)
+    moment = now()
+    manifest = Manifest(
+        generation=generation,
+        full=full,
+        rollup=rollup,
+        absorbed=absorbed,
+        points=(before.points if before else 0) + points,
+        written=moment,
+        active=moment,
+        held=held,
+        history=dict(before.history) if before else {},
+    )
+    if not commit(store, project, run, manifest):
+        return Compacted(project, run, superseded=True)  # clean() takes our files away, which the other's manifest does not name
+    after = store.sizes(f"{folder}/{name}" for name in (full, rollup) if name)
+    return Compacted(
+        project,
+        run,
+        points=points,
+        segments=len(fresh),
+        total=rewritten.points,
+        bytes_before=sum(sizes.values()),
+        bytes_after=after.get(f"{folder}/{full}", 0),
+        rollup_bytes=after.get(f"{folder}/{rollup}", 0),
+    )
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    found = parse_segment_name(name.rpartition("/")[2])
+    if found is None:
+        raise InvalidInput(f"segment {name!r} is not accepted: give ATTEMPT-SEQUENCE.parquet")
+    return found

@@ -1,0 +1,4 @@
+"""Metric points as Parquet files: segments, the manifest of the files that count, downsampling, and their reader.
+
+It knows files and columns; it must not know who logs, nor when files are rewritten.
+"""

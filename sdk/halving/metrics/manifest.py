@@ -1,0 +1,168 @@
+"""Which files hold a run's points: what the newest manifest names, and the segments that it has not absorbed.
+
+``manifest-GGGGGG.json`` is published last, in one step; so a reader finds either the segments or the file that they were
+compacted into, whatever a compaction was killed at. The other files of a generation carry a random token in their names:
+compactions at the same time never touch each other's, and only one of them gets to publish the generation's manifest.
+"""
+
+import json
+import re
+import secrets
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from halving.errors import NotFound
+from halving.metrics.segments import live_folder, parse_segment_name
+from halving.store.json_files import to_json
+from halving.store.store import Store
+
+FAMILIES = ("other", "system")
+_MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
+_DATA = re.compile(r"(?:full|rollup)-(\d{6,})(?:-[0-9a-f]+)?\.parquet")
+_LISTINGS = 10  # tries at reading a manifest while compactions replace it
+
+
+@dataclass(frozen=True)
+class Absorbed:
+    """One attempt's part in a compaction: its first ``segments`` segments, and how far they had drained the journal."""
+
+    segments: int
+    drained: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a run's compacted state is. File names are relative to the project's folder.
+
+    Attributes:
+        generation: counts manifests of the run, from 1.
+        full: the file with all absorbed points, or None after retention took it away.
+        rollup: the file with their buckets.
+        absorbed: attempt to what of it is absorbed.
+        points: how many points were ever absorbed.
+        written: when, ISO 8601.
+        active: when points were absorbed last; what the age of a run's points is counted from. ISO 8601, or None: ``written``.
+        held: how many points ``full`` holds, by family of keys: ``system`` (``system/…``) and ``other``.
+        history: family to the rollup file that covers those of its points that retention took out of ``full``. Empty while ``full``
+            has all. ``rollup`` covers everything, always.
+    """
+
+    generation: int
+    full: str | None
+    rollup: str | None
+    absorbed: dict[int, Absorbed]
+    points: int
+    written: str
+    active: str | None = None
+    held: dict[str, int] = field(default_factory=dict)
+    history: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def files(self) -> set[str]:
+        """The data files that this state needs, relative to the project's folder."""
+        return {name for name in (self.full, self.rollup, *self.history.values()) if name}
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """A run's metric files: the manifest, if any, and the live segments behind it, as full names in the store."""
+
+    manifest: Manifest | None
+    segments: tuple[str, ...]
+    stale: tuple[str, ...]  # absorbed segments that are not deleted yet
+
+
+def project_folder(project: str) -> str:
+    return f"metrics/project={project}"
+
+
+def run_folder(project: str, run: str) -> str:
+    return f"metrics/project={project}/run={run}"
+
+
+def family_of(key: str) -> str:
+    """Which family a key belongs to; they are kept for different times."""
+    return "system" if key.startswith("system/") else "other"
+
+
+def new_name(project: str, run: str, kind: str, generation: int) -> str:
+    """A name that no other file has for a generation's data; ``kind`` is ``full`` or ``rollup``. Relative to the project's folder."""
+    return f"run={run}/{kind}-{generation:06d}-{secrets.token_hex(4)}.parquet"
+
+
+def read_manifest(store: Store, project: str, run: str) -> Manifest | None:
+    """The newest manifest of a run, or None when nothing was compacted yet."""
+    for _ in range(_LISTINGS - 1):
+        try:
+            return _newest(store, project, run)
+        except NotFound:  # a newer one was published and this one deleted, since the folder was listed
+            continue
+    return _newest(store, project, run)
+
+
+def publish_manifest(store: Store, project: str, run: str, manifest: Manifest) -> None:
+    """Commit a compaction.
+
+    Raises:
+        AlreadyExists: another compaction has published this generation.
+    """
+    value = asdict(manifest)
+    value["absorbed"] = {f"{attempt:04d}": asdict(part) for attempt, part in manifest.absorbed.items()}
+    store.create(_manifest_name(project, run, manifest.generation), to_json(value))
+
+
+def run_files(store: Store, project: str, run: str) -> RunFiles:
+    """What to read for a run. Listing order makes it safe beside a compaction: segments first, the manifest after them.
+
+    A segment that is gone when it is opened was absorbed meanwhile: list again.
+    """
+    live = live_folder(project, run)
+    names = [name for name in store.names(live) if parse_segment_name(name)]
+    manifest = read_manifest(store, project, run)
+    absorbed = manifest.absorbed if manifest else {}
+    fresh: list[str] = []
+    stale: list[str] = []
+    for name in names:
+        attempt, sequence = parse_segment_name(name) or (0, 0)
+        taken = attempt in absorbed and sequence < absorbed[attempt].segments
+        (stale if taken else fresh).append(f"{live}/{name}")
+    return RunFiles(manifest, tuple(fresh), tuple(stale))
+
+
+def superseded(store: Store, project: str, run: str, manifest: Manifest) -> list[str]:
+    """The full names of files in the run's folder that nobody will ever need.
+
+    Data files of a generation that is not published yet are left alone: they may belong to a compaction that is at work.
+    Once any compaction has published that generation, whatever its manifest does not name is nobody's.
+    """
+    folder, names = run_folder(project, run), store.names(run_folder(project, run))
+    old = [f"manifest-{generation:06d}.json" for generation in sorted(_generations(names)) if generation < manifest.generation]
+    for name in names:
+        found = _DATA.fullmatch(name)
+        if found and int(found[1]) <= manifest.generation and f"run={run}/{name}" not in manifest.files:
+            old.append(name)
+    return [f"{folder}/{name}" for name in old]
+
+
+def runs_of(store: Store, project: str) -> list[str]:
+    """The runs of a project that have metric files."""
+    return [name.removeprefix("run=") for name in store.names(project_folder(project)) if name.startswith("run=")]
+
+
+def _newest(store: Store, project: str, run: str) -> Manifest | None:
+    generations = _generations(store.names(run_folder(project, run)))
+    return _read(store, project, run, max(generations)) if generations else None
+
+
+def _generations(names: list[str]) -> list[int]:
+    return [int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name))]
+
+
+def _manifest_name(project: str, run: str, generation: int) -> str:
+    return f"{run_folder(project, run)}/manifest-{generation:06d}.json"
+
+
+def _read(store: Store, project: str, run: str, generation: int) -> Manifest:
+    value: dict[str, Any] = json.loads(store.read(_manifest_name(project, run, generation)))
+    value["absorbed"] = {int(attempt): Absorbed(**part) for attempt, part in value["absorbed"].items()}
+    return Manifest(**value)

@@ -1,0 +1,272 @@
+"""The store's Parquet files, opened once in a query: which row groups may hold a curve, and the rows that do.
+
+Runs that were merged share files; a row group that several of them need is decoded once.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from halving.metrics import downsampling
+from halving.metrics.numpy_arrow import numbers_in, numbers_of
+from halving.metrics.points import EVERYWHERE, Points, in_ranges, no_points
+from halving.store.filesystem import missing_when_gone
+from halving.store.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_FOOTER = 1 << 14  # bytes that hold most footers
+_KEPT = 4  # decoded row groups of a file: a curve's own, and those at the borders of its key, which all runs look into
+_KEPT_ROWS = 1 << 16  # a row group of one run is kept only if it is small: other keys may be in it
+_KEPT_FILES = 8
+_POINT = ["run", "attempt", "key", "step", "wall_time", "value"]
+_MOSTLY = ("nonfinite",)  # what is mostly the same in a whole row group of buckets
+
+
+class Files:
+    """Readers of a store's files. Safe for threads.
+
+    Every method raises FileNotFoundError when the file is gone.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._open: OrderedDict[str, _File] = OrderedDict()
+
+    def summary(self, path: str) -> "downsampling.Summary | None":
+        """The buckets in a segment's footer, if it has any."""
+        data = self._footer(path)
+        found = _metadata_value(data, downsampling.BUCKETS)
+        return downsampling.Summary(found) if found is not None else None
+
+    def segment(self, path: str, attempt: int, keys: Sequence[str]) -> "dict[str, Points]":
+        """The points of some keys in a segment, in the order of logging."""
+        import numpy as np
+
+        found = {key: no_points() for key in keys}
+        if keys:
+            file = _File(self._store, path)
+            for group in range(file.groups):
+                wanted = [key for key in keys if file.may_hold(group, "key", key)]
+                if not wanted:
+                    continue
+                table = file.read(group, ["key", "step", "wall_time", "value"])
+                codes, names = _codes(table["key"])
+                for key in wanted:
+                    if key in names:
+                        step, time, value = _arrays(table, ("step", "wall_time", "value"), _rows(codes == names.index(key)))
+                        more = Points(np.full(len(step), attempt, np.int32), step, time, value)
+                        found[key] = Points(*(np.concatenate(both) for both in zip(found[key], more, strict=True)))
+        return found
+
+    def points(self, path: str, run: str, key: str, ranges: Sequence[tuple[int, int]]) -> "Points":
+        """A curve's points in some ranges of steps, in the order of the file."""
+        import numpy as np
+
+        file, parts = self._file(path), [no_points()]
+        for group in range(file.groups):
+            if not (file.may_hold(group, "key", key) and file.may_hold(group, "run", run)):
+                continue
+            if ranges is EVERYWHERE or any(file.may_meet(group, low, high) for low, high in ranges):
+                table = file.read(group, _POINT)
+                found = Points(*_arrays(table, ("attempt", "step", "wall_time", "value"), _curve(table, {"key": key, "run": run})))
+                parts.append(found if ranges is EVERYWHERE else found.take(in_ranges(found.step, ranges)))
+        return Points(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def levels(self, path: str, run: str, key: str) -> Iterator[Any]:
+        """A curve's buckets of each level of a rollup file, the coarsest first, as arrays of :data:`downsampling.BUCKET`."""
+        import numpy as np
+
+        file = self._file(path)
+        groups = [group for group in range(file.groups) if file.may_hold(group, "key", key) and file.may_hold(group, "run", run)]
+        spans = {group: file.bounds(group, "level") or (0, 64) for group in groups}
+        for level in sorted({level for low, high in spans.values() for level in range(low, high + 1)}, reverse=True):
+            matching = [group for group in groups if spans[group][0] <= level <= spans[group][1]]
+            parts = [file.buckets(group, run, key, level) for group in matching]
+            if any(map(len, parts)):
+                yield np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def keys(self, path: str, run: str) -> set[str]:
+        """The keys of a run in a file."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        file, found = _File(self._store, path), set()
+        for group in range(file.groups):
+            if file.may_hold(group, "run", run):
+                table = file.read(group, ["run", "key"])
+                found |= set(table.filter(pc.equal(table["run"].cast(pa.string()), run))["key"].unique().to_pylist())
+        return found
+
+    def _file(self, path: str) -> "_File":
+        with self._lock:
+            file = self._open.get(path)
+        if file is None:
+            file = _File(self._store, path)
+            with self._lock:
+                file = self._open.setdefault(path, file)
+                if len(self._open) > _KEPT_FILES:
+                    self._open.popitem(last=False)
+        return file
+
+    def _footer(self, path: str) -> bytes:
+        if self._store.folder is not None:
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                size = os.fstat(handle).st_size
+                return _footer_of(lambda count: os.pread(handle, count, max(0, size - count)))
+            finally:
+                os.close(handle)
+        with missing_when_gone(), self._store.filesystem.open_input_file(path) as file:
+            size = file.size()
+            return _footer_of(lambda count: bytes(file.read_at(min(count, size), max(0, size - count))))
+
+
+class _File:
+    """An open Parquet file whose row groups are sorted by what is asked for."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        # A handle, because a path would be looked up once more.
+        with missing_when_gone():
+            source = pa.memory_map(path) if store.folder is not None else store.filesystem.open_input_file(path)
+            self._file = pq.ParquetFile(source)
+        self._lock = Lock()
+        self._bounds: dict[str, list[tuple[Any, Any] | None]] = {}
+        self._tables: OrderedDict[int, pa.Table] = OrderedDict()
+        self.groups: int = self._file.metadata.num_row_groups
+
+    def bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
+        """The least and greatest value of a row group's column, if its statistics tell."""
+        if column not in self._bounds:
+            metadata = self._file.metadata
+            place = metadata.schema.names.index(column)
+            statistics = [metadata.row_group(number).column(place).statistics for number in range(self.groups)]
+            self._bounds[column] = [(each.min, each.max) if each is not None and each.has_min_max else None for each in statistics]
+        return self._bounds[column][group]
+
+    def may_hold(self, group: int, column: str, value: Any) -> bool:
+        found = self.bounds(group, column)
+        return found is None or bool(found[0] <= value <= found[1])
+
+    def may_meet(self, group: int, low: int, high: int) -> bool:
+        """Whether a row group may have a step in a range."""
+        found = self.bounds(group, "step")
+        return found is None or bool(found[0] <= high and low <= found[1])
+
+    def read(self, group: int, columns: list[str]) -> "pa.Table":
+        """A row group; always of the same columns for one file, so that it is kept by its number."""
+        with self._lock:
+            if group in self._tables:
+                self._tables.move_to_end(group)
+                return self._tables[group]
+            with missing_when_gone():
+                table = self._file.read_row_group(group, columns=columns, use_threads=False)
+            if len(table) <= _KEPT_ROWS or self.constant(group, "run") is None:
+                self._tables[group] = table
+                if len(self._tables) > _KEPT:
+                    self._tables.popitem(last=False)
+            return table
+
+    def constant(self, group: int, column: str) -> Any:
+        """The one value that a row group has in a column, if its statistics tell."""
+        found = self.bounds(group, column)
+        return found[0] if found is not None and found[0] == found[1] else None
+
+    def buckets(self, group: int, run: str, key: str, level: int) -> Any:
+        """A curve's buckets of one level in a row group of a rollup. What the statistics tell is not decoded."""
+        import numpy as np
+
+        single = self.constant(group, "level") == 0  # one point each: its value says everything
+        fields = ["step", "wall_time", "last"] if single else [name for name, _ in downsampling.BUCKET]
+        found = {name: self.constant(group, name) for name in ("run", "level", *(() if single else _MOSTLY))}
+        known = {name: value for name, value in found.items() if value is not None}
+        table = self.read(group, ["key", *(name for name in ("run", "level", *fields) if name not in known)])
+        if known.get("run", run) != run or known.get("level", level) != level:
+            return downsampling.empty()
+        rows = _curve(table, {"key": key, **{name: value for name, value in (("run", run), ("level", level)) if name not in known}})
+        if single:
+            return downsampling.of_points(*_arrays(table, ("step", "wall_time", "last"), rows))
+        units = np.empty(_count(rows), downsampling.BUCKET)
+        for name in fields:
+            units[name] = known[name] if name in known else numbers_of(table[name])[rows]
+        return units
+
+
+def _curve(table: "pa.Table", wanted: Mapping[str, Any]) -> Any:
+    """The rows that have the wanted values."""
+    here: Any = None
+    for name, value in wanted.items():
+        if name == "level":
+            own = numbers_of(table[name]) == value
+        else:
+            codes, names = _codes(table[name])
+            if value not in names:
+                return slice(0, 0)
+            if len(names) == 1:
+                continue
+            own = codes == names.index(value)
+        here = own if here is None else here & own
+    return slice(0, len(table)) if here is None else _rows(here)
+
+
+def _rows(here: Any) -> Any:
+    """The rows that a mask chooses: a slice when they stand together, as they do in a sorted file."""
+    import numpy as np
+
+    places = np.flatnonzero(here)
+    if not len(places):
+        return slice(0, 0)
+    first, last = int(places[0]), int(places[-1])
+    return slice(first, last + 1) if last - first + 1 == len(places) else places
+
+
+def _count(rows: Any) -> int:
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def _codes(column: "pa.ChunkedArray") -> tuple[Any, list[str]]:
+    import pyarrow as pa
+
+    whole = column.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        whole = whole.chunk(0)
+    if not pa.types.is_dictionary(whole.type):
+        whole = whole.dictionary_encode()
+    return numbers_in(whole.indices), whole.dictionary.to_pylist()
+
+
+def _arrays(table: "pa.Table", names: Sequence[str], rows: Any) -> list[Any]:
+    """Columns as numpy arrays, times as ms since 1970."""
+    return [numbers_of(table[name])[rows] for name in names]
+
+
+def _footer_of(read: Any) -> bytes:
+    """A Parquet file's footer; ``read(n)`` gives its last n bytes."""
+    data: bytes = read(_FOOTER)
+    length = int.from_bytes(data[-8:-4], "little") + 8
+    return (data if length <= len(data) else read(length))[-length:]
+
+
+def _metadata_value(footer: bytes, name: bytes) -> bytes | None:
+    """A value of the file's key-value metadata, taken out of the footer without parsing all of it.
+
+    In Thrift's compact protocol each text is 0x18, its length as a varint, and its bytes.
+    """
+    place = footer.rfind(b"\x18" + bytes([len(name)]) + name + b"\x18")
+    if place < 0:
+        return None
+    place += len(name) + 3
+    length = shift = 0
+    while True:
+        byte = footer[place]
+        place, length, shift = place + 1, length | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            return footer[place : place + length]

@@ -1,0 +1,108 @@
+"""Metric points as Parquet: the columns, their encodings, and what the names of segments say.
+
+A segment is what a run has streamed in a few seconds; it is written once. Within a segment points are sorted by key, and
+within a key they stand in the order of logging, so that "what was logged last" never depends on a clock.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from halving.metrics.numpy_arrow import coded, column_of, moments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = ("run", "attempt", "key", "step", "wall_time", "value")
+DRAINED = b"halving.drained"
+_NAME = re.compile(r"(\d{4,})-(\d{6,})\.parquet")
+_ROW_GROUP = 1 << 20
+
+
+def schema() -> "pa.Schema":
+    """The columns of every file of metric points: int64 step, ms wall time, float64 value."""
+    import pyarrow as pa
+
+    text = pa.dictionary(pa.int32(), pa.string())
+    types = (text, pa.int32(), text, pa.int64(), moments(), pa.float64())
+    return pa.schema(list(zip(COLUMNS, types, strict=True)))
+
+
+def live_folder(project: str, run: str) -> str:
+    """Where a run's segments are, in the store."""
+    return f"metrics/project={project}/run={run}/live"
+
+
+def segment_name(attempt: int, sequence: int) -> str:
+    """``ATTEMPT-SEQ.parquet``; sequences of an attempt count from 0 without gaps."""
+    return f"{attempt:04d}-{sequence:06d}.parquet"
+
+
+def parse_segment_name(name: str) -> tuple[int, int] | None:
+    """``(attempt, sequence)`` of a segment's name, or None for any other file."""
+    found = _NAME.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def points_table(run: str, attempt: int, keys: list[str], codes: Any, steps: Any, times: Any, values: Any) -> "pa.Table":
+    """A table of one attempt's points.
+
+    Args:
+        keys: the distinct keys.
+        codes: int32 array of shape (n,): each point's place in ``keys``.
+        steps: int64, (n,).  times: ms since 1970, int64, (n,).  values: float64, (n,).
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    count = len(codes)
+    columns = [
+        coded(np.zeros(count, np.int32), [run]),
+        column_of(np.full(count, attempt, np.int32), pa.int32()),
+        coded(codes, keys),
+        column_of(steps, pa.int64()),
+        column_of(times, moments()),
+        column_of(values, pa.float64()),
+    ]
+    return pa.Table.from_arrays(columns, schema=schema())
+
+
+def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None, row_group: int = _ROW_GROUP) -> bytes:
+    """The bytes of a Parquet file with these points, in the order given; a curve over many segments is drawn from the
+    buckets that go into its metadata.
+
+    Dictionary pages for run and key, DELTA_BINARY_PACKED for step and time, BYTE_STREAM_SPLIT + zstd for values.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from halving.metrics.downsampling import BUCKETS, summary
+
+    sink = pa.BufferOutputStream()
+    found = summary(table)
+    with pq.ParquetWriter(sink, table.schema, **write_options()) as writer:
+        writer.write_table(table, row_group_size=row_group)
+        # Not in the schema's metadata, of which Arrow writes two copies.
+        writer.add_key_value_metadata({**(metadata or {}), **({BUCKETS: found} if found else {})})
+    return bytes(sink.getvalue())
+
+
+def write_options() -> dict[str, Any]:
+    """What every file of points is written with, for ``pyarrow.parquet``."""
+    return {
+        "compression": "zstd",
+        "use_dictionary": ["run", "key"],
+        "column_encoding": {
+            "attempt": "DELTA_BINARY_PACKED",
+            "step": "DELTA_BINARY_PACKED",
+            "wall_time": "DELTA_BINARY_PACKED",
+            "value": "BYTE_STREAM_SPLIT",
+        },
+    }
+
+
+def drained_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[int]]:
+    """How far each lane of the journal was drained when a segment was written: lane to ``[piece, offset]``."""
+    found: dict[str, list[int]] = json.loads((metadata or {}).get(DRAINED, b"{}"))
+    return found

@@ -1,0 +1,254 @@
+"""One run's curves from whatever holds them: rollups, the buckets in segments' footers, and points only where those do not suffice.
+
+A curve is put together from units: buckets and single points, each with its range of steps. Units whose ranges meet belong to a resume
+or to points that were logged out of order; exactly those ranges are read as points and stitched.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from halving.errors import NotFound
+from halving.ingest.recovery import tail
+from halving.metrics import downsampling
+from halving.metrics.manifest import RunFiles, family_of, project_folder, run_files
+from halving.metrics.numpy_arrow import numbers_of
+from halving.metrics.parquet_reader import Files
+from halving.metrics.points import EVERYWHERE, Points, Ranges, no_points, stitch, within
+from halving.metrics.segments import parse_segment_name
+from halving.store.store import Store
+
+
+class Window(NamedTuple):
+    """A part of the x axis, both ends included. ``axis`` is ``step`` or ``wall_time``."""
+
+    axis: str
+    low: int
+    high: int
+
+    def holds(self, units: Any) -> Any:
+        """Units that lie in it as a whole."""
+        return (units[self.axis] >= self.low) & (units[self.axis + "_last"] <= self.high)
+
+    def meets(self, units: Any) -> Any:
+        """Units that lie in it in part at least."""
+        return (units[self.axis + "_last"] >= self.low) & (units[self.axis] <= self.high)
+
+
+class RunCurves:
+    """A run's files as they were listed at one moment.
+
+    Args:
+        files: opened files, shared by the runs of a query.
+        keys: all that will be asked for.
+
+    Raises:
+        FileNotFoundError: here and in any method: a file was compacted away meanwhile; list again.
+    """
+
+    def __init__(self, store: Store, project: str, run: str, files: Files, keys: Sequence[str]) -> None:
+        self.store, self.project, self.run, self._files, self._keys = store, project, run, files, keys
+        self._base = store.path("").rstrip("/")  # paths of thousands of segments are put together fastest as texts
+        self.listed: RunFiles = run_files(store, project, run)
+        self._tail = tail(store, project, run, self.listed)
+        # Of each segment, the buckets of those asked keys that it has buckets of.
+        self._summaries = {name: _asked(files.summary(self._segment_path(name)), keys) for name in self.listed.segments}
+        self._loaded: dict[str, dict[str, Points]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return self.listed.manifest is None and not self.listed.segments and self._tail is None
+
+    def keys(self) -> list[str]:
+        """Every key that the run has points of, sorted."""
+        found: set[str] = set(self._tail["key"].unique().to_pylist()) if self._tail is not None else set()
+        manifest = self.listed.manifest
+        compacted = [self._path(name) for name in (manifest.rollup or manifest.full,) if name] if manifest else []
+        for path in [*compacted, *map(self._segment_path, self.listed.segments)]:
+            found |= self._files.keys(path, self.run)
+        return sorted(found)
+
+    def raw(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
+        """Every point of a key in some ranges of steps, ordered by attempt, then as logged (in what is compacted: by step).
+
+        Raises:
+            NotFound: retention took points of the key away.
+        """
+        if not self._complete(key):
+            raise NotFound(
+                f"the points of {key!r} in run {self.run!r} were taken away by retention, and only their rollups are left: "
+                'give max_points and attempts="stitched"'
+            )
+        return self._points(key, ranges)
+
+    def stitched(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
+        """One point a step: of the highest attempt, and within it the one logged last. Raises as :meth:`raw` does."""
+        return stitch(self.raw(key, ranges))
+
+    def units(self, key: str, limit: int | None, window: Window | None = None) -> Any:
+        """The stitched curve in the window, sorted by step: single points if they are no more than ``limit``, else at least half as many
+        buckets.
+
+        Args:
+            limit: what the caller will reduce it to; None for single points.
+        """
+        if limit is not None:
+            live = self._live_units(key)
+            rolled = downsampling.empty()
+            for rolled in self._rollups(key):  # the finest is left over when none suffices
+                if _suffices(_met(_both(rolled, live), window), limit):
+                    break
+            every = _both(rolled, live)
+            if _suffices(_met(every, window), limit) or not self._complete(key):
+                return self._resolved(key, rolled, live, window)
+            if window is not None:
+                met = _met(every, window)
+                return _met(_units(self.stitched(key, [(int(met["step"].min()), int(met["step_last"].max()))])), window)
+        return _met(_units(self.stitched(key)), window)
+
+    def last(self, key: str) -> Any:
+        """The curve's last unit (its ``step_last``, ``wall_time_last`` and ``last``), or none."""
+        return self.units(key, 1)[-1:]
+
+    def best(self, key: str, column: str) -> Any:
+        """The unit of the first point with the extreme finite value, or none.
+
+        Args:
+            column: ``min`` or ``max``.
+
+        Its count is more than 1 only when retention left nothing finer.
+        """
+        import numpy as np
+
+        every = self.units(key, 1)
+        every = every[every["nonfinite"] < every["count"]]
+        if not len(every):
+            return every
+        place = int((np.argmin if column == "min" else np.argmax)(every[column]))
+        found = every[place : place + 1]
+        if found["count"][0] > 1 and self._complete(key):
+            points = _units(self.stitched(key, [(int(found["step"][0]), int(found["step_last"][0]))]))
+            found = points[points[column] == found[column]][:1]
+        return found
+
+    def _resolved(self, key: str, rolled: Any, live: Any, window: Window | None) -> Any:
+        import numpy as np
+
+        complete = self._complete(key)
+        if not complete:  # what a resume logged again counts; the points behind those buckets are gone
+            rolled = rolled[~_overlapping(rolled, live)]
+        every = _both(rolled, live)
+        if not len(every):
+            return every
+        if bool((every["step"][1:] > every["step_last"][:-1]).all()) and (window is None or not complete):
+            return _met(every, window)
+        every = every[np.argsort(every["step"], kind="stable")]
+        ends = np.maximum.accumulate(every["step_last"])
+        opens = np.append(True, every["step"][1:] > ends[:-1])
+        group = np.cumsum(opens) - 1
+        sizes = np.bincount(group)
+        split = sizes[group] > 1
+        if window is not None and complete:
+            split |= (window.meets(every) & ~window.holds(every)) & (every["count"] > 1)
+        if not split.any():
+            return _met(every, window)
+        starts = every["step"][opens]
+        lasts = np.maximum.reduceat(every["step_last"], np.flatnonzero(opens))
+        torn = np.unique(group[split])
+        points = stitch(self._points(key, list(zip(starts[torn].tolist(), lasts[torn].tolist(), strict=True))))
+        whole = np.concatenate([every[~np.isin(group, torn)], _units(points)])
+        return _met(whole[np.argsort(whole["step"], kind="stable")], window)
+
+    def _rollups(self, key: str) -> Iterator[Any]:
+        """The compacted part of a curve, from the coarsest level to the finest."""
+        if self.listed.manifest and self.listed.manifest.rollup:
+            yield from self._files.levels(self._path(self.listed.manifest.rollup), self.run, key)
+
+    def _live_units(self, key: str) -> Any:
+        import numpy as np
+
+        parts = [downsampling.unpacked([found[key] for found in self._summaries.values() if key in found])]
+        parts += [_units(self._segment(name, key)) for name, found in self._summaries.items() if key not in found]
+        if self._tail is not None:
+            parts.append(_units(self._tail_points(key)))
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _points(self, key: str, ranges: Ranges) -> Points:
+        import numpy as np
+
+        parts, manifest = [], self.listed.manifest
+        if manifest and manifest.full:
+            parts.append(self._files.points(self._path(manifest.full), self.run, key, ranges))
+        for name, found in self._summaries.items():
+            if key in found:
+                own = downsampling.unpacked([found[key]])
+                if ranges is not EVERYWHERE and not any(((own["step"] <= high) & (own["step_last"] >= low)).any() for low, high in ranges):
+                    continue
+            parts.append(within(self._segment(name, key), ranges))
+        parts.append(within(self._tail_points(key), ranges))
+        joined = Points(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        if bool((joined.attempt[1:] >= joined.attempt[:-1]).all()):
+            return joined
+        return joined.take(np.argsort(joined.attempt, kind="stable"))
+
+    def _segment(self, name: str, key: str) -> Points:
+        if name not in self._loaded:
+            # Keys with buckets are read as points one at a time, if at all: they have many.
+            self._loaded[name] = self._read(name, [other for other in self._keys if other not in self._summaries[name]])
+        loaded = self._loaded[name]
+        return loaded[key] if key in loaded else self._read(name, [key])[key]
+
+    def _read(self, name: str, keys: list[str]) -> dict[str, Points]:
+        attempt, _ = parse_segment_name(name.rpartition("/")[2]) or (0, 0)
+        return self._files.segment(self._segment_path(name), attempt, keys)
+
+    def _tail_points(self, key: str) -> Points:
+        if self._tail is None:
+            return no_points()
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        own = self._tail.filter(pc.equal(self._tail["key"].cast(pa.string()), key))
+        return Points(*(numbers_of(own[name]) for name in ("attempt", "step", "wall_time", "value")))
+
+    def _complete(self, key: str) -> bool:
+        """Whether every point of the key is still there."""
+        manifest = self.listed.manifest
+        return manifest is None or (family_of(key) not in manifest.history and (manifest.full is not None or not manifest.rollup))
+
+    def _path(self, name: str) -> str:
+        return f"{self._base}/{project_folder(self.project)}/{name}"
+
+    def _segment_path(self, name: str) -> str:
+        return f"{self._base}/{name}"
+
+
+def _units(points: Points) -> Any:
+    return downsampling.of_points(points.step, points.time, points.value)
+
+
+def _asked(summary: downsampling.Summary | None, keys: Sequence[str]) -> dict[str, Any]:
+    return {key: summary.block(key) for key in keys if key in summary.rows} if summary else {}
+
+
+def _met(units: Any, window: Window | None) -> Any:
+    return units if window is None else units[window.meets(units)]
+
+
+def _suffices(units: Any, limit: int) -> bool:
+    """Whether units are fine enough: a curve that has no more points than the limit is given whole."""
+    return bool((units["count"] == 1).all()) or (2 * len(units) >= limit and int(units["count"].sum()) > limit)
+
+
+def _both(units: Any, others: Any) -> Any:
+    import numpy as np
+
+    return np.concatenate([units, others]) if len(units) and len(others) else (units if len(units) else others)
+
+
+def _overlapping(units: Any, others: Any) -> Any:
+    """Which units share steps with any of ``others``."""
+    import numpy as np
+
+    starts, lasts = np.sort(others["step"]), np.sort(others["step_last"])
+    # As many ranges begin up to a unit's end as have ended before its beginning: none meets it.
+    return np.searchsorted(starts, units["step_last"], "right") > np.searchsorted(lasts, units["step"], "left")

@@ -1,0 +1,181 @@
+"""Curves as the tables that queries give: rows, smoothing, and the columns of a leaderboard."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from halving.errors import InvalidInput
+from halving.metrics import downsampling
+from halving.metrics.numpy_arrow import coded, column_of, moments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from halving.query.runs import RunInfo
+
+Smoother = Callable[[Any], Any]
+
+
+class Curve(NamedTuple):
+    """One curve's rows, as arrays."""
+
+    run: str
+    key: str
+    attempt: int | None
+    step: Any
+    wall_time: Any
+    value: Any
+    min: Any
+    max: Any
+    count: Any
+
+    @classmethod
+    def of(cls, run: str, key: str, attempt: int | None, units: Any, limit: int | None, smooth: Smoother) -> "Curve":
+        """Units in the order of the x axis, reduced to ``limit`` rows."""
+        reduced = units if limit is None else downsampling.at_most(units, limit)
+        values = smooth(downsampling.values_of(reduced))
+        return cls(run, key, attempt, reduced["step"], reduced["wall_time"], values, reduced["min"], reduced["max"], reduced["count"])
+
+
+def table_of(curves: Sequence[Curve], *, raw: bool, single: bool) -> "pa.Table":
+    """One table of all curves: with ``raw`` attempts, and unless ``single`` points were asked for with min, max and count."""
+    import numpy as np
+    import pyarrow as pa
+
+    lengths = [len(curve.step) for curve in curves]
+    columns = {"run": _texts([curve.run for curve in curves], lengths), "key": _texts([curve.key for curve in curves], lengths)}
+    if raw:
+        columns["attempt"] = column_of(np.repeat(np.array([curve.attempt for curve in curves], np.int32), lengths), pa.int32())
+    kinds = {"step": pa.int64(), "wall_time": moments(), "value": pa.float64()}
+    for name, kind in (kinds if single else {**kinds, "min": pa.float64(), "max": pa.float64(), "count": pa.int64()}).items():
+        empty = np.empty(0, np.float64 if kind == pa.float64() else np.int64)
+        columns[name] = column_of(np.concatenate([empty, *(getattr(curve, name) for curve in curves)]), kind)
+    return pa.Table.from_arrays(list(columns.values()), names=list(columns))
+
+
+def rows_of(found: Iterable[tuple[str, str, Any]], names: tuple[str, str, str]) -> "pa.Table":
+    """One row for each run and key that has a unit; ``names`` are the unit's fields of step, time and value."""
+    import pyarrow as pa
+
+    rows = [(run, key, *_single(unit, names[0], names[1]), float(unit[names[2]][0])) for run, key, unit in found if len(unit)]
+    columns = list(zip(*rows, strict=True)) or [()] * 5
+    kinds = (pa.string(), pa.string(), pa.int64(), moments(), pa.float64())
+    named = zip(("run", "key", "step", "wall_time", "value"), columns, kinds, strict=True)
+    return pa.table({name: pa.array(column, kind) for name, column, kind in named})
+
+
+def board_of(rows: "Sequence[tuple[str, Any, Any, RunInfo]]", column: str) -> "pa.Table":
+    """A leaderboard of runs in their order: the unit of the best value, that of the last, and the run's record."""
+    import pyarrow as pa
+
+    table = {
+        "rank": pa.array(range(1, len(rows) + 1), pa.int64()),
+        "run": pa.array([run for run, *_ in rows], pa.string()),
+        "value": pa.array([float(top[column][0]) for _, top, _, _ in rows], pa.float64()),
+        "step": pa.array([_single(top, "step", "wall_time")[0] for _, top, _, _ in rows], pa.int64()),
+        "last": pa.array([float(end["last"][0]) for _, _, end, _ in rows], pa.float64()),
+        "status": pa.array([info.status for *_, info in rows], pa.string()),
+    }
+    params = [flat(info.params) for *_, info in rows]
+    for name in sorted({name for own in params for name in own}):
+        table[f"params.{name}"] = _column([own.get(name) for own in params])
+    return pa.table(table)
+
+
+def flat(params: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested params by their path, ``optimizer/lr``; lists are left as they are."""
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        found |= flat(value, f"{before}{name}/") if isinstance(value, Mapping) and value else {f"{before}{name}": value}
+    return found
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def as_text(value: Any) -> str | None:
+    """A param as a person reads it: a text as it is, anything else as JSON; None stays."""
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def keys_in(found: Iterable[Any]) -> set[str]:
+    """The keys that results have points of."""
+    keys: set[str] = set()
+    for part in found:
+        for row in part if isinstance(part, list) else []:
+            if len(row.step if isinstance(row, Curve) else row[2]):
+                keys.add(row.key if isinstance(row, Curve) else row[1])
+    return keys
+
+
+def smoothed(smooth: Mapping[str, float] | None) -> Smoother:
+    """The function that smooths a curve's values.
+
+    Raises:
+        InvalidInput: the argument is not accepted.
+    """
+    if smooth is None:
+        return lambda values: values
+    if isinstance(smooth, Mapping) and len(smooth) == 1:
+        ((name, amount),) = smooth.items()
+        if name == "ema" and is_number(amount) and 0 <= amount < 1:
+            return lambda values: _ema(values, float(amount))
+        if name == "mean" and isinstance(amount, int) and not isinstance(amount, bool) and amount >= 1:
+            return lambda values: _trailing_mean(values, amount)
+    raise InvalidInput(f'smooth {smooth!r} is not accepted: give {{"ema": weight from 0 to below 1}} or {{"mean": points from 1 on}}')
+
+
+def _ema(values: Any, weight: float) -> Any:
+    import numpy as np
+
+    average, seen, smooth = 0.0, 1.0, []
+    for value in values.tolist():
+        if math.isfinite(value):
+            average = weight * average + (1 - weight) * value
+            seen *= weight
+            smooth.append(average / (1 - seen))
+        else:
+            smooth.append(value)
+    return np.array(smooth, np.float64)
+
+
+def _trailing_mean(values: Any, points: int) -> Any:
+    import numpy as np
+
+    finite = np.isfinite(values)
+    own = values[finite]
+    # Chunks by position, summed afresh: a running sum would carry the rounding of a large value into all that follow.
+    padded = np.concatenate([np.full(min(points, len(own)) - 1 if len(own) else 0, np.nan), own])
+    smooth = np.array(values, np.float64)
+    if len(own):
+        smooth[finite] = np.nanmean(np.lib.stride_tricks.sliding_window_view(padded, min(points, len(own))), axis=1)
+    return smooth
+
+
+def _single(unit: Any, step: str, time: str) -> tuple[int | None, int | None]:
+    """A unit's step and time, unless it stands for several points of which any may be meant."""
+    if unit["count"][0] > 1 and step == "step":
+        return None, None
+    return int(unit[step][0]), int(unit[time][0])
+
+
+def _column(values: list[Any]) -> "pa.Array":
+    import pyarrow as pa
+
+    given = [value for value in values if value is not None]
+    if all(isinstance(value, bool) for value in given):
+        return pa.array(values, pa.bool_())
+    if all(is_number(value) for value in given):
+        if all(isinstance(value, int) and abs(value) < 2**63 for value in given):
+            return pa.array(values, pa.int64())
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+    return pa.array([as_text(value) for value in values], pa.string())
+
+
+def _texts(names: list[str], lengths: list[int]) -> "pa.DictionaryArray":
+    import numpy as np
+
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    return coded(np.repeat(np.array([places[name] for name in names], np.int32), lengths), list(places))

@@ -1,0 +1,121 @@
+"""Metrics that left their bounds, or became NaN or infinite: in what is reported, and in what a running trial streams."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from halving.errors import StoreError
+from halving.ingest.drain import segments_of
+from halving.journal import directory
+from halving.journal.format import Block, Reading, map_piece, piece_files
+from halving.metrics.manifest import RunFiles, project_folder, run_files
+from halving.metrics.points import EVERYWHERE
+from halving.store.store import Store
+from halving.trial.bounds import Bounds, problem
+
+
+class DivergenceWatch:
+    """Looks at what one attempt has streamed, each time only at what is new: cheap enough for every few seconds.
+
+    It reads the segments in the store, and on the machine that trains the journal behind them.
+
+    Args:
+        bounds: metric to its bounds; a metric without any, ``(None, None)``, must be finite.
+    """
+
+    def __init__(self, store: Store, project: str, run: str, attempt: int, bounds: Mapping[str, Bounds]) -> None:
+        self._store, self._project, self._run, self._attempt, self._bounds = store, project, run, attempt, dict(bounds)
+        self._seen = 0  # segments; they count up from 0
+        self._readings: dict[str, Reading] = {}  # by the names of pieces, each read up to what was there
+        self._found: str | None = None
+
+    def check(self) -> str | None:
+        """The first value found that is NaN, infinite or out of bounds: its metric, value, bound and step. None while there is none.
+
+        Raises:
+            StoreError: the store cannot be read; nothing is missed by the next check.
+        """
+        if self._found is None and self._bounds:
+            try:
+                for metric, steps, values in self._new_points():
+                    self._found = self._found or self._wrong(metric, steps, values)
+            except FileNotFoundError:  # drained or compacted at this moment; the next check finds it where it is then
+                pass
+            except OSError as error:
+                raise StoreError(f"cannot read the metrics of run {self._run!r} in {self._store.root}: {error}") from error
+        return self._found
+
+    def _wrong(self, metric: str, steps: Any, values: Any) -> str | None:
+        import numpy as np
+
+        low, high = self._bounds[metric]
+        wrong = ~np.isfinite(values)
+        if low is not None:
+            wrong |= values < low
+        if high is not None:
+            wrong |= values > high
+        if not wrong.any():
+            return None
+        place = int(np.argmax(wrong))
+        return problem(f"metric {metric!r}", float(values[place]), self._bounds[metric], f"step {int(steps[place])}")
+
+    def _new_points(self) -> Iterator[tuple[str, Any, Any]]:
+        """Metric, steps and values of what was not seen yet."""
+        # The journal first: what is drained meanwhile is in the segments that are listed after it.
+        yield from self._in_journal()
+        files = run_files(self._store, self._project, self._run)
+        yield from self._in_compacted(files)
+        yield from self._in_segments(files)
+
+    def _in_journal(self) -> Iterator[tuple[str, Any, Any]]:
+        import numpy as np
+
+        pieces: dict[str, Path] = {}
+        for folder in directory.attempt_folders(self._store, self._project, self._run):
+            if directory.whose(folder).attempt == self._attempt:
+                with contextlib.suppress(OSError):  # the run has ended and taken it away
+                    pieces |= {path.name: path for files in piece_files(folder).values() for _, path in files}
+        self._readings = {name: reading for name, reading in self._readings.items() if name in pieces}
+        for name, path in pieces.items():
+            if name not in self._readings:
+                try:
+                    reading = Reading(map_piece(path), verify=True)
+                except (FileNotFoundError, ValueError):  # drained meanwhile, or empty
+                    continue
+                if not reading.valid:
+                    continue
+                self._readings[name] = reading
+            reading = self._readings[name]
+            for block in reading.blocks():
+                if isinstance(block, Block):
+                    rows = reading.rows(block)
+                    for column, key in enumerate(reading.keys[block.schema], 3):
+                        if key in self._bounds:
+                            yield key, rows[:, 1].view(np.int64), rows[:, column].copy().view(np.float64)
+
+    def _in_segments(self, files: RunFiles) -> Iterator[tuple[str, Any, Any]]:
+        from halving.metrics.parquet_reader import Files
+
+        reader, keys = Files(self._store), list(self._bounds)
+        for sequence, name in sorted(segments_of(files, self._attempt).items()):
+            if sequence >= self._seen:
+                for key, points in reader.segment(self._store.path(name), self._attempt, keys).items():
+                    yield key, points.step, points.value
+                self._seen = sequence + 1
+
+    def _in_compacted(self, files: RunFiles) -> Iterator[tuple[str, Any, Any]]:
+        """All of what was compacted, if any of it was not seen as a segment."""
+        from halving.metrics.parquet_reader import Files
+
+        manifest = files.manifest
+        absorbed = manifest.absorbed.get(self._attempt) if manifest else None
+        if manifest is None or absorbed is None or absorbed.segments <= self._seen:
+            return
+        if manifest.full is not None:
+            reader, path = Files(self._store), self._store.path(f"{project_folder(self._project)}/{manifest.full}")
+            for key in self._bounds:
+                points = reader.points(path, self._run, key, EVERYWHERE)
+                own = points.take(points.attempt == self._attempt)
+                yield key, own.step, own.value
+        self._seen = absorbed.segments

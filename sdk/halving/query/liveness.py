@@ -1,0 +1,69 @@
+"""Whether an attempt that has no end is still being trained: what this machine's journals and the store's files tell."""
+
+import fcntl
+import struct
+import sys
+import time
+from pathlib import Path
+
+from halving.journal import directory
+from halving.metrics.manifest import run_folder
+from halving.metrics.segments import live_folder, parse_segment_name
+from halving.store.store import Store
+
+RECENT_SECONDS = 600.0
+"""A run on another machine counts as running if it wrote something within this time: system metrics come every 30 s."""
+
+# struct flock as the C library lays it out, with the place of l_type.
+_FLOCK, _TYPE = ("=qqihh", 3) if sys.platform == "darwin" else ("@hhqqi4x", 0)
+
+
+def is_running(store: Store, project: str, run: str, attempt: int, started: float) -> bool:
+    """Whether a process is training this attempt, which has no end record.
+
+    On the machine where its journal lies that is certain: the process holds the journal's lock, and the system takes the
+    lock away when it dies. From elsewhere it is what the store shows: something was written within :data:`RECENT_SECONDS`.
+
+    Args:
+        started: when the attempt began, seconds since 1970.
+    """
+    here = [folder for folder in directory.attempt_folders(store, project, run) if directory.whose(folder).attempt == attempt]
+    for folder in here:
+        return is_held(folder) and not (folder / "end.json").exists()
+    return time.time() - max(started, last_written(store, project, run) or 0.0) < RECENT_SECONDS
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a living process has a journal's lock. Looks only: taking it, even for a moment, could stop a recovery."""
+    with directory.alone():
+        if directory.is_ours(folder):  # ours: the system never reports one's own lock, and closing the file would give it up
+            return True
+        try:
+            with (folder / "lock").open("rb") as file:
+                asked = [0] * 5
+                asked[_TYPE] = fcntl.F_WRLCK
+                answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(_FLOCK, *asked))
+        except FileNotFoundError:
+            return False
+    return bool(struct.unpack(_FLOCK, answer)[_TYPE] != fcntl.F_UNLCK)
+
+
+def last_written(store: Store, project: str, run: str) -> float | None:
+    """When the newest metric file of a run was written, seconds since 1970; None if there is none."""
+    live = live_folder(project, run)
+    segments = sorted(parsed for name in store.names(live) if (parsed := parse_segment_name(name)))
+    if segments:
+        attempt, sequence = segments[-1]
+        newest = f"{live}/{attempt:04d}-{sequence:06d}.parquet"
+    else:
+        manifests = [name for name in store.names(run_folder(project, run)) if name.startswith("manifest-")]
+        if not manifests:
+            return None
+        newest = f"{run_folder(project, run)}/{manifests[-1]}"
+    if store.folder is not None:
+        try:
+            return (store.folder / newest).stat().st_mtime
+        except FileNotFoundError:  # compacted meanwhile: something happens here
+            return None
+    written = store.filesystem.get_file_info(store.path(newest)).mtime_ns
+    return None if written is None else written / 1e9

@@ -1,0 +1,255 @@
+"""The store's runs as their records tell: what there is, how each attempt ended, and which run a person means.
+
+Only record files are read, never points, and by many threads: on an object store each file is a round trip.
+"""
+
+import contextlib
+import difflib
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from halving.errors import InvalidInput, NotFound, StoreError
+from halving.query.liveness import is_running, last_written
+from halving.store.store import Store
+
+RUNNING, UNFINISHED = "running", "unfinished"
+_THREADS = 16
+_SHOWN = 8  # candidates named in a message
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a run.
+
+    Attributes:
+        status: what its end record says (``finished``, ``failed``, ``paused``, ``crashed``, or what the script chose);
+            without one ``running`` while a process trains it, else ``unfinished``: it was killed and not recovered yet.
+        started, ended: ISO 8601 in UTC. ``ended`` is None without an end record.
+        seconds: from start to end, to now, or to the last sign of life; None when nothing tells.
+        epoch: epochs completed in all, or None.
+        points, dropped_points, rejected_values: as the attempt counted them, or None.
+        checkpoints: how many ``saves`` were written, how many ``skipped`` because none was due, and the ``seconds`` that it took; or None.
+    """
+
+    number: int
+    status: str
+    started: str
+    ended: str | None
+    seconds: float | None
+    epoch: int | None = None
+    points: int | None = None
+    dropped_points: int | None = None
+    rejected_values: int | None = None
+    checkpoints: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """A run as its record files tell.
+
+    Attributes:
+        parent: what it belongs to (``sweep``, ``trial``, ``dataset``…).
+        attempts: oldest first; never empty.
+        summary: key to last value, of the attempts that recorded them; see ``summarized``.
+        summarized: whether ``summary`` covers the newest attempt, and so the whole run.
+        record: ``record.json`` as it is.
+        starts: what each later attempt's ``start-ATTEMPT.json`` says, by attempt.
+    """
+
+    project: str
+    run: str
+    params: dict[str, Any]
+    parent: dict[str, Any]
+    tags: dict[str, str]
+    seed: int | None
+    attempts: tuple[Attempt, ...]
+    summary: dict[str, float]
+    summarized: bool
+    record: dict[str, Any] = field(repr=False)
+    starts: dict[int, dict[str, Any]] = field(repr=False, default_factory=dict)
+
+    @property
+    def status(self) -> str:
+        """The newest attempt's."""
+        return self.attempts[-1].status
+
+    @property
+    def started(self) -> str:
+        """When the first attempt began."""
+        return self.attempts[0].started
+
+    @property
+    def seconds(self) -> float | None:
+        """Time of all attempts together, without the waits between them."""
+        known = [attempt.seconds for attempt in self.attempts if attempt.seconds is not None]
+        return sum(known) if known else None
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Code, environment and machine of the newest attempt."""
+        began = self.starts.get(self.attempts[-1].number, self.record)
+        found: dict[str, Any] = began.get("provenance") or {}
+        return found
+
+
+def projects(store: Store) -> list[str]:
+    """The projects that have runs."""
+    return [name.removeprefix("project=") for name in store.names("runs") if name.startswith("project=")]
+
+
+def list_names(store: Store, project: str | None = None) -> list[tuple[str, str]]:
+    """``(project, run)`` of every run, without opening any.
+
+    Raises:
+        NotFound: no such project; the message names what there is.
+    """
+    known = projects(store)
+    if project is not None and project not in known:
+        raise NotFound(f"no project {project!r} in {store.root}; {_there_are('projects', project, known)}")
+    asked = known if project is None else [project]
+    found = in_threads(lambda name: [(name, run) for run in store.names(f"runs/project={name}")], asked)
+    return [pair for part in found for pair in part]
+
+
+def list_runs(store: Store, project: str | None = None) -> list[RunInfo]:
+    """Every run of the store or of a project, newest first.
+
+    Raises:
+        NotFound: no such project.
+    """
+    found = in_threads(lambda pair: _read_or_none(store, *pair), list_names(store, project))
+    return sorted((info for info in found if info), key=lambda info: (info.started, info.project, info.run), reverse=True)
+
+
+def find_run(store: Store, name: str) -> tuple[str, str]:
+    """``(project, run)`` of the run that a person means by an id, a beginning of one, or either behind ``project/``.
+
+    Raises:
+        NotFound: there is none; the message names close ones.
+        InvalidInput: there are several.
+    """
+    project, _, wanted = name.rpartition("/")
+    pairs = list_names(store, project or None)
+    if not pairs:
+        raise NotFound(f"no run {name!r}: there are no runs in {store.root} yet")
+    exact = [pair for pair in pairs if pair[1] == wanted]
+    found = exact or [pair for pair in pairs if wanted and pair[1].startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise NotFound(f"no run {name!r} in {store.root}; {_there_are('runs', wanted, sorted({run for _, run in pairs}))}")
+    listed = ", ".join(f"{project}/{run}" for project, run in found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+    advice = "give project/run" if exact else "give more of the id"
+    raise InvalidInput(f"run {name!r} is ambiguous: it could be any of {len(found)} runs ({listed}); {advice}")
+
+
+def read_run(store: Store, project: str, run: str) -> RunInfo:
+    """One run.
+
+    Raises:
+        NotFound: no such run.
+        StoreError: a record cannot be read, or is damaged.
+    """
+    folder = f"runs/project={project}/{run}"
+    names = store.names(folder)
+    if "record.json" not in names:
+        raise NotFound(f"no run {run!r} in project {project!r} of {store.root}")
+    record = read_json(store, f"{folder}/record.json")
+    begun = {int(record["attempt"]): record}
+    begun |= {_number(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("start-")}
+    ended = {_number(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("end-")}
+    numbers = sorted(begun)
+    attempts = tuple(
+        _attempt(store, project, run, number, begun[number]["started"], ended.get(number), newest=number == numbers[-1])
+        for number in numbers
+    )
+    summary: dict[str, float] = {}
+    for number in sorted(ended):
+        summary |= ended[number].get("summary") or {}
+    parent = dict(record["parent"])
+    tags = parent.pop("tags", {})
+    del begun[int(record["attempt"])]
+    return RunInfo(
+        project=project,
+        run=run,
+        params=record["params"],
+        parent=parent,
+        tags=tags,
+        seed=record.get("seed"),
+        attempts=attempts,
+        summary=summary,
+        summarized="summary" in ended.get(numbers[-1], {}),
+        record=record,
+        starts=begun,
+    )
+
+
+def read_all(store: Store, folder: str) -> list[dict[str, Any]]:
+    """Every JSON file of a folder, in the order of their names."""
+    return in_threads(lambda name: read_json(store, f"{folder}/{name}"), store.names(folder))
+
+
+def read_json(store: Store, name: str) -> dict[str, Any]:
+    """A record file.
+
+    Raises:
+        NotFound: no such file.
+        StoreError: it cannot be read, or is not JSON.
+    """
+    try:
+        found: dict[str, Any] = json.loads(store.read(name))
+    except ValueError as error:
+        raise StoreError(f"{store.address(name)} is damaged: {error}") from None
+    return found
+
+
+def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """``function`` of every item, in order, several at once."""
+    items = list(items)
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(_THREADS, len(items))) as pool:
+        return list(pool.map(function, items))
+
+
+def seconds_of(moment: str) -> float:
+    """Seconds since 1970 of an ISO 8601 time."""
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def _read_or_none(store: Store, project: str, run: str) -> RunInfo | None:
+    """A folder without a record is a run whose start was killed: nothing was trained."""
+    with contextlib.suppress(NotFound):
+        return read_run(store, project, run)
+    return None
+
+
+def _attempt(store: Store, project: str, run: str, number: int, started: str, end: dict[str, Any] | None, *, newest: bool) -> Attempt:
+    began = seconds_of(started)
+    if end is not None:
+        counts = {name: end.get(name) for name in ("epoch", "points", "dropped_points", "rejected_values", "checkpoints")}
+        return Attempt(number, str(end["status"]), started, end["time"], max(0.0, seconds_of(end["time"]) - began), **counts)
+    if not newest:
+        return Attempt(number, UNFINISHED, started, None, None)
+    if is_running(store, project, run, number, began):
+        return Attempt(number, RUNNING, started, None, max(0.0, datetime.now(UTC).timestamp() - began))
+    written = last_written(store, project, run)
+    return Attempt(number, UNFINISHED, started, None, written - began if written and written > began else None)
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[2].removesuffix(".json"))
+
+
+def _there_are(what: str, wanted: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(wanted, known, n=_SHOWN, cutoff=0.6)
+    if close:
+        return f"close to it: {', '.join(close)}"
+    listed = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
+    return f"there are {len(known)} {what}: {listed}" if known else f"there are no {what} yet"

@@ -1,0 +1,229 @@
+"""The store as tables of SQL, for one question at a time: a SELECT in DuckDB that can read the store and nothing else.
+
+| view | columns |
+|---|---|
+| ``metrics`` | ``project, run, key, step, wall_time, value``: stitched, so at each step what the highest attempt logged last |
+| ``points`` | ``project, run, attempt, key, step, wall_time, value``: everything that was logged |
+| ``runs`` | ``project, run, status, started, ended, seconds, attempts, epoch, seed, sweep, trial, git_commit, git_dirty`` and |
+| | ``tags, parent, summary`` as JSON |
+| ``params`` | ``project, run, name, value`` (text), ``number`` (null where the value is none) |
+| ``media`` | ``project, run, key, step, wall_time, attempt, kind, digest, bytes, media_type`` |
+
+Only the views that the question names are made, and making them opens no file of points. What is read of those depends on
+``key``, ``run`` and ``step`` in the question's WHERE, so name a key. Points that retention took away are in no view.
+"""
+
+import json
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import InvalidInput, StoreError
+from halving.ingest.recovery import tail
+from halving.metrics.manifest import project_folder, run_files, runs_of
+from halving.store.store import Store
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+_LISTINGS = 10  # tries while compactions take the files away
+_PROTOCOL = "halving"
+_MEDIA = ("key", "step", "wall_time", "attempt", "kind", "digest", "bytes", "media_type")
+_NO_POINTS = """
+    SELECT NULL::VARCHAR AS project, NULL::VARCHAR AS run, NULL::INTEGER AS attempt, NULL::VARCHAR AS key, NULL::BIGINT AS step,
+        NULL::TIMESTAMPTZ AS wall_time, NULL::DOUBLE AS value, 0::BIGINT AS place, 0::BIGINT AS line WHERE false"""
+
+
+def ask(store: Store, query: str) -> "pa.Table":
+    """The answer to a question.
+
+    Raises:
+        InvalidInput: it is not one SELECT, or DuckDB does not understand it; the message is DuckDB's.
+    """
+    import duckdb
+
+    for tries_left in reversed(range(_LISTINGS)):
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET python_enable_replacements = false")  # a name in the question is never one of our variables
+            _check(connection, query)
+            try:
+                _make_views(connection, store, {word.lower() for word in re.findall(r"\w+", query)})
+                _lock(connection, store)
+                return connection.sql(query).to_arrow_table()
+            except (FileNotFoundError, duckdb.IOException) as error:
+                if tries_left and _is_gone(error):
+                    continue  # compacted since it was listed
+                raise StoreError(f"cannot read {store.root}: {error}") from error
+            except duckdb.Error as error:
+                raise InvalidInput(f"the query is not accepted: {error}") from None
+    raise AssertionError("unreachable")
+
+
+def _check(connection: "duckdb.DuckDBPyConnection", query: str) -> None:
+    import duckdb
+
+    try:
+        statements = connection.extract_statements(query)
+    except duckdb.Error as error:
+        raise InvalidInput(f"the query is not accepted: {error}") from None
+    kinds = [statement.type for statement in statements]
+    if kinds not in ([duckdb.StatementType.SELECT], [duckdb.StatementType.EXPLAIN]):
+        raise InvalidInput(f"the query {query!r:.80} is not accepted: give one SELECT; the store is only read")
+
+
+def _lock(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
+    """From here on nothing but the store can be read, and the question cannot change that."""
+    folder = store.path("") if store.folder is not None else f"{_PROTOCOL}://{store.path('')}"
+    connection.execute(f"SET allowed_directories = [{_text(folder.rstrip('/') + '/')}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _is_gone(error: Exception) -> bool:
+    return isinstance(error, FileNotFoundError) or "No such file" in str(error) or "No files found" in str(error)
+
+
+def _make_views(connection: "duckdb.DuckDBPyConnection", store: Store, words: set[str]) -> None:
+    if words & {"metrics", "points"}:
+        _make_points(connection, store)
+    if words & {"runs", "params"}:
+        _make_runs(connection, store)
+    if "media" in words:
+        _make_media(connection, store)
+
+
+def _make_points(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
+    """``points`` is every file that some run's listing names, joined to the runs whose listing names it.
+
+    A merged file may still hold the points of a run that was compacted anew since. Among points of equal attempt and step the
+    last in the order of files, then of rows, counts: ``place`` and ``line``.
+    """
+    import pyarrow as pa
+
+    named: list[tuple[str, str, str, int]] = []
+    tails = []
+    for project in _projects(store, "metrics"):
+        for run in runs_of(store, project):
+            files = run_files(store, project, run)
+            if files.manifest and files.manifest.full:
+                named.append((f"{project_folder(project)}/{files.manifest.full}", project, run, 0))
+            named += [(name, project, run, place) for place, name in enumerate(files.segments, 1)]
+            unwritten = tail(store, project, run, files)
+            if unwritten is not None:
+                place = pa.array([len(files.segments) + 1] * len(unwritten), pa.int64())
+                tails.append(
+                    unwritten.replace_schema_metadata(None)
+                    .append_column("project", pa.array([project] * len(unwritten), pa.string()))
+                    .append_column("place", place)
+                    .append_column("line", pa.array(range(len(unwritten)), pa.int64()))
+                )
+    parts = [_NO_POINTS]
+    if named:
+        paths = _paths(connection, store, [name for name, *_ in named])
+        listing = {"filename": paths, "project": [row[1] for row in named], "run": [row[2] for row in named]}
+        connection.register("_listing", pa.table({**listing, "place": pa.array([row[3] for row in named], pa.int64())}))
+        distinct = ", ".join(map(_text, dict.fromkeys(paths)))
+        parts.append(f"""
+    SELECT l.project, f.run, f.attempt, f.key, f.step, f.wall_time, f.value, l.place, f.file_row_number AS line
+    FROM read_parquet([{distinct}], hive_partitioning = false, filename = true, file_row_number = true) f
+    JOIN _listing l ON f.filename = l.filename AND f.run = l.run""")
+    if tails:
+        connection.register("_tail", pa.concat_tables([part.unify_dictionaries() for part in tails], promote_options="permissive"))
+        parts.append("SELECT project, run::VARCHAR, attempt, key::VARCHAR, step, wall_time, value, place, line FROM _tail")
+    connection.execute(f"CREATE VIEW _points AS {' UNION ALL '.join(parts)}")
+    connection.execute("CREATE VIEW points AS SELECT project, run, attempt, key, step, wall_time, value FROM _points")
+    connection.execute(
+        """CREATE VIEW metrics AS SELECT project, run, key, step, wall_time, value FROM _points
+        QUALIFY row_number() OVER (PARTITION BY project, run, key, step ORDER BY attempt DESC, place DESC, line DESC) = 1"""
+    )
+
+
+def _make_runs(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
+    import pyarrow as pa
+
+    from halving.query.curve_table import as_text, flat, is_number
+    from halving.query.runs import list_runs
+
+    text, moment = pa.string(), pa.timestamp("ms", tz="UTC")
+    runs: list[dict[str, Any]] = []
+    params: list[dict[str, Any]] = []
+    for info in list_runs(store):
+        git = info.provenance.get("git") or {}
+        newest = info.attempts[-1]
+        runs.append(
+            {
+                "project": info.project,
+                "run": info.run,
+                "status": info.status,
+                "started": _moment(info.started),
+                "ended": _moment(newest.ended),
+                "seconds": info.seconds,
+                "attempts": len(info.attempts),
+                "epoch": newest.epoch,
+                "seed": info.seed,
+                "sweep": info.parent.get("sweep"),
+                "trial": info.parent.get("trial"),
+                "git_commit": git.get("commit"),
+                "git_dirty": git.get("dirty"),
+                **{name: json.dumps(getattr(info, name), sort_keys=True) for name in ("tags", "parent", "summary")},
+            }
+        )
+        for name, value in flat(info.params).items():
+            number = float(value) if is_number(value) and not (isinstance(value, int) and abs(value) >= 2**1023) else None
+            params.append({"project": info.project, "run": info.run, "name": name, "value": as_text(value), "number": number})
+    kinds = {"project": text, "run": text, "status": text, "started": moment, "ended": moment, "seconds": pa.float64()}
+    kinds |= {"attempts": pa.int64(), "epoch": pa.int64(), "seed": pa.int64(), "sweep": text, "trial": pa.int64(), "git_commit": text}
+    kinds["git_dirty"] = pa.bool_()
+    _register(connection, "runs", runs, {**kinds, "tags": text, "parent": text, "summary": text})
+    _register(connection, "params", params, {"project": text, "run": text, "name": text, "value": text, "number": pa.float64()})
+
+
+def _make_media(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
+    import pyarrow as pa
+
+    from halving.query.runs import list_names, read_all
+
+    rows = []
+    for project, run in list_names(store):
+        for found in read_all(store, f"runs/project={project}/{run}/media"):
+            row = {"project": project, "run": run, **{name: found.get(name) for name in _MEDIA}}
+            rows.append({**row, "wall_time": _moment(row["wall_time"])})
+    whole = {"step": pa.int64(), "attempt": pa.int64(), "bytes": pa.int64(), "wall_time": pa.timestamp("ms", tz="UTC")}
+    _register(connection, "media", rows, {name: whole.get(name, pa.string()) for name in ("project", "run", *_MEDIA)})
+
+
+def _register(connection: "duckdb.DuckDBPyConnection", name: str, rows: list[dict[str, Any]], kinds: dict[str, Any]) -> None:
+    import pyarrow as pa
+
+    connection.register(name, pa.Table.from_pylist(rows, schema=pa.schema(list(kinds.items()))))
+
+
+def _projects(store: Store, folder: str) -> list[str]:
+    return [name.removeprefix("project=") for name in store.names(folder) if name.startswith("project=")]
+
+
+def _paths(connection: "duckdb.DuckDBPyConnection", store: Store, names: list[str]) -> list[str]:
+    """Names in the store as DuckDB opens them: local paths, or through Arrow's filesystem."""
+    if store.folder is not None:
+        return [store.path(name) for name in names]
+    from fsspec.implementations.arrow import ArrowFSWrapper  # type: ignore[import-untyped]
+
+    class _Reachable(ArrowFSWrapper):  # type: ignore[misc]
+        protocol = _PROTOCOL
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return path.removeprefix(f"{_PROTOCOL}://")  # the wrapper's own, made for HDFS, takes the bucket for a host and drops it
+
+    connection.register_filesystem(_Reachable(store.filesystem))
+    return [f"{_PROTOCOL}://{store.path(name)}" for name in names]
+
+
+def _moment(written: str | None) -> datetime | None:
+    return datetime.fromisoformat(written) if written else None
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

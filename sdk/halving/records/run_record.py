@@ -1,0 +1,105 @@
+"""A run's files in the store: what it started with, how each attempt ended, its checkpoints and artifacts.
+
+``runs/project=P/RUN/record.json``, ``start-ATTEMPT.json`` for resumes, ``end-ATTEMPT.json``,
+``checkpoints/EPOCH-ATTEMPT-SEQ.json`` and ``artifacts/NAME.json``: all written once.
+"""
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from halving.errors import AlreadyExists, NotFound
+from halving.store.json_files import now, to_json
+from halving.store.store import Store
+
+
+class SavedCheckpoint(NamedTuple):
+    """One checkpoint in a run's history: its blob, what was reported in its epoch, and in a trial what the reports add up to."""
+
+    epoch: int
+    attempt: int
+    digest: str
+    reported: dict[str, float]
+    tallies: dict[str, Any] | None = None
+
+
+class RunRecords:
+    """The create-once files of one run."""
+
+    def __init__(self, store: Store, project: str, run: str) -> None:
+        self.store, self.project, self.run = store, project, run
+        self.folder = f"runs/project={project}/{run}"
+
+    def start(self, params: Mapping[str, Any], parent: Mapping[str, Any], attempt: int | None, began: dict[str, Any]) -> int:
+        """Write ``record.json`` on the first attempt and ``start-ATTEMPT.json`` on later ones; give the attempt.
+
+        Args:
+            began: with a ``token`` that nothing else has, doing it again gives the same attempt. Without, each call is another.
+
+        Raises:
+            AlreadyExists: the run exists with other params, or another process took this very attempt.
+        """
+        plain = json.loads(to_json(params))
+        began = {"token": secrets.token_hex(8), **began}
+        record = {"project": self.project, "run": self.run, "params": plain, "parent": dict(parent), "attempt": attempt or 1, **began}
+        try:
+            self.store.create(f"{self.folder}/record.json", to_json(record))
+            return attempt or 1
+        except AlreadyExists:
+            opened = self.read()
+        first = opened["params"]
+        if to_json(first) != to_json(plain) and first != plain:  # NaN differs from itself, 1 and 1.0 as text
+            raise AlreadyExists(f"run {self.run!r} already has the params {first}; params never change, so start another run")
+        if attempt == opened["attempt"]:
+            raise AlreadyExists(f"attempt {attempt} of run {self.run!r} was taken by another process")
+        if attempt is not None:
+            self.store.create(f"{self.folder}/start-{attempt:04d}.json", to_json({"attempt": attempt, **began}))
+            return attempt
+        number = int(opened["attempt"]) + 1
+        while True:
+            try:
+                self.store.create(f"{self.folder}/start-{number:04d}.json", to_json({"attempt": number, **began}))
+                return number
+            except AlreadyExists:
+                number += 1
+
+    def read(self) -> dict[str, Any]:
+        """The record that the run was started with.
+
+        Raises:
+            NotFound: no such run.
+        """
+        try:
+            record: dict[str, Any] = json.loads(self.store.read(f"{self.folder}/record.json"))
+        except NotFound:
+            raise NotFound(f"no run {self.run!r} in project {self.project!r} of {self.store.root}") from None
+        return record
+
+    def end(self, attempt: int, ended: Mapping[str, Any]) -> None:
+        self.store.create(f"{self.folder}/end-{attempt:04d}.json", to_json({"time": now(), **ended}), sole=True)
+
+    def add_checkpoint(self, saved: SavedCheckpoint) -> None:
+        """Append to the history; a later save of the same epoch follows the earlier one."""
+        sequence = len([name for name in self._checkpoint_names() if name.startswith(f"{saved.epoch:08d}-{saved.attempt:04d}-")])
+        name = f"{saved.epoch:08d}-{saved.attempt:04d}-{sequence:06d}.json"
+        self.store.create(f"{self.folder}/checkpoints/{name}", to_json({**saved._asdict(), "time": now()}), sole=True)
+
+    def latest_checkpoint(self) -> SavedCheckpoint | None:
+        """The checkpoint of the most trained epoch, or None."""
+        names = self._checkpoint_names()
+        return self._checkpoint(names[-1]) if names else None
+
+    def checkpoints(self) -> list[SavedCheckpoint]:
+        """All checkpoints, oldest epoch first and later attempts behind earlier ones."""
+        return [self._checkpoint(name) for name in self._checkpoint_names()]
+
+    def add_artifact(self, name: str, digest: str, size: int) -> None:
+        self.store.create(f"{self.folder}/artifacts/{name}.json", to_json({"name": name, "digest": digest, "bytes": size}))
+
+    def _checkpoint_names(self) -> list[str]:
+        return self.store.names(f"{self.folder}/checkpoints")
+
+    def _checkpoint(self, name: str) -> SavedCheckpoint:
+        entry = json.loads(self.store.read(f"{self.folder}/checkpoints/{name}"))
+        return SavedCheckpoint(**{field: entry[field] for field in SavedCheckpoint._fields if field in entry})

@@ -1,0 +1,83 @@
+"""How a run begins: in a script of one's own, or as a trial's attempt."""
+
+import contextlib
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from halving.data.dataset import Dataset
+from halving.errors import NotFound
+from halving.identifiers import check_name
+from halving.records.run_record import RunRecords
+from halving.run.run import Run
+from halving.store.retry import patiently
+from halving.store.store import Store
+from halving.trial.context import Controller, TrialContext
+
+
+def init(
+    project: str,
+    config: Mapping[str, Any] | None = None,
+    root: str | Path | None = None,
+    *,
+    id: str | None = None,
+    seed: int | None = None,
+    tags: Mapping[str, str] | None = None,
+    strict: bool = False,
+    system_metrics: float | None = 30.0,
+) -> Run:
+    """Start a run, or the next attempt of the run ``id``. Its record is complete and durable when this returns.
+
+    Args:
+        project: a name that groups runs.
+        config: the hyperparameters; they never change afterwards. A run that is continued by ``id`` brings its own.
+        root: the store (default: ``HALVING_ROOT``, then ``./.halving``).
+        id: continue this run: its latest checkpoint is what ``restore`` gives.
+        seed: seed random, numpy and torch with it, and record it.
+        tags: free labels, recorded.
+        strict: raise in ``log()`` for a wrong name or value. By default it is counted and warned about: a training of many
+            hours must not end by a metric.
+        system_metrics: seconds between samples of CPU, memory, disk, network and GPUs (extras ``system`` and ``gpu``); None for none.
+
+    Raises:
+        InvalidInput: a name or a param is not accepted.
+        AlreadyExists: the run ``id`` exists with other params.
+        StoreError: the store cannot be written; one that is away is waited for, up to ten minutes.
+    """
+    run_id = id or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    store, parent = Store(root), {"tags": dict(tags)} if tags else {}
+    if config is None and id is not None:
+        with contextlib.suppress(NotFound):
+            config = patiently(store, f"run {id}", RunRecords(store, check_name("project", project), check_name("run id", id)).read)[
+                "params"
+            ]
+    return Run(
+        store,
+        project=project,
+        run_id=run_id,
+        params=config or {},
+        seed=seed,
+        parent=parent,
+        strict=strict,
+        system_metrics=system_metrics,
+    )
+
+
+def open_trial(context: TrialContext, controller: Controller) -> Run:
+    """The run of a trial's attempt, as the platform opens it in the trial's process."""
+    store = Store(context.root)
+    return Run(
+        store,
+        project=context.project,
+        run_id=context.run,
+        params=context.params,
+        seed=context.seed,
+        parent=context.parent,
+        attempt=context.attempt,
+        dataset=Dataset(store, context.dataset_name, context.dataset_digest),
+        trial=context,
+        controller=controller,
+        captured=context.provenance,
+    )

@@ -1,0 +1,129 @@
+"""What a trial's reports add up to, epoch after epoch: the value at the end, the best so far, a moving average.
+
+The sum goes into each checkpoint's record. A resumed trial goes on with what it was at its checkpoint, so that epochs that are trained
+again count once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from halving.errors import ObjectiveMissing
+from halving.trial.context import ObjectiveRule
+
+
+@dataclass
+class _Tally:
+    """One metric's reports up to an epoch.
+
+    Attributes:
+        epoch, value: the last report.
+        best, best_epoch: the first of the best ones.
+        recent: the last values, the newest at the end, as many as the average needs.
+    """
+
+    epoch: int
+    value: float
+    best: float
+    best_epoch: int
+    recent: list[float]
+
+
+class Tallies:
+    """The objectives and the bounded metrics of a trial, over its complete epochs.
+
+    Args:
+        objectives, bounded: as in :class:`halving.trial.context.TrialContext`.
+        record: what :meth:`as_record` gave at a checkpoint, to go on from there.
+    """
+
+    def __init__(self, objectives: tuple[ObjectiveRule, ...], bounded: tuple[str, ...], record: Mapping[str, Any] | None = None) -> None:
+        self._objectives, self._bounded = objectives, bounded
+        held = record or {}
+        self._tallies = {metric: _Tally(**tally) for metric, tally in held.get("metrics", {}).items()}
+        self._best_checkpoint: str | None = held.get("best_checkpoint")
+
+    def as_record(self) -> dict[str, Any]:
+        """Plain data for the checkpoint's record."""
+        return {"metrics": {metric: asdict(tally) for metric, tally in self._tallies.items()}, "best_checkpoint": self._best_checkpoint}
+
+    @property
+    def best_checkpoint(self) -> str | None:
+        """Digest of the checkpoint of the first objective's best epoch; None where it has another summary, or saved none in it."""
+        return self._best_checkpoint
+
+    def is_objective(self, metric: str) -> bool:
+        return any(rule.metric == metric for rule in self._objectives)
+
+    def all_in(self, reported: Mapping[str, float]) -> bool:
+        """Whether an epoch has reported every objective."""
+        return all(rule.metric in reported for rule in self._objectives)
+
+    def improved_by(self, reported: Mapping[str, float]) -> bool:
+        """Whether an epoch with these reports is the best so far by the first objective, if its best is what counts."""
+        main = self._objectives[0] if self._objectives else None
+        if main is None or main.summary != "best" or main.metric not in reported:
+            return False
+        tally = self._tallies.get(main.metric)
+        return tally is None or _is_better(reported[main.metric], tally.best, main.maximize)
+
+    def add(self, epoch: int, reported: Mapping[str, float], checkpoint: str | None) -> None:
+        """Count a complete epoch.
+
+        Args:
+            reported: metric to value, finite for those that matter here.
+            checkpoint: digest of what was saved in it, if anything was.
+        """
+        if self.improved_by(reported):
+            self._best_checkpoint = checkpoint
+        for rule in (*self._objectives, *(ObjectiveRule(metric) for metric in self._bounded)):
+            if rule.metric in reported:
+                self._count(rule, epoch, reported[rule.metric])
+
+    def values(self, epoch: int, reported: Mapping[str, float]) -> dict[str, float]:
+        """Each objective's summary at a complete epoch, and the last value of each bounded metric.
+
+        Raises:
+            ObjectiveMissing: one was not reported: in this epoch where the value at the end counts, else in none.
+        """
+        found = {rule.metric: self._summary(rule, epoch, reported) for rule in self._objectives}
+        for metric in self._bounded:
+            if metric not in self._tallies:
+                raise ObjectiveMissing(
+                    f"metric {metric!r}, which the sweep bounds, was not reported up to epoch {epoch}: {_heard(reported)}; "
+                    f"call run.report({metric}=…), or take it out of the sweep's bounds"
+                )
+            found.setdefault(metric, self._tallies[metric].value)
+        return found
+
+    def _count(self, rule: ObjectiveRule, epoch: int, value: float) -> None:
+        tally = self._tallies.get(rule.metric)
+        if tally is not None and tally.epoch == epoch:  # both an objective and bounded
+            return
+        if tally is None:
+            self._tallies[rule.metric] = _Tally(epoch, value, value, epoch, [value])
+            return
+        if _is_better(value, tally.best, rule.maximize):
+            tally.best, tally.best_epoch = value, epoch
+        tally.epoch, tally.value = epoch, value
+        tally.recent = [*tally.recent, value][-rule.window :]
+
+    def _summary(self, rule: ObjectiveRule, epoch: int, reported: Mapping[str, float]) -> float:
+        tally = self._tallies.get(rule.metric)
+        if tally is None or (rule.summary == "end" and tally.epoch != epoch):
+            raise ObjectiveMissing(
+                f"objective {rule.metric!r} was not reported in epoch {epoch}: {_heard(reported)}; "
+                f"call run.report({rule.metric}=…) in every epoch, or name another objective.metric in the sweep"
+            )
+        if rule.summary == "best":
+            return tally.best
+        return fmean(tally.recent) if rule.summary == "average" else tally.value
+
+
+def _is_better(value: float, than: float, maximize: bool) -> bool:
+    return value > than if maximize else value < than
+
+
+def _heard(reported: Mapping[str, float]) -> str:
+    return f"it reported {sorted(reported)}" if reported else "it reported nothing"

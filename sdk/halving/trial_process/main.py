@@ -1,0 +1,150 @@
+"""Inside a trial's process: run the trainable, ask the platform at each rung, and say how it ended."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
+from typing import NoReturn, Protocol
+
+from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreAway, StoreError
+from halving.run import signals
+from halving.run.init import open_trial
+from halving.run.run import Run
+from halving.trial.context import TrialContext
+from halving.trial.import_string import import_function
+from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
+from halving.trial.objectives import Tallies
+
+# What would happen again if the trial were tried again: the platform gives such a trial up at once.
+_FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput)
+
+
+class Channel(Protocol):
+    """The way to the platform: one end of a pipe, or a mailbox in the store."""
+
+    def send(self, message: Message, /) -> None: ...
+
+    def recv(self) -> Granted:
+        """The answer to what was said last."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Platform:
+    """The controller of a trial that the platform runs: asks it for each decision.
+
+    Args:
+        leave: ends the process where the other end of the pipe is closed. Nothing is raised: that is not for the trainable to handle.
+    """
+
+    def __init__(self, channel: Channel, granted: int, leave: Callable[[], NoReturn]) -> None:
+        self.granted, self._channel, self._leave = granted, channel, leave
+        self.complete = False
+
+    def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
+        try:
+            self._channel.send(ReachedRung(epoch, values, checkpoint, best_checkpoint))
+            answer = self._channel.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            self._leave()
+        self.complete = answer.complete
+        return answer.epochs
+
+
+def run_trial(context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int) -> None:
+    """The main function of a trial's process.
+
+    Args:
+        context: the trial.
+        trainable: ``module:function``.
+        granted: epochs to train before asking.
+        channel: to the platform.
+        threads: CPU threads that the trial may use.
+
+    Raises:
+        SystemExit: a SIGTERM has come, the checkpoint is saved, and nothing is said: whoever sent it knows. The status is 143.
+    """
+    # Ctrl-C reaches the whole process group: the worker decides what becomes of the trial, and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run: Run | None = None
+    ended: Message
+    try:
+        train = import_function("trainable", trainable)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(threads)
+        controller = Platform(channel, granted, lambda: _leave(run))
+        run = open_trial(context, controller)
+        _stop_with_parent(run)
+        train(run)
+        _end_if_stopping(run)
+        ended = _ended(run, controller, context)
+        run.finish("paused" if isinstance(ended, Stopped) and not controller.complete else "finished")
+    except Exception as error:  # noqa: BLE001  # whatever the trainable raises is its result, not ours
+        if (parent := parent_process()) and not parent.is_alive():
+            _leave(run)  # it may have raised for that alone: the terminal is gone, or a pipe
+        if run and not isinstance(error, _FINAL):
+            _end_if_stopping(run)  # a SIGTERM to its children, too, lets data loaders raise
+        if isinstance(error, StoreAway):  # which is not the trial's own fault
+            ended = Interrupted(f"the store was away: {error}")
+        else:
+            newest = run.checkpoint.digest if run and run.checkpoint else None
+            ended = Raised(_without_own_frames(error), isinstance(error, _FINAL), newest)
+        if run:
+            with contextlib.suppress(StoreError):  # a store that is away must not keep the platform from hearing of it
+                run.finish("failed")
+    channel.send(ended)
+    channel.close()
+
+
+def _ended(run: Run, controller: Platform, context: TrialContext) -> Stopped | ReturnedEarly:
+    if run.epoch >= controller.granted:
+        return Stopped()
+    if run.unsaved is not None:
+        raise run.unsaved
+    saved = run.checkpoint
+    if saved is None:
+        reports = ", ".join(f"{rule.metric}=…" for rule in context.objectives)
+        raise ObjectiveMissing(
+            f"the trainable returned at epoch {run.epoch} of {controller.granted} without run.report({reports}) and run.save(…) "
+            "in an epoch of its own; loop over run.epochs() and call both in every epoch"
+        )
+    tallies = Tallies(context.objectives, context.bounded, saved.tallies)
+    return ReturnedEarly(saved.epoch, tallies.values(saved.epoch, saved.reported), saved.digest, tallies.best_checkpoint)
+
+
+def _end_if_stopping(run: Run) -> None:
+    if run.stopping:
+        run.finish("terminated")
+        raise SystemExit(signals.STATUS)
+
+
+def _stop_with_parent(run: Run) -> None:
+    """End this process when the worker that watches it dies."""
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        _leave(run)
+
+    threading.Thread(target=watch, name="halving-parent-watch", daemon=True).start()
+
+
+def _leave(run: Run | None) -> NoReturn:
+    """End this process, but not the run: the worker has died, and another one will have the trial."""
+    if run:
+        run.flush()
+    os._exit(1)  # an orderly exit would finish the run
+
+
+def _without_own_frames(error: BaseException) -> str:
+    """The traceback from the trainable's first frame on."""
+    trace = error.__traceback__.tb_next if error.__traceback__ and error.__traceback__.tb_next else error.__traceback__
+    return "".join(traceback.format_exception(type(error), error, trace)).strip()

@@ -1,0 +1,16 @@
+"""Imported last by the fork server that trials are forked from: what every trial would import for itself.
+
+``torch.optim`` imports ``torch._dynamo`` (and sympy with it) only when the first optimizer is made, which takes over a
+second in every process; Parquet is first needed when the first points are written.
+"""
+
+import contextlib
+import sys
+
+import pyarrow.parquet  # noqa: F401
+
+import halving.metrics.downsampling  # noqa: F401
+
+if "torch" in sys.modules:
+    with contextlib.suppress(ImportError):
+        import torch._dynamo  # noqa: F401

@@ -1,0 +1,37 @@
+"""Why a trial waits, as its history tells it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from resources.analysis.trial_history import history_of
+from resources.backend import Lab
+from resources.catalog import Catalog
+from resources.scheduling.assignment import Assignment, Report
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep, pause_sweep, resume_sweep, stop_sweep
+from resources.sweep_spec import SweepSpec
+from tests.conftest import snapshot_row
+
+
+@pytest.mark.parametrize(
+    ("told", "paused", "queued"),
+    [
+        (resume_sweep, "to be promoted, when it is among the best of its rung", "for a free worker"),
+        (pause_sweep, "its sweep is paused", "its sweep is paused"),
+        (stop_sweep, "for nothing: its sweep was told to stop", "for nothing: its sweep was told to stop"),
+    ],
+)
+def test_a_trial_waits_only_for_what_can_come(
+    lab: Lab, small_spec: Callable[..., SweepSpec], told: Callable[[Catalog, str], Any], paused: str, queued: str
+) -> None:
+    with lab.catalog.write() as session:
+        session.add(snapshot_row("sha256:s"))
+    scheduler = Scheduler(lab.catalog, open_sweep(lab.catalog, small_spec(), "sha256:s", driver="job", commit=None).id)
+    given = [scheduler.next_work(f"w:{number}") for number in range(3)]
+    first, second, third = [one for one in given if isinstance(one, Assignment)]
+    scheduler.reached(first, Report({"score": 0.1}, "sha256:c", 1), 1.0)
+    scheduler.released(second, 1.0)
+    told(lab.catalog, scheduler.id)
+    assert [history_of(lab.catalog, one.key).waiting for one in (first, second, third)] == [paused, queued, None]

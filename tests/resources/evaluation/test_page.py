@@ -1,0 +1,228 @@
+"""The sweep's page is made whatever the sweep was like: few trials or many, one or several objectives, conditions, failures."""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from resources.analysis.summary import summarize
+from resources.analysis.timeline import Milestone, Timeline, timeline_of
+from resources.backend import Lab
+from resources.catalog import utcnow
+from resources.evaluation.figures.params import ParamFigures, comparable
+from resources.evaluation.figures.search import history
+from resources.evaluation.figures.style import clock, drawn, spread, value_range
+from resources.evaluation.report import NoWinner, evaluate_sweep, report_path
+from resources.sweep_spec import SweepSpec
+from tests.searches import search
+
+Spec = Callable[..., SweepSpec]
+
+CONDITIONAL = {
+    "optimizer": {"categorical": ["adam", "sgd"]},
+    "momentum": {"float": {"low": 0.0, "high": 0.99}, "when": {"optimizer": "sgd"}},
+    "x": {"float": {"low": 0.0, "high": 1.0}},
+}
+
+
+def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float]:
+    x = params.get("x", 0.3)
+    return {"score": (1 - (x - 0.5) ** 2) * (1 - 0.5**epochs), "latency_ms": 100 * x, "size": 1.0 - x}
+
+
+@pytest.fixture
+def page(lab: Lab, small_spec: Spec) -> Callable[..., str]:
+    """Search a spec, and give its page without Plotly's script."""
+
+    def made(train: Any = score, **changes: Any) -> str:
+        sweep = search(lab, small_spec(predictor="tests.trainables:predict_badly", **changes), train)
+        html = lab.store.get_blob(evaluate_sweep(lab.store, lab.catalog, sweep).html_digest).decode()
+        assert html.count("plotly.js v") == 1
+        before, _, after = html.partition("</script>")
+        assert "could not be drawn" not in after
+        return before[-1000:] + after
+
+    return made
+
+
+def charts(page: str) -> int:
+    return page.count("Plotly.newPlot(")
+
+
+def figure_titles(page: str) -> list[str]:
+    return re.findall(r"<h3>(.*?)</h3>", page)
+
+
+def test_a_sweep_in_brackets_shows_every_section(page: Callable[..., str]) -> None:
+    shown = page(
+        strategy={"hyperband": {"min_budget": 1, "max_budget": 9, "audit": 0.5}},
+        bounds={"latency_ms": {"max": 80}},
+        space={name: {"float": {"low": 0.0, "high": 1.0}} for name in "xyzuv"},
+        max_trials=24,
+    )
+    wanted = ["Optimisation history", "What was stopped, and where", "Rung ladder", "What early stopping saved", "Bound on latency_ms"]
+    wanted += ["Hyperparameter importances", "Parallel coordinates", "Another strategy?"]
+    assert set(wanted) <= set(figure_titles(shown))
+    assert sum(title.startswith("Slices: ") for title in figure_titles(shown)) == 2
+    for said in (
+        "bracket 3: rungs at 9 epochs",
+        "Was pruning right?",
+        "spent on the audit",
+        "trials with a result are within",
+        "halving replay",
+    ):
+        assert said in shown
+    assert "halving replay small-" in shown
+
+
+def test_several_objectives_show_their_front(page: Callable[..., str]) -> None:
+    others = [{"metric": "size", "direction": "minimize"}]
+    space = {name: {"float": {"low": 0.0, "high": 1.0}} for name in "xy"}
+    strategy = {"nsga2": {"budget": 2, "population_size": 8}}
+    shown = page(strategy=strategy, other_objectives=others, space=space, max_trials=12)
+    assert "Pareto front" in figure_titles(shown)
+    assert "maximize score, minimize size" in shown
+    assert ", on the front</td>" in shown
+    assert "halving replay" not in shown
+
+
+def test_four_objectives_have_a_table_instead_of_a_front(page: Callable[..., str]) -> None:
+    others = [{"metric": name, "direction": "minimize"} for name in ("size", "latency_ms", "a")]
+    shown = page(
+        lambda *given: {**score(*given), "a": 1.0},
+        strategy={"random": {"budget": 2}},
+        other_objectives=others,
+        max_trials=3,
+    )
+    assert "on the front of 4 objectives; the table below marks them" in shown
+
+
+def test_conditional_parameters_are_shown_where_they_exist(page: Callable[..., str]) -> None:
+    shown = page(space=CONDITIONAL, strategy={"random": {"budget": 2}}, max_trials=14)
+    assert '<th class="n">momentum</th>' in shown
+    assert re.search(r'<td class="n">\W</td>', shown)  # where it does not exist
+    assert "Slices: momentum, optimizer, x" in figure_titles(shown)
+
+
+def test_a_single_trial_has_a_page(page: Callable[..., str]) -> None:
+    shown = page(max_trials=1, strategy={"random": {"budget": 1}})
+    assert "Only x was searched, so there is nothing to compare." in shown
+    assert charts(shown) >= 4
+
+
+def test_constants_alone_have_a_page(page: Callable[..., str]) -> None:
+    shown = page(space={"depth": {"constant": 3}, "width": {"constant": 4}}, max_trials=3)
+    assert "No hyperparameter was searched in the trials that have a result, so there is nothing to show." in shown
+
+
+def test_equal_results_have_a_page(page: Callable[..., str]) -> None:
+    space = {name: {"float": {"low": 0.0, "high": 1.0}} for name in "xy"}
+    shown = page(lambda *_: {"score": 0.5}, space=space, strategy={"random": {"budget": 2}}, max_trials=12)
+    assert "All trials have the same result" in shown
+
+
+def test_failures_among_results_are_told(page: Callable[..., str]) -> None:
+    shown = page(lambda trial, params, epochs: None if trial % 2 else score(trial, params, epochs), max_trials=6, max_retries=0)
+    assert "Failed trials" in shown
+    assert "RuntimeError: trial 1 cannot be trained" in shown
+
+
+def test_a_winner_out_of_bounds_is_said_to_be_so(page: Callable[..., str]) -> None:
+    assert "No trial is within its bounds" in page(bounds={"latency_ms": {"max": -1}}, max_trials=3)
+
+
+def test_many_checks_of_the_median_rule_stay_readable(page: Callable[..., str]) -> None:
+    strategy = {"median": {"sampler": "random", "max_budget": 200, "min_trials": 2}}
+    shown = page(strategy=strategy, max_trials=5)
+    assert re.search(r"Not drawn: \d+ of \d+ rungs\.", shown)
+
+
+def test_only_failures_have_a_page_though_no_report(lab: Lab, small_spec: Spec) -> None:
+    sweep = search(lab, small_spec(max_trials=2, max_retries=0), lambda *_: None)
+    with pytest.raises(NoWinner, match=rf"2 trials failed: .* What happened: .*reports/{sweep}\.html"):
+        evaluate_sweep(lab.store, lab.catalog, sweep)
+    shown = lab.store.read(report_path(sweep)).decode()
+    assert "No trial has a result, so there is nothing to evaluate." in shown
+    assert "RuntimeError: trial 0 cannot be trained" in shown
+    assert "Rung ladder" in shown
+
+
+def test_the_timeline_knows_what_belongs_to_the_audit(lab: Lab, small_spec: Spec) -> None:
+    strategy = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "audit": 0.5}}
+    sweep = search(lab, small_spec(strategy=strategy, max_trials=8), score)
+    timeline, summary = timeline_of(lab.catalog, sweep), summarize(lab.catalog, sweep)
+    assert len({stint.trial for stint in timeline.stints if stint.audit}) == summary.audited > 0
+    assert sum(not milestone.audit for milestone in timeline.milestones) == sum(rung.reached for rung in summary.rungs)
+    assert timeline.began is not None
+    assert all(timeline.began <= stint.began <= (stint.ended or stint.began) for stint in timeline.stints)
+
+
+def test_what_matters_is_important_whichever_way_is_better(lab: Lab, small_spec: Spec) -> None:
+    space = {name: {"float": {"low": 0.0, "high": 1.0}} for name in "xy"}
+    for direction, sign in (("maximize", 1), ("minimize", -1)):
+        others = [{"metric": "size", "direction": "minimize"}]
+        objective = {"metric": "score", "direction": direction}
+        spec = small_spec(space=space, objective=objective, other_objectives=others, strategy={"random": {"budget": 1}}, max_trials=60)
+        sweep = search(lab, spec, lambda n, params, e, sign=sign: {"score": sign * (params["x"] > 0.8), "size": params["y"]})
+        figures = ParamFigures(spec, summarize(lab.catalog, sweep), timeline_of(lab.catalog, sweep))
+        of_score, of_size = figures.importances().plot.data
+        assert dict(zip(of_score.y, of_score.x, strict=True))["x"] > 0.8
+        assert dict(zip(of_size.y, of_size.x, strict=True))["y"] > 0.8
+
+
+def milestone(number: int, epochs: int, value: float) -> Milestone:
+    at = utcnow() + timedelta(seconds=number)
+    return Milestone(number, 1, 0, 0, epochs, value, 0.0, "pause", False, at)
+
+
+def test_results_are_compared_after_the_most_epochs_that_enough_trials_have(small_spec: Spec) -> None:
+    def at(*counts: tuple[int, int]) -> int:
+        return comparable(small_spec(), Timeline([], [milestone(n, epochs, 0.5) for epochs, count in counts for n in range(count)]))
+
+    assert at((1, 60), (3, 20), (9, 7)) == 3
+    assert at((1, 9), (3, 3), (9, 1)) == 1
+    assert at((9, 4)) == 9
+    assert at() == 0
+
+
+def test_pages_of_ten_thousand_results_draw_a_bounded_number(lab: Lab, small_spec: Spec) -> None:
+    sweep = search(lab, small_spec(max_trials=2, strategy={"random": {"budget": 1}}), score)
+    summary = summarize(lab.catalog, sweep)
+    timeline = Timeline([], [milestone(number, 1, number / 1e4) for number in range(10_000)])
+    figure = history(summary, timeline)
+    assert sum(len(trace.x) for trace in figure.plot.data if trace.mode == "markers") == 4000
+    assert figure.left_out == "Not drawn: 6000 of 10000 results."
+    assert max(max(trace.y) for trace in figure.plot.data) == 0.9999  # the leaders are all there
+
+
+def test_a_figure_that_cannot_be_drawn_says_why_in_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    (figure,) = drawn("slices", "Slices", lambda: ParamFigures(None, None, None))  # type: ignore[arg-type]
+    assert figure.plot is None
+    assert figure.reading.startswith("This figure could not be drawn: AttributeError")
+    assert "slices" in caplog.text
+
+
+def test_results_far_on_the_worse_side_do_not_squash_the_others() -> None:
+    values = [0.9, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96, 0.97, -1e6]
+    shown, outside = value_range(values, maximize=True)
+    assert shown is not None
+    assert outside == 1
+    assert 0.5 < shown[0] < 0.9 < 0.97 < shown[1] < 1
+    assert value_range([-value for value in values], maximize=False)[1] == 1
+    assert value_range(values[:-1], maximize=True) == (None, 0)
+
+
+def test_a_spread_keeps_the_first_and_the_even_rest() -> None:
+    assert spread(range(5), 8) == [0, 1, 2, 3, 4]
+    assert spread(range(100), 8) == [0, 1, 2, 18, 34, 51, 67, 83]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit", "shown"), [(50, "seconds", 50), (600, "minutes", 10), (9000, "hours", 2.5), (259200, "days", 3)]
+)
+def test_time_is_told_in_the_unit_that_fits(seconds: float, unit: str, shown: float) -> None:
+    began = utcnow()
+    elapsed, told = clock(began, began + timedelta(seconds=seconds))
+    assert (elapsed(began + timedelta(seconds=seconds)), told) == (shown, unit)

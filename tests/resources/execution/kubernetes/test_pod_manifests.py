@@ -1,0 +1,149 @@
+"""What a trial asks for becomes its pod: the same spec means the same on every cluster, in that cluster's own labels."""
+
+import json
+from typing import Any
+
+import pytest
+from dagster_k8s.job import DagsterK8sJobConfig, UserDefinedDagsterK8sConfig, construct_dagster_k8s_job
+
+from halving.errors import InvalidInput
+from resources.execution.kubernetes.cluster_config import Cluster, load_cluster
+from resources.execution.kubernetes.pod_manifests import check_resources, label_value, trial_manifest, worker_config
+
+CLUSTER = Cluster.model_validate(
+    {
+        "gpu_types": {"a100": {"node_selector": {"nvidia.com/gpu.product": "NVIDIA-A100"}}},
+        "spot": {
+            "node_selector": {"cloud.google.com/gke-spot": "true"},
+            "tolerations": [{"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}],
+        },
+        "priority_class": "research",
+        "trial_pods": {"service_account": "trials", "env_secrets": ["store"], "env": {"AWS_REGION": "eu-west-1"}},
+    }
+)
+WANTED = {"gpus": 1, "gpu_type": "a100", "cpus": 8, "memory": "32Gi", "spot": True, "nodes": 1}
+
+
+def test_a_workers_pod_has_what_its_trials_need(small_spec):
+    config = worker_config(small_spec(resources=WANTED), CLUSTER, {"halving/sweep": "s"})
+    assert config["container_config"]["resources"] == {
+        "requests": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"},
+        "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"},
+    }
+    pod = config["pod_spec_config"]
+    assert pod["node_selector"] == {"nvidia.com/gpu.product": "NVIDIA-A100", "cloud.google.com/gke-spot": "true"}
+    assert [toleration["key"] for toleration in pod["tolerations"]][:2] == ["nvidia.com/gpu", "cloud.google.com/gke-spot"]
+    assert pod["priority_class_name"] == "research"
+    assert pod["termination_grace_period_seconds"] > 30
+
+
+def test_a_spec_without_needs_asks_for_a_core_and_nothing_else(small_spec):
+    config = worker_config(small_spec(), Cluster(), {})
+    assert config["container_config"]["resources"] == {"requests": {"cpu": "1"}}
+    assert not {"node_selector", "priority_class_name"} & set(config["pod_spec_config"])
+
+
+@pytest.mark.parametrize("image", [None, "train:1"])
+def test_a_worker_on_a_node_that_is_not_heard_of_is_given_up_soon(small_spec, image):
+    config = worker_config(small_spec(image=image), CLUSTER, {})
+    given = UserDefinedDagsterK8sConfig.from_dict(json.loads(json.dumps(config)))
+    pod = construct_dagster_k8s_job(DagsterK8sJobConfig(job_image="i"), ["x"], "job", given).spec.template.spec
+    lost = {toleration.key: toleration.toleration_seconds for toleration in pod.tolerations}
+    assert lost == {"node.kubernetes.io/not-ready": 30, "node.kubernetes.io/unreachable": 30}
+
+
+def test_dagster_takes_the_workers_pod_as_it_is(small_spec):
+    config = worker_config(small_spec(resources={**WANTED, "queue": "ml"}), CLUSTER, {"halving/sweep": "s"})
+    UserDefinedDagsterK8sConfig.from_dict(json.loads(json.dumps(config)))
+    assert config["pod_template_spec_metadata"]["labels"] == {"halving/sweep": "s", "kueue.x-k8s.io/queue-name": "ml"}
+    assert config["job_metadata"]["labels"] == config["pod_template_spec_metadata"]["labels"]
+
+
+def test_what_the_spec_names_comes_before_the_clusters_own(small_spec):
+    config = worker_config(small_spec(resources={**WANTED, "priority_class": "urgent"}), CLUSTER, {})
+    assert config["pod_spec_config"]["priority_class_name"] == "urgent"
+
+
+def manifest(spec: Any, **changes: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {"name": "p", "labels": {}, "command": ["python"], "env": {"HALVING_ROOT": "s3://b/p"}}
+    return trial_manifest(spec, CLUSTER, **{**given, **changes})
+
+
+def test_with_an_image_the_trials_pod_has_the_gpu_and_its_worker_next_to_nothing(small_spec):
+    spec = small_spec(resources=WANTED, image="registry.example/train@sha256:aa")
+    worker = worker_config(spec, CLUSTER, {})
+    assert set(worker["container_config"]["resources"]) == {"requests"}
+    assert "nvidia.com/gpu" not in worker["container_config"]["resources"]["requests"]
+    (container,) = manifest(spec)["spec"]["containers"]
+    assert container["image"] == "registry.example/train@sha256:aa"
+    assert container["resources"]["limits"] == {"memory": "32Gi", "nvidia.com/gpu": "1"}
+
+
+def test_a_trials_own_pod_has_no_rights_and_no_writable_image(small_spec):
+    made = manifest(small_spec(image="train:1"), labels={"halving/sweep": "s"})
+    assert made["metadata"]["labels"] == {"app.kubernetes.io/part-of": "halving", "halving/sweep": "s"}
+    assert made["metadata"]["annotations"] == {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    pod = made["spec"]
+    (container,) = pod["containers"]
+    # What the Pod Security level `restricted` asks for.
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert (container["securityContext"]["runAsUser"], container["securityContext"]["runAsGroup"]) == (1000, 1000)
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert not any("CATALOG" in variable["name"] for variable in container["env"])
+    assert container["envFrom"] == [{"secretRef": {"name": "store"}}]
+
+
+def test_a_gpu_type_that_the_cluster_does_not_know_is_refused_with_those_it_does(small_spec):
+    with pytest.raises(InvalidInput, match=r"resources.gpu_type = 'a10' .*did you mean 'a100'.*\['a100'\]"):
+        check_resources(small_spec(resources={"gpus": 1, "gpu_type": "a10"}), CLUSTER)
+
+
+def test_spot_is_refused_where_the_cluster_does_not_say_what_it_means(small_spec):
+    spot = small_spec(resources={"spot": True})
+    with pytest.raises(InvalidInput, match=r"resources.spot = True is not accepted: the cluster's settings have no spot"):
+        check_resources(spot, Cluster())
+    check_resources(spot, Cluster.model_validate({"spot": {}}))
+
+
+@pytest.mark.parametrize("name", ["digits-7f3a.0007", "x" * 200, "a@b+c", "ends-with-"])
+def test_every_name_makes_a_label_that_kubernetes_takes(name):
+    value = label_value(name)
+    assert len(value) <= 63
+    assert value[0].isalnum()
+    assert value[-1].isalnum()
+    assert all(letter.isalnum() or letter in "-_." for letter in value)
+
+
+def test_different_names_make_different_labels():
+    assert label_value("x" * 64) != label_value("x" * 65)
+
+
+def test_without_the_variable_there_is_no_cluster(monkeypatch):
+    monkeypatch.delenv("HALVING_CLUSTER", raising=False)
+    assert load_cluster() is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("concurency: 3", r"concurency = 3 is not accepted: there is no such field, did you mean 'concurrency'"),
+        ("gpu_types: {a100: {selector: {}}}", r"gpu_types.a100.selector = \{\} is not accepted: there is no such field"),
+        ("concurrency: 0", r"concurrency = 0 is not accepted"),
+        ("trial_pods: {env_secrets: [My_Store]}", r"trial_pods.env_secrets.0 = 'My_Store' is not accepted: give the name of an object"),
+        ("a: [", r"HALVING_CLUSTER = "),
+    ],
+)
+def test_wrong_settings_of_the_cluster_are_refused_by_field(tmp_path, monkeypatch, content, message):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(content)
+    monkeypatch.setenv("HALVING_CLUSTER", str(path))
+    with pytest.raises(InvalidInput, match=message):
+        load_cluster()
+
+
+def test_settings_that_are_not_there_are_refused(monkeypatch):
+    monkeypatch.setenv("HALVING_CLUSTER", "/no/such/cluster.yaml")
+    with pytest.raises(InvalidInput, match=r"/no/such/cluster.yaml.*give the path"):
+        load_cluster()

@@ -1,0 +1,242 @@
+"""The pod of an attempt, where the cluster's API refuses, is away or loses an answer, and where the image says what is not its to say."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes.client import ApiClient, ApiException, V1Pod
+from urllib3.exceptions import HTTPError
+
+from halving import Store
+from halving.errors import InvalidInput, StoreAway, StoreError
+from halving.trial.mailbox import Mailbox
+from halving.trial.messages import Granted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
+from resources.execution.kubernetes import api, trial_pod
+from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, TRIAL_LABEL
+from resources.execution.kubernetes.trial_pod import PodProcess
+from resources.scheduling.assignment import Superseded
+from resources.sweep_spec import SweepSpec
+
+Spec = Callable[..., SweepSpec]
+DIGEST = f"sha256:{'0' * 64}"
+AWAY = HTTPError("connection refused")
+
+
+class Cluster:
+    """The part of the API that a trial's pod needs. ``fails`` has for each verb what its next calls raise."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, V1Pod] = {}
+        self.fails: dict[str, list[Exception]] = {}
+        self.loses_answers = False
+
+    def add(self, attempt: int) -> None:
+        self.create_namespaced_pod("n", manifest(attempt))
+
+    def create_namespaced_pod(self, _namespace: str, given: dict[str, Any], **_: Any) -> None:
+        self._fail("create")
+        self.pods[given["metadata"]["name"]] = _pod(given)
+        if self.loses_answers:
+            raise HTTPError("read timed out")
+
+    def delete_namespaced_pod(self, name: str, _namespace: str, **_: Any) -> None:
+        self._fail("delete")
+        if self.pods.pop(name, None) is None:
+            raise ApiException(404, "Not Found")
+
+    def read_namespaced_pod(self, name: str, _namespace: str, **_: Any) -> V1Pod:
+        self._fail("read")
+        if name not in self.pods:
+            raise ApiException(404, "Not Found")
+        return self.pods[name]
+
+    def list_namespaced_pod(self, _namespace: str, *, label_selector: str, **_: Any) -> Any:
+        wanted = dict(pair.split("=") for pair in label_selector.split(","))
+        return type("Found", (), {"items": [pod for pod in self.pods.values() if wanted.items() <= pod.metadata.labels.items()]})
+
+    def list_namespaced_event(self, _namespace: str, **_: Any) -> Any:
+        return type("Found", (), {"items": []})
+
+    def _fail(self, verb: str) -> None:
+        if self.fails.get(verb):
+            raise self.fails[verb].pop(0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+    monkeypatch.setattr(api, "core_api", lambda: cluster)
+    monkeypatch.setattr(api, "namespace", lambda: "n")
+    monkeypatch.setattr(trial_pod, "_STARTING_SECONDS", 0.0)
+    return cluster
+
+
+def _pod(given: dict[str, Any]) -> V1Pod:
+    data = json.dumps({**given, "status": {"phase": "Pending"}})
+    return ApiClient().deserialize(type("Response", (), {"data": data}), "V1Pod")
+
+
+def manifest(attempt: int) -> dict[str, Any]:
+    labels = {TRIAL_LABEL: "s.0001", ATTEMPT_LABEL: str(attempt), "halving/pod": "trial"}
+    return {"metadata": {"name": f"pod-{attempt}", "labels": labels}}
+
+
+class Trial:
+    """Attempt 2 at a trial with 3 epochs granted, as its worker has it, and the mailbox's end in its pod."""
+
+    def __init__(self, store: Store, spec: SweepSpec, *, post_task: Callable[[], None] = lambda: None, told_in_vain: int = 0) -> None:
+        self.told: list[str | None] = []
+        self._in_vain = told_in_vain
+        mailbox = Mailbox(store, "mail", sends="worker", reads="trial")
+        self.pod = PodProcess(manifest(2), spec, mailbox, granted=3, post_task=post_task, on_waiting=self._tell)
+        self.says = Mailbox(store, "mail", sends="trial", reads="worker")
+        self.pod.start()
+
+    def until_it_ends(self) -> Message | None:
+        until = time.monotonic() + 20
+        while self.pod.alive and time.monotonic() < until:
+            if message := self.pod.receive(0.01):
+                return message
+        return None
+
+    def _tell(self, reason: str | None) -> None:
+        self._in_vain -= 1
+        if self._in_vain >= 0:
+            raise ConnectionError("the database is away")
+        self.told.append(reason)
+
+
+def test_why_a_pod_could_never_be_created_is_the_reason_of_its_trial(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+    refusal = ApiException(403, "Forbidden")
+    refusal.body = '{"message":"exceeded quota: gpus"}'
+    cluster.fails["create"] = [refusal] * 1000
+    trial = Trial(store, small_spec(resources={"start_timeout_seconds": 1}))
+    assert trial.until_it_ends() is None
+    assert trial.pod.death().reason == (
+        "the trial's pod did not start within resources.start_timeout_seconds = 1: the cluster's API answers 403: exceeded quota: gpus"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StoreAway("no answer"), "the store is away: no answer"),
+        (StoreError("access denied"), "the store refuses what the trial's pod is to read: access denied"),
+    ],
+)
+def test_a_store_that_refuses_is_not_said_to_be_away(cluster: Cluster, store: Store, small_spec: Spec, error: OSError, said: str) -> None:
+    def post_task() -> None:
+        raise error
+
+    trial = Trial(store, small_spec(), post_task=post_task)
+    trial.pod.receive(0.0)
+    assert trial.told == [said]
+
+
+def test_an_attempt_gets_no_pod_once_a_later_one_has(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+    cluster.add(3)
+    trial = Trial(store, small_spec())
+    with pytest.raises(Superseded, match="attempt 2 gets no pod: pod-3 is of attempt 3"):
+        trial.pod.receive(0.0)
+    trial.pod.close()
+    assert list(cluster.pods) == ["pod-3"]
+
+
+def test_an_attempt_ends_the_pod_of_an_earlier_one_before_it_has_its_own(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+    cluster.add(1)
+    trial = Trial(store, small_spec())
+    trial.pod.receive(0.0)
+    assert cluster.pods == {}
+    trial.pod.receive(0.0)
+    assert list(cluster.pods) == ["pod-2"]
+
+
+@pytest.mark.parametrize("answer_lost", [False, True])
+def test_an_attempt_that_is_over_leaves_no_pod_although_the_api_is_away_for_a_moment(
+    cluster: Cluster, store: Store, small_spec: Spec, answer_lost: bool
+) -> None:
+    cluster.loses_answers = answer_lost
+    trial = Trial(store, small_spec())
+    trial.pod.receive(0.0)
+    assert list(cluster.pods) == ["pod-2"]
+    cluster.fails["delete"] = [AWAY]
+    trial.pod.close()
+    assert cluster.pods == {}
+
+
+def test_a_pod_is_told_to_end_again_where_the_api_was_away_the_first_time(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+    cluster.loses_answers = True
+    trial = Trial(store, small_spec())
+    trial.pod.receive(0.0)
+    cluster.fails["delete"] = [AWAY]
+    trial.pod.terminate()
+    assert list(cluster.pods) == ["pod-2"]
+    trial.until_it_ends()
+    assert cluster.pods == {}
+    assert trial.pod.death().reason == "pod pod-2 was deleted"
+
+
+def test_an_attempt_that_is_to_end_before_it_has_a_pod_gets_none(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+    trial = Trial(store, small_spec())
+    trial.pod.terminate()
+    assert trial.until_it_ends() is None
+    assert cluster.pods == {}
+
+
+def test_a_reason_is_told_until_it_has_been(cluster: Cluster, store: Store, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_pod, "_TELL_AGAIN_SECONDS", 0.0)
+    cluster.fails["create"] = [AWAY] * 3
+    trial = Trial(store, small_spec(), told_in_vain=1)
+    trial.pod.receive(0.0)
+    assert trial.told == []
+    trial.pod.receive(0.0)
+    trial.pod.receive(0.0)
+    assert trial.told == ["the cluster's API does not answer: connection refused"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (ReachedRung(10**6, {"score": 0.5}, DIGEST), "ReachedRung.epoch = 1000000 is not accepted: give 3, as granted"),
+        (ReachedRung(2, {"score": 0.5}, DIGEST), "ReachedRung.epoch = 2 is not accepted: give 3, as granted"),
+        (ReturnedEarly(3, {"score": 0.5}, DIGEST), "ReturnedEarly.epoch = 3 is not accepted: give less than the 3 granted"),
+        (ReachedRung(3, {"loss": 0.5}, DIGEST), "without values of ['score'] is not accepted"),
+        (Granted(9, complete=False), "is not accepted: it is for the platform to grant epochs"),
+    ],
+)
+def test_what_is_not_the_trials_to_say_ends_it_alone(
+    cluster: Cluster, store: Store, small_spec: Spec, said: Message | Granted, told: str
+) -> None:
+    trial = Trial(store, small_spec())
+    trial.says.send(said)
+    heard = trial.until_it_ends()
+    assert isinstance(heard, Raised)
+    assert heard.final
+    assert told in heard.error
+
+
+def test_a_rung_is_the_one_that_was_granted_last(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+    trial = Trial(store, small_spec())
+    trial.says.send(ReachedRung(3, {"score": 1, "more": 2.0}, DIGEST))
+    assert trial.until_it_ends() == ReachedRung(3, {"score": 1.0}, DIGEST)
+    assert trial.pod.started
+    trial.pod.answer(Granted(9, complete=False))
+    for message in (ReturnedEarly(8, {"score": 0.5}, DIGEST), ReachedRung(9, {"score": 0.5}, DIGEST), Stopped()):
+        trial.says.send(message)
+        assert trial.until_it_ends() == message
+
+
+def test_a_cluster_without_its_configuration_is_an_error_that_names_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere/config")
+    for ask in (api.core_api, api.namespace):
+        with pytest.raises(InvalidInput, match=r"KUBECONFIG = '/nowhere/config' is not accepted: .*or unset HALVING_CLUSTER"):
+            ask.__wrapped__()

@@ -1,0 +1,207 @@
+"""How a trial's process is started and how it died, as its worker tells it."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from halving.errors import InvalidInput
+from halving.records.run_record import RunRecords
+from resources.backend import Lab
+from resources.catalog import TrialRow
+from resources.execution.machine import local_concurrency
+from resources.execution.worker import TrialRunner
+from resources.sweep_spec import SweepSpec
+from tests.conftest import CHECKOUT
+from tests.resources.execution.test_worker import Ran
+
+Spec = Callable[..., SweepSpec]
+LIMIT = 512 * 2**20  # bytes
+
+WORKER = """
+import sys
+from pathlib import Path
+Path(sys.argv[1]).write_text("0")  # into the group, before anything is forked
+from halving import Store
+from resources.scheduling.assignment import Assignment
+from resources.execution.local_processes import ForkServer
+from resources.sweep_spec.requirements import Resources
+from tests.sdk.trial_process.test_main import context
+if __name__ == "__main__":
+    given = Assignment("s", 1, 1, {}, 0, 0, 9, (9,))
+    process = ForkServer(f"tests.deaths:{sys.argv[3]}", Resources(), None).prepare(given, context(Store(sys.argv[2])))
+    process.start()
+    while process.alive:
+        process.receive(1.0)
+    print(process.death().reason)
+    process.close()
+"""
+
+
+TELLING = """
+import os, sys
+from halving import Store
+from resources.scheduling.assignment import Assignment
+from resources.execution.local_processes import ForkServer
+from resources.sweep_spec.requirements import Resources
+from tests.sdk.trial_process.test_main import context
+if __name__ == "__main__":
+    process = ForkServer("tests.deaths:tell_its_environment", Resources(), None).prepare(
+        Assignment("s", 1, 1, {}, 0, 0, 9, (9,)), context(Store(sys.argv[1]))
+    )
+    process.start()
+    while (said := process.receive(1.0)) is None:
+        pass
+    print(said.error)
+    print(sorted(os.environ))
+    process.close()
+"""
+
+
+STOPPED = """
+import json, os, signal, sys, threading, time
+from resources.backend import Lab
+from resources.sweep_spec import parse_spec
+from tests.resources.execution.test_worker import Ran
+if __name__ == "__main__":
+    ran = Ran(Lab(root=sys.argv[1]), parse_spec(json.loads(sys.argv[2])))
+    def stop():
+        while not ran.records(0).checkpoints():
+            time.sleep(0.02)
+        os.kill(os.getpid(), int(sys.argv[3]))
+    threading.Thread(target=stop, daemon=True).start()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        ran.work()
+    except (SystemExit, KeyboardInterrupt) as raised:
+        restored = signal.getsignal(signal.SIGTERM) is before
+        print(f"{type(raised).__name__}, handler {'restored' if restored else 'lost'}")
+"""
+
+
+def python(tmp_path: Path, source: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run Python source in an interpreter of its own, which may import the tests' modules."""
+    (tmp_path / "worker.py").write_text(source)
+    command = [sys.executable, str(tmp_path / "worker.py"), *arguments]
+    environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'sdk'}"}
+    return subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True, timeout=120)
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group with a memory limit."""
+    groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    if "memory" in groups:
+        group = Path("/sys/fs/cgroup/memory" + groups["memory"], f"halving-{secrets.token_hex(4)}")
+        limit = group / "memory.limit_in_bytes"
+    else:
+        group = Path("/sys/fs/cgroup" + groups[""], f"halving-{secrets.token_hex(4)}")
+        limit = group / "memory.max"
+    try:
+        group.mkdir()
+        limit.write_text(str(LIMIT))
+    except OSError as error:
+        if group.is_dir():
+            group.rmdir()
+        pytest.skip(f"needs control groups that may be made here: {error}")
+    yield group
+    until = time.monotonic() + 20
+    while (group / "cgroup.procs").read_text() and time.monotonic() < until:
+        time.sleep(0.1)
+    group.rmdir()
+
+
+def death(group: Path, tmp_path: Path, trainable: str) -> str:
+    """How a trial dies whose worker is in a control group."""
+    done = python(tmp_path, WORKER, str(group / "cgroup.procs"), str(tmp_path / "root"), trainable)
+    return done.stdout.strip()
+
+
+def test_a_trial_that_the_kernel_kills_for_memory_is_said_to_be_with_the_limit(group: Path, tmp_path: Path) -> None:
+    told = death(group, tmp_path, "take_all_memory")
+    assert told == "the trial's process was killed by SIGKILL: out of memory (the limit is 512Mi)"
+
+
+def test_a_trial_that_somebody_else_kills_is_not(group: Path, tmp_path: Path) -> None:
+    assert death(group, tmp_path, "be_killed") == "the trial's process was killed by SIGKILL"
+
+
+def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("HALVING_CATALOG", "DAGSTER_POSTGRES_URL", "DAGSTER_PG_PASSWORD", "PGPASSWORD", "PGPASSFILE")
+    for name in (*names, "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "planted")
+    *told, workers = python(tmp_path, TELLING, str(tmp_path / "root")).stdout.splitlines()
+    assert told[-1].count("'AWS_SECRET_ACCESS_KEY'") == 2, told
+    assert [name for name in names if f"'{name}'" in told[-1]] == []
+    assert [name for name in names if f"'{name}'" not in workers] == []
+
+
+@pytest.mark.parametrize(("number", "preemptions"), [(signal.SIGTERM, 1), (signal.SIGINT, 0)])
+def test_a_worker_whose_machine_is_taken_away_counts_as_preempted_and_one_whose_user_stops_it_does_not(
+    lab: Lab, small: Callable[..., dict[str, Any]], tmp_path: Path, number: signal.Signals, preemptions: int
+) -> None:
+    given = small(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}})
+    ended = python(tmp_path, STOPPED, lab.store.root, json.dumps(given), str(int(number)))
+    raised = "SystemExit" if number is signal.SIGTERM else "KeyboardInterrupt"
+    assert ended.stdout.splitlines()[-1:] == [f"{raised}, handler restored"], ended.stderr
+    with lab.catalog.read() as session:
+        (row,) = session.scalars(select(TrialRow))
+    assert (row.status, row.failures, row.preemptions) == ("queued", 0, preemptions)
+    assert ("was told to end by SIGTERM" in str(row.error)) is bool(preemptions)
+    assert RunRecords(lab.store, "small", f"{row.sweep}.0000").latest_checkpoint() is not None
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+
+
+def visible(ran: Ran) -> Any:
+    return ran.records(0).read()["provenance"]["hardware"]["visible_gpus"]["CUDA_VISIBLE_DEVICES"]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_the_gpus_of_a_trial_are_those_of_its_workers_slot_and_on_record(
+    lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = Ran(lab, small_spec(max_trials=1, resources={"gpus": 2}))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")  # another worker's process
+    ran.runner = runner(ran, slot=1)
+    assert visible(ran.work()) == "2,3"
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_worker_in_a_pod_of_its_own_uses_all_gpus_of_the_pod_whatever_its_slot_is(
+    lab: Lab, small_spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cluster.yaml").write_text("{}")
+    monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
+    ran = Ran(lab, small_spec(max_trials=1, resources={"gpus": 2}))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    ran.runner = runner(ran, slot=7)
+    assert visible(ran.work()) == "2,3"
+
+
+def runner(ran: Ran, slot: int) -> TrialRunner:
+    given: Any = ran.runner
+    name, digest = given._dataset
+    return TrialRunner(ran.scheduler, ran.lab.store, dataset_name=name, dataset_digest=digest, labels={}, slot=slot)
+
+
+def test_an_image_is_refused_where_there_is_no_cluster_before_anything_runs(lab: Lab, small_spec: Spec) -> None:
+    spec = small_spec(image="registry.example/train:1")
+    with pytest.raises(InvalidInput, match=r"image = 'registry\.example/train:1' is not accepted here"):
+        local_concurrency(spec)
+    with pytest.raises(InvalidInput, match="HALVING_CLUSTER is not set"):
+        Ran(lab, spec)

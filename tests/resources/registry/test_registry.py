@@ -1,0 +1,174 @@
+"""Gates by tables, versions, and one champion at any time."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from halving import InvalidInput, NotFound
+from resources.backend import Lab
+from resources.catalog import Catalog, SweepRow, utcnow
+from resources.catalog.models import versions_of
+from resources.registry.gates import check_gates
+from resources.registry.versions import NewVersion, archive, parse_version, promote, register
+from resources.sweep_spec import Gates
+from tests.conftest import snapshot_row
+
+CHAMPION = {"model": "digits", "version": "1.0.0", "error": None, "metrics": {"accuracy": 0.90, "f1_macro": 0.80}}
+RIVAL_IN_NUMBERS = {**CHAMPION, "metrics": {"rmse": 2.0, "mae": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "champion", "gates", "missing", "failed"),
+    [
+        ({"accuracy": 0.5}, None, {}, [], []),
+        ({"accuracy": math.nan}, None, {}, [], ["finite_metrics"]),
+        ({"accuracy": 0.5, "f1_macro": math.inf}, None, {}, [], ["finite_metrics"]),
+        ({"accuracy": 0.5}, None, {}, ["code"], ["lineage_complete"]),
+        ({"accuracy": 0.90}, CHAMPION, {}, [], []),
+        ({"accuracy": 0.89}, CHAMPION, {}, [], ["not_worse_than_champion"]),
+        ({"accuracy": 0.895}, CHAMPION, {"margin": 0.01}, [], []),
+        ({"accuracy": 0.88}, CHAMPION, {"margin": 0.01}, [], ["not_worse_than_champion"]),
+        ({"accuracy": 0.1, "f1_macro": 0.9}, CHAMPION, {"metric": "f1_macro"}, [], []),
+        ({"accuracy": 0.99}, CHAMPION, {"metric": "rmse"}, [], ["not_worse_than_champion"]),
+        ({"accuracy": math.nan}, CHAMPION, {}, [], ["finite_metrics", "not_worse_than_champion"]),
+        ({"rmse": 2.1}, RIVAL_IN_NUMBERS, {"margin": 0.2}, [], []),
+        ({"rmse": 2.3}, RIVAL_IN_NUMBERS, {"margin": 0.2}, [], ["not_worse_than_champion"]),
+        ({"rmse": 1.0}, RIVAL_IN_NUMBERS, {}, [], []),
+        ({"accuracy": 1.0}, {**CHAMPION, "error": "predictor raised"}, {}, [], ["not_worse_than_champion"]),
+    ],
+)
+def test_the_gates_that_fail_are_those_that_should(
+    metrics: dict[str, float], champion: Any, gates: dict[str, Any], missing: list[str], failed: list[str]
+) -> None:
+    checked = check_gates(Gates.model_validate(gates), {"metrics": metrics, "champion": champion, "spec": {}, "winner": {}}, missing)
+    assert [gate.name for gate in checked if not gate.passed] == failed
+    assert all(gate.reason for gate in checked)
+
+
+@pytest.mark.parametrize(("violation", "passed"), [(0.0, True), (0.25, False)])
+def test_a_winner_out_of_its_bounds_does_not_pass(violation: float, passed: bool) -> None:
+    winner = {"violation": violation, "metrics": {"score": 0.9, "latency_ms": 20.0 + 80 * violation}}
+    report = {"metrics": {"accuracy": 0.9}, "champion": None, "spec": {"bounds": {"latency_ms": {"max": 20.0}}}, "winner": winner}
+    (gate,) = [gate for gate in check_gates(Gates(), report, []) if gate.name == "within_bounds"]
+    assert gate.passed is passed
+    assert "latency_ms" in gate.reason
+
+
+@pytest.fixture
+def lab(either_lab: Lab) -> Lab:
+    return either_lab
+
+
+@pytest.fixture
+def sweeps(lab: Lab) -> list[str]:
+    """Four sweeps to have winners of, on two snapshots."""
+    with lab.catalog.write() as session:
+        for digest in ("sha256:s0", "sha256:s1"):
+            session.add(snapshot_row(digest))
+        for number in range(4):
+            session.add(
+                SweepRow(
+                    id=f"digits-{number}",
+                    name="digits",
+                    spec={},
+                    spec_digest="d",
+                    snapshot="sha256:s0",
+                    driver="job",
+                    ordinal=number,
+                    status="evaluating",
+                    created_at=utcnow(),
+                )
+            )
+    return [f"digits-{number}" for number in range(4)]
+
+
+def winner(sweep: str, **changes: Any) -> NewVersion:
+    given: dict[str, Any] = {
+        "model": "digits",
+        "checkpoint": f"sha256:{sweep}",
+        "sweep": sweep,
+        "trial": 0,
+        "run": f"{sweep}.0000",
+        "snapshot": "sha256:s0",
+        "framework": "torch 2",
+        "input_schema": {"x": "double"},
+        "output_schema": {"type": "int64"},
+        "metrics": {"accuracy": 0.9},
+        "report": "sha256:r",
+    }
+    return NewVersion(**{**given, **changes})
+
+
+def stages(lab: Lab) -> dict[str, str]:
+    with lab.catalog.read() as session:
+        return {row.version: row.stage for row in versions_of(session, "digits")}
+
+
+def test_the_first_version_becomes_champion_and_later_ones_wait_as_staging(lab: Lab, sweeps: list[str]) -> None:
+    for sweep in sweeps[:3]:
+        register(lab.catalog, winner(sweep), auto_promote=False)
+    assert stages(lab) == {"1.0.0": "champion", "1.0.1": "staging", "1.0.2": "staging"}
+
+
+def test_auto_promote_makes_the_new_version_champion_and_archives_the_old(lab: Lab, sweeps: list[str]) -> None:
+    for sweep in sweeps[:2]:
+        register(lab.catalog, winner(sweep), auto_promote=True)
+    assert stages(lab) == {"1.0.0": "archived", "1.0.1": "champion"}
+
+
+def test_promotion_by_hand_works_in_both_directions_and_twice(lab: Lab, sweeps: list[str]) -> None:
+    for sweep in sweeps[:2]:
+        register(lab.catalog, winner(sweep), auto_promote=False)
+    promote(lab.catalog, "digits", "1.0.1")
+    promote(lab.catalog, "digits", "1.0.1")
+    assert stages(lab) == {"1.0.0": "archived", "1.0.1": "champion"}
+    promote(lab.catalog, "digits", "1.0.0")
+    assert stages(lab) == {"1.0.0": "champion", "1.0.1": "archived"}
+
+
+def test_without_its_champion_a_model_takes_the_next_winner(lab: Lab, sweeps: list[str]) -> None:
+    register(lab.catalog, winner(sweeps[0]), auto_promote=False)
+    archive(lab.catalog, "digits", "1.0.0")
+    register(lab.catalog, winner(sweeps[1]), auto_promote=False)
+    assert stages(lab) == {"1.0.0": "archived", "1.0.1": "champion"}
+
+
+def test_a_sweep_has_one_version_however_often_it_is_registered(lab: Lab, sweeps: list[str]) -> None:
+    for _ in range(3):
+        register(lab.catalog, winner(sweeps[0]), auto_promote=False)
+    assert stages(lab) == {"1.0.0": "champion"}
+
+
+def test_versions_follow_what_changed(lab: Lab, sweeps: list[str]) -> None:
+    register(lab.catalog, winner(sweeps[0]), auto_promote=False)
+    register(lab.catalog, winner(sweeps[1], snapshot="sha256:s1"), auto_promote=False)
+    register(lab.catalog, winner(sweeps[2], snapshot="sha256:s1"), auto_promote=False)
+    register(lab.catalog, winner(sweeps[3], input_schema={"z": "float"}), auto_promote=False)
+    assert list(stages(lab)) == ["1.0.0", "1.1.0", "1.1.1", "2.0.0"]
+
+
+def test_winners_registered_at_once_get_versions_of_their_own_and_one_champion(lab: Lab, sweeps: list[str]) -> None:
+    def registers(sweep: str) -> None:
+        with closing(Catalog(lab.catalog.url)) as catalog:
+            register(catalog, winner(sweep), auto_promote=True)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(registers, sweeps))
+    assert sorted(stages(lab)) == ["1.0.0", "1.0.1", "1.0.2", "1.0.3"]
+    assert list(stages(lab).values()).count("champion") == 1
+
+
+def test_an_unknown_version_is_answered_with_those_that_exist(lab: Lab, sweeps: list[str]) -> None:
+    with pytest.raises(NotFound, match="no versions yet: run a sweep first"):
+        promote(lab.catalog, "digits", "9.9.9")
+    register(lab.catalog, winner(sweeps[0]), auto_promote=False)
+    with pytest.raises(NotFound, match=r"no version '9\.9\.9' of model 'digits'; there are \['digits 1\.0\.0 \(champion\)'\]"):
+        promote(lab.catalog, "digits", "9.9.9")
+
+
+def test_a_version_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"version '1\.x' is not accepted: give MAJOR\.MINOR\.PATCH"):
+        parse_version("1.x")

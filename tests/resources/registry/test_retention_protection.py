@@ -1,0 +1,78 @@
+"""What is protected: exactly what the registry, the reports and unfinished sweeps reach."""
+
+import json
+
+import pytest
+
+from halving import NotFound
+from resources.backend import Lab
+from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, utcnow
+from resources.registry.retention_protection import protected, runs_of_sweep
+from tests.conftest import snapshot_row
+
+
+@pytest.fixture
+def lab(either_lab: Lab) -> Lab:
+    return either_lab
+
+
+def add_sweep(lab: Lab, sweep: str, status: str, stage: str | None = None, *, reported: bool = False) -> None:
+    """A sweep of three trials whose winner is number 1; trial 2 reached two rungs."""
+    digest = lab.store.put_blob(json.dumps({"name": "digits", "winner": {"key": f"{sweep}.0001"}}).encode())
+    with lab.catalog.write() as session:
+        if not session.get(type(snapshot_row("sha256:s")), "sha256:s"):
+            session.add(snapshot_row("sha256:s"))
+            session.flush()
+        row = SweepRow(id=sweep, name="digits", spec={}, spec_digest=sweep, snapshot="sha256:s", driver="job", ordinal=0, status=status)
+        row.created_at = utcnow()
+        session.add(row)
+        session.flush()
+        for number in range(3):
+            session.add(TrialRow(sweep=sweep, number=number, params={}, status="paused"))
+        session.flush()
+        for rung in range(2):
+            result = RungResultRow(sweep=sweep, trial=2, rung=rung, epochs=1, value=0.5, decision="pause", attempt=1, seconds=1.0)
+            result.checkpoint, result.reached_at = f"sha256:{sweep}-rung{rung}", utcnow()
+            session.add(result)
+        if reported:
+            session.add(ReportRow(sweep=sweep, digest=digest, html="sha256:h", metrics={}, created_at=utcnow()))
+        if stage:
+            version = ModelVersionRow(model="digits", version=f"1.0.{sweep[-1]}", stage=stage, checkpoint=f"sha256:{sweep}-winner")
+            version.sweep, version.trial, version.run, version.snapshot = sweep, 1, f"{sweep}.0001", "sha256:s"
+            version.framework, version.report, version.created_at = "torch", digest, utcnow()
+            version.input_schema, version.output_schema, version.metrics = {}, {}, {}
+            session.add(version)
+
+
+def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_protected_and_nothing_else(lab: Lab) -> None:
+    add_sweep(lab, "s-1", "finished", "archived")
+    add_sweep(lab, "s-2", "finished", "champion")
+    add_sweep(lab, "s-3", "finished", "staging")
+    add_sweep(lab, "s-4", "rejected", reported=True)
+    add_sweep(lab, "s-5", "failed")
+    assert protected(lab.store, lab.catalog).runs == {("digits", f"s-{number}.0001") for number in (2, 3, 4)}
+    add_sweep(lab, "s-6", "searching")
+    assert protected(lab.store, lab.catalog).runs == {
+        *(("digits", f"s-{number}.0001") for number in (2, 3, 4)),
+        *(("digits", f"s-6.{number:04d}") for number in range(3)),
+    }
+
+
+def test_the_checkpoints_of_every_version_and_of_each_trials_highest_rung_stay(lab: Lab) -> None:
+    add_sweep(lab, "s-1", "finished", "archived")
+    assert protected(lab.store, lab.catalog).blobs == {"sha256:s-1-winner", "sha256:s-1-rung1"}
+
+
+def test_a_report_that_cannot_be_read_stops_retention(lab: Lab) -> None:
+    add_sweep(lab, "s-1", "finished", reported=True)
+    with lab.catalog.write() as session:
+        (session.get(ReportRow, "s-1") or pytest.fail("no report")).digest = "sha256:" + "0" * 64
+    with pytest.raises(NotFound):
+        protected(lab.store, lab.catalog)
+
+
+def test_the_runs_of_a_sweep_are_its_trials(lab: Lab) -> None:
+    add_sweep(lab, "s-1", "finished")
+    assert runs_of_sweep(lab.catalog, "s-1") == ("digits", ["s-1.0000", "s-1.0001", "s-1.0002"])
+    with pytest.raises(NotFound, match="s-2"):
+        runs_of_sweep(lab.catalog, "s-2")

@@ -1,0 +1,177 @@
+"""A wrong spec is refused with the field's path, the value and what is accepted."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from halving import InvalidInput
+from resources.sweep_spec import parse_spec
+
+X = {"float": {"low": 0.0, "high": 1.0}}
+KIND = {"categorical": ["adam", "sgd"]}
+LATENCY = {"metric": "latency", "direction": "minimize"}
+
+
+def space(**parameters: Any) -> dict[str, Any]:
+    return {"space": parameters}
+
+
+def strategy(**strategy: Any) -> dict[str, Any]:
+    return {"strategy": strategy}
+
+
+def objective(**changes: Any) -> dict[str, Any]:
+    return {"objective": {"metric": "score", "direction": "maximize", **changes}}
+
+
+RANGES = [
+    (space(lr={"float": {"low": 1.0, "high": 0.1}}), ["space.lr.float", "low = 1.0", "below high = 0.1"]),
+    (space(lr={"float": {"low": 1.0, "high": 1.0}}), ["space.lr.float", "low = 1.0", "below high = 1.0", "give constant"]),
+    (space(n={"int": {"low": 5, "high": 2}}), ["space.n.int", "low = 5", "below high = 2"]),
+    (space(lr={"float": {"low": 0.0, "high": 0.1, "log": True}}), ["space.lr.float", "low = 0.0", "above 0"]),
+    (space(lr={"float": {"low": 0.0, "high": float("nan")}}), ["space.lr.float.high", "nan", "finite"]),
+    (space(x={"float": {"low": 0.1, "high": 0.5, "log": True, "step": 0.1}}), ["space.x.float", "step = 0.1", "log = true", "leave one"]),
+    (space(n={"int": {"low": 1, "high": 9, "log": True, "step": 2}}), ["space.n.int", "step = 2", "log = true", "leave one"]),
+    (space(x={"float": {"low": 0.0, "high": 0.5, "step": 0.7}}), ["space.x.float", "step = 0.7", "larger than the range", "at most 0.5"]),
+    (space(n={"int": {"low": 0, "high": 5, "step": 6}}), ["space.n.int", "step = 6", "larger than the range", "at most 5"]),
+    (space(n={"int": {"low": 16, "high": 100, "step": 16}}), ["space.n.int", "high = 100", "steps of 16", "give high = 96 or 112"]),
+    (space(x={"float": {"low": 0.0, "high": 1.0, "step": 0.3}}), ["space.x.float", "high = 1.0", "give high = 0.9 or 1.2"]),
+    (space(x={"float": {"low": 0.0, "high": 1.0, "step": 0}}), ["space.x.float.step", "0", "greater than 0"]),
+    (space(a={"categorical": []}), ["space.a.categorical", "[]", "at least 1"]),
+    (space(a={"categorical": ["x", "x"]}), ["space.a", "['x', 'x']", "each value once"]),
+    (space(a={"categorical": [1, 1.0]}), ["space.a", "[1, 1.0]", "each value once; 1.0 comes again"]),
+    (space(a={"categorical": [[1]]}), ["space.a.categorical.0 = [1]", "a text, a finite number, true or false"]),
+    (space(a={**X, "int": {"low": 0, "high": 1}}), ["space.a", "exactly one of", "categorical", "got ['float', 'int']"]),
+    (space(a={**X, "constant": 1}), ["space.a", "exactly one of", "got ['float', 'constant']"]),
+    (space(a={"when": {}}), ["space.a", "exactly one of", "got nothing"]),
+    (space(a={"uniform": {"low": 0, "high": 1}}), ["space.a.uniform", "no such field", "'float'"]),
+    (space(a=[1, 2]), ["space.a = [1, 2]", "['categorical', 'constant', 'float', 'int', 'when']"]),
+    (space(), ["space", "{}", "at least 1"]),
+]
+
+CONDITIONS = [
+    (space(kind=KIND, m={**X, "when": {"knd": "sgd"}}), ["space.m.when.knd = ['sgd']", "did you mean 'kind'", "there are ['kind']"]),
+    (space(kind=KIND, m={**X, "when": {"kind": "sgdd"}}), ["space.m.when.kind = 'sgdd'", "did you mean 'sgd'", "it has ['adam', 'sgd']"]),
+    (space(x=X, m={**X, "when": {"x": 0.5}}), ["space.m.when.x = [0.5]", "x is a range", "categorical or a constant"]),
+    (space(m={**KIND, "when": {"m": "sgd"}}), ["space.m.when.m = ['sgd']", "no other parameter"]),
+    (space(kind=KIND, m={**X, "when": {"kind": []}}), ["space.m.when.kind = []", "at least 1"]),
+    (space(kind=KIND, m={**X, "when": "kind"}), ["space.m.when = 'kind'", "dictionary"]),
+    (
+        space(a={**KIND, "when": {"b": "sgd"}}, b={**KIND, "when": {"a": "sgd"}}),
+        ["space is not accepted", "['a', 'b'] form a circle", "let one of them exist always"],
+    ),
+]
+
+CONSTRAINTS = [
+    ({"constraints": ["x <"]}, ["constraints.0 = 'x <'", "no expression", "give a comparison of hyperparameters"]),
+    ({"constraints": ["x < 1", "y < 1"]}, ["constraints.1 = 'y < 1'", "no parameter 'y'", "there are ['x']"]),
+    ({"constraints": ["x.real < 1"]}, ["constraints.0 = 'x.real < 1'", "Attribute", "give a comparison"]),
+    ({"constraints": ["pow(x, 2) < 1"]}, ["constraints.0", "'pow(x, 2)' is no call of", "'sqrt'"]),
+    ({"constraints": ["log(x, 2) < 1"]}, ["constraints.0", "'log(x, 2)' has 2 argument(s); log takes one"]),
+    ({"constraints": ["x * 2"]}, ["constraints.0 = 'x * 2'", "compares nothing", "give a comparison"]),
+    ({"constraints": ["1 < 2"]}, ["constraints.0 = '1 < 2'", "names no hyperparameter"]),
+    ({"constraints": ["x < 'a'"]}, ["constraint \"x < 'a'\"", "compare numbers with numbers"]),
+    ({"constraints": ["x > 2"]}, ["constraints = ['x > 2']", "no point of 1,000", "loosen one"]),
+    ({"constraints": "x > 2"}, ["constraints = 'x > 2'", "list"]),
+]
+
+STRATEGIES = [
+    (strategy(asha={"min_budget": 9, "max_budget": 3}), ["strategy.asha", "min_budget = 9", "max_budget = 3"]),
+    (strategy(hyperband={"min_budget": 9, "max_budget": 3}), ["strategy.hyperband", "min_budget = 9", "max_budget = 3"]),
+    (strategy(median={"min_budget": 9, "max_budget": 3}), ["strategy.median", "min_budget = 9", "max_budget = 3"]),
+    (strategy(asha={"reduction_factor": 1}), ["strategy.asha.reduction_factor", "1", "greater than or equal to 2"]),
+    (strategy(bohb={"reduction_factor": 1.5}), ["strategy.bohb.reduction_factor", "1.5", "integer"]),
+    (
+        strategy(asha={"sampler": "tpee"}),
+        ["strategy.asha.sampler", "'tpee'", "'random', 'tpe', 'gp' or module:Class", "did you mean 'tpe'"],
+    ),
+    (strategy(optuna={"sampler": "tpe"}), ["strategy.optuna.sampler", "'tpe'", "module:Class"]),
+    (strategy(optuna={}), ["strategy.optuna.sampler is missing"]),
+    (strategy(asha={"options": {"seed": 3}}), ["strategy.asha.options", "seed = 3", "leave it out"]),
+    (strategy(asha={"audit": 1.5}), ["strategy.asha.audit", "1.5", "less than or equal to 1"]),
+    (strategy(median={"audit": -0.1}), ["strategy.median.audit", "-0.1", "greater than or equal to 0"]),
+    (strategy(tpe={"audit": 0.1}), ["strategy.tpe.audit", "0.1", "audit is a field of ['asha', 'hyperband', 'bohb', 'median']"]),
+    (strategy(asha={"min_budget": 9, "max_budget": 9, "audit": 0.1}), ["strategy.asha", "audit = 0.1", "one rung", "leave audit out"]),
+    (strategy(hyperband={"min_budget": 5, "max_budget": 9, "audit": 0.1}), ["strategy.hyperband", "audit = 0.1", "one rung"]),
+    (strategy(median={"quantile": 1}), ["strategy.median.quantile", "1", "less than 1"]),
+    (strategy(median={"interval": 0}), ["strategy.median.interval", "0", "greater than or equal to 1"]),
+    (strategy(nsga2={"population_size": 1}), ["strategy.nsga2.population_size", "1", "greater than or equal to 2"]),
+    (strategy(hyperopt={}), ["strategy.hyperopt", "no such field", "'asha', 'bohb', 'gp', 'grid'"]),
+    (strategy(asha={}, tpe={}), ["strategy", "exactly one of", "['asha', 'tpe']"]),
+    ({**strategy(grid={"points": 4}), "max_trials": 3}, ["strategy.grid has 4 combinations", "max_trials = 3", "raise max_trials"]),
+    (strategy(grid={}), ["space.x = {'float'", "with strategy.grid", "give it a step, or strategy.grid.points"]),
+    ({**strategy(grid={}), **space(n={"int": {"low": 0, "high": 10**9}})}, ["space.n", "1,000,000,001 values", "larger step"]),
+    ({**strategy(grid={"points": 2}), "start_from": [{"x": 0}]}, ["start_from = [{'x': 0}]", "strategy.grid", "leave it out"]),
+]
+
+STARTS = [
+    ({"start_from": [{"x": 0.5}, {"x": 1.5}]}, ["start_from.1", "x = 1.5", "a number from 0.0 to 1.0"]),
+    ({"start_from": [{"y": 1}]}, ["start_from.0", "y = 1", "no such parameter", "['x']"]),
+    ({"start_from": [{"x": "low"}]}, ["start_from.0", "x = 'low'", "a number from"]),
+    ({"start_from": [{"x": None}]}, ["start_from.0.x = None", "a text, a finite number"]),
+    ({"start_from": [{"x": 0.1}] * 10}, ["start_from has 10 points", "max_trials = 9"]),
+    ({"start_from": [{"x": 0.9}], "constraints": ["x < 0.5"]}, ["start_from.0", "{'x': 0.9}", "break the constraint 'x < 0.5'"]),
+    (
+        {**space(x=X, y=X), "start_from": [{"x": 0.9}], "constraints": ["x + y < 0.7"]},
+        ["start_from.0 = {'x': 0.9}", "no values of the parameters it leaves out", "give them too"],
+    ),
+    (
+        {**space(kind=KIND, m={**X, "when": {"kind": "sgd"}}), "start_from": [{"m": 0.5}]},
+        ["start_from.0", "m = 0.5", "only when {'kind': ['sgd']}", "given is {}"],
+    ),
+    ({"warm_start": "auto"}, ["warm_start = 'auto'", "strategy.asha.sampler = 'random'", "give sampler tpe or gp"]),
+    ({"warm_start": ["a-1"], **strategy(random={})}, ["warm_start = ['a-1']", "strategy.random learns from no trial"]),
+    ({"warm_start": ["a-1"], **strategy(grid={"points": 2})}, ["warm_start = ['a-1']", "strategy.grid", "leave it out"]),
+    ({"warm_start": ["a-1"], **strategy(nsga2={})}, ["warm_start = ['a-1']", "strategy.nsga2", "start_from"]),
+    ({"warm_start": ["a-1"], **strategy(hyperband={})}, ["warm_start = ['a-1']", "strategy.hyperband.sampler = 'random'"]),
+    ({"warm_start": "all", **strategy(tpe={})}, ["warm_start = 'all'", "give auto, or a list"]),
+    ({"warm_start": [], **strategy(tpe={})}, ["warm_start = []", "give auto, or a list"]),
+    ({"warm_start": ["a b"], **strategy(tpe={})}, ["warm_start = ['a b']", "'a b' is no sweep's id", "letters, digits"]),
+]
+
+OTHERS = [
+    (objective(direction="up"), ["objective.direction", "'up'", "'maximize' or 'minimize'"]),
+    (objective(window=5), ["objective", "window = 5", "summary = 'average', not 'end'", "leave it out"]),
+    (objective(summary="average", window=0), ["objective.window", "0", "greater than or equal to 1"]),
+    (objective(summary="last"), ["objective.summary", "'last'", "'end', 'best' or 'average'"]),
+    ({"other_objectives": [LATENCY]}, ["other_objectives = ['latency']", "strategy.asha", "nsga2", "bounds"]),
+    ({"other_objectives": [LATENCY, LATENCY], **strategy(tpe={})}, ["other_objectives.1.metric = 'latency'", "objective already"]),
+    ({"bounds": {"latency": {"min": 5, "max": 3}}}, ["bounds.latency", "min = 5.0", "max = 3.0"]),
+    ({"bounds": {"latency": {}}}, ["bounds.latency", "give min, max or both"]),
+    ({"divergence": {"loss": 1000}}, ["divergence.loss = 1000", "['max', 'min']"]),
+    ({"training": {"lr_schedule": "cosin"}}, ["training.lr_schedule", "'cosin'", "'cosine'"]),
+    ({"training": {"warmup": 3}}, ["training.warmup", "3", "did you mean 'warmup_epochs'"]),
+    ({"resources": {"grace_seconds": -1}}, ["resources.grace_seconds", "-1", "greater than or equal to 0"]),
+    ({"max_preemptions": -1}, ["max_preemptions", "-1", "greater than or equal to 0"]),
+    ({"trainable": "tests/trainables.py"}, ["trainable", "'tests/trainables.py'", "module:function"]),
+    ({"name": "two words"}, ["name", "'two words'", "letters, digits"]),
+    ({"max_trials": 0}, ["max_trials", "0", "greater than or equal to 1"]),
+    ({"max_trials": "many"}, ["max_trials", "'many'", "integer"]),
+    ({"concurency": 2}, ["concurency", "no such field, did you mean 'concurrency'?"]),
+    ({"gates": {"metric": "auc"}}, ["gates.metric", "'auc'", "'accuracy'"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), RANGES + CONDITIONS + CONSTRAINTS + STRATEGIES + STARTS + OTHERS, ids=lambda value: str(value)[:60]
+)
+def test_a_wrong_field_is_named_with_its_value_and_what_is_accepted(
+    small: Callable[..., dict[str, Any]], change: dict[str, Any], said: list[str]
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_spec(small(**change))
+    for part in said:
+        assert part in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 2  # the one problem, told once
+
+
+def test_a_grid_too_large_to_build_is_refused_without_being_built(small: Callable[..., dict[str, Any]]) -> None:
+    with pytest.raises(InvalidInput, match=r"strategy\.grid is not accepted: a grid of more than 90,000 combinations"):
+        parse_spec(small(space={f"p{number}": X for number in range(40)}, strategy={"grid": {"points": 3}}))
+
+
+def test_all_that_is_wrong_is_told_at_once(small: Callable[..., dict[str, Any]]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_spec(small(warm_start="auto", constraints=["y < 1"], other_objectives=[LATENCY]))
+    assert len(str(caught.value).splitlines()) == 4

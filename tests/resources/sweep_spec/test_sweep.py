@@ -1,0 +1,124 @@
+"""A spec is read with its defaults, and what it names is imported before anything runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from halving import InvalidInput
+from resources.sweep_spec import SweepSpec, check_functions, load_spec, parse_spec
+from tests.conftest import CHECKOUT, SMALL
+
+
+@pytest.mark.parametrize(
+    ("splits", "said"),
+    [({"train": 0.5, "test": 0.5}, "validation"), ({"train": 0.5, "validation": 0.2, "test": 0.2}, "add up to 1, not 0.9")],
+)
+def test_splits_that_do_not_cover_the_rows_are_refused(small: Callable[..., dict[str, Any]], splits: dict[str, float], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        parse_spec(small(dataset={**SMALL["dataset"], "splits": splits}))
+
+
+def test_every_missing_field_is_named_at_once() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_spec({})
+    for field in ("name", "trainable", "predictor", "dataset", "objective", "space"):
+        assert f"- {field} is missing" in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_yaml_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"nowhere\.yaml.*No such file"):
+        load_spec(tmp_path / "nowhere.yaml")
+    (tmp_path / "broken.yaml").write_text("a: [")
+    with pytest.raises(InvalidInput, match=r"broken\.yaml.*not YAML"):
+        load_spec(tmp_path / "broken.yaml")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"trainable": "tests.nothing:train"}, "trainable = 'tests.nothing:train'.*no module 'tests.nothing'"),
+        ({"trainable": "tests.trainables:trian"}, "trainable.*no function 'trian'.*'train'"),
+        ({"predictor": "tests.trainables:guess"}, "predictor.*no function 'guess'.*'predict'"),
+        ({"dataset": {**SMALL["dataset"], "source": "tests.trainables:dat"}}, "dataset.source.*no function 'dat'.*'data'"),
+        ({"strategy": {"optuna": {"sampler": "optuna.samplers:TPESample"}}}, r"strategy\.optuna\.sampler.*no function 'TPESample'"),
+        ({"strategy": {"asha": {"sampler": "tests.trainables:train"}}}, r"strategy\.asha\.sampler.*no optuna\.samplers\.BaseSampler"),
+        ({"strategy": {"asha": {"options": {"gama": 3}}}}, r"strategy\.asha\.options = \{'gama': 3\}.*'gama'.*its options are .*'gamma'"),
+        ({"strategy": {"hyperband": {"options": {"a": 3}}}}, r"strategy\.hyperband\.options = \{'a': 3\}.*'random'.*its options are \[\]"),
+    ],
+)
+def test_what_does_not_exist_is_named_with_what_does(small_spec: Callable[..., SweepSpec], change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        check_functions(small_spec(**change))
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"asha": {"sampler": "tpe", "options": {"n_startup_trials": 3, "gamma": None}}},
+        {"optuna": {"sampler": "optuna.samplers:NSGAIIISampler", "options": {"population_size": 8}}},
+        {"optuna": {"sampler": "optuna.samplers:QMCSampler"}},
+        {"nsga2": {"population_size": 8}},
+    ],
+)
+def test_a_sampler_of_optunas_is_accepted_with_its_own_options(small_spec: Callable[..., SweepSpec], strategy: dict[str, Any]) -> None:
+    check_functions(small_spec(strategy=strategy))
+
+
+def test_a_sampler_whose_package_is_missing_names_the_package(small_spec: Callable[..., SweepSpec]) -> None:
+    spec = small_spec(strategy={"optuna": {"sampler": "tests.resources.sweep_spec.samplers:NeedsAPackage"}})
+    with pytest.raises(InvalidInput, match=r"strategy\.optuna\.sampler = 'tests.*NeedsAPackage'.*pip install package_that_is_missing"):
+        check_functions(spec)
+
+
+def test_a_sampler_for_one_objective_is_refused_for_two(small_spec: Callable[..., SweepSpec]) -> None:
+    spec = small_spec(
+        strategy={"optuna": {"sampler": "tests.resources.sweep_spec.samplers:OneObjective"}},
+        other_objectives=[{"metric": "latency", "direction": "minimize"}],
+    )
+    with pytest.raises(InvalidInput, match="with 2 objectives: "):
+        check_functions(spec)
+
+
+def test_the_digest_is_that_of_the_meaning_not_of_the_spelling(small: Callable[..., dict[str, Any]]) -> None:
+    spelled_out = small(seed=0, auto_promote=False, resources={"cpus": 1, "gpus": 0})
+    assert parse_spec(spelled_out).digest == parse_spec(small()).digest
+    assert parse_spec(small(seed=1)).digest != parse_spec(small()).digest
+    space = {"a": {"categorical": ["x", "y"]}, "b": {"constant": 1, "when": {"a": "x"}}}
+    as_list = {**space, "b": {"constant": 1, "when": {"a": ["x"]}}}
+    assert parse_spec(small(space=space)).digest == parse_spec(small(space=as_list)).digest
+    average = {"metric": "score", "direction": "maximize", "summary": "average"}
+    assert parse_spec(small(objective=average)).digest == parse_spec(small(objective={**average, "window": 5})).digest
+
+
+def test_a_stored_spec_is_read_back_as_it_was(small_spec: Callable[..., SweepSpec]) -> None:
+    spec = small_spec(
+        space={"a": {"categorical": [1, True, 2.5, "x"][1:]}, "b": {"int": {"low": 1, "high": 9, "step": 2}, "when": {"a": [True, "x"]}}},
+        strategy={"median": {"options": {"gamma": None}}},
+        warm_start="auto",
+        bounds={"latency": {"max": 2}},
+    )
+    again = parse_spec(spec.model_dump(mode="json", by_alias=True, exclude_none=True))
+    assert again == spec
+    assert again.digest == spec.digest
+    assert [type(choice) for choice in again.space["a"].choices or []] == [bool, float, str]
+
+
+def test_the_sweeps_that_ship_are_valid_and_their_functions_exist() -> None:
+    files = sorted((CHECKOUT / "sweeps").glob("*.yaml"))
+    assert files
+    for file in files:
+        check_functions(parse_spec(yaml.safe_load(file.read_text())))
+
+
+def test_the_objectives_are_the_first_and_the_others(small_spec: Callable[..., SweepSpec]) -> None:
+    spec = small_spec(
+        strategy={"tpe": {}}, other_objectives=[{"metric": "latency", "direction": "minimize", "summary": "average", "window": 2}]
+    )
+    assert [(objective.metric, objective.maximize, objective.window) for objective in spec.objectives] == [
+        ("score", True, None),
+        ("latency", False, 2),
+    ]
+    assert spec.maximize

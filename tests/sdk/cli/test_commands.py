@@ -1,0 +1,487 @@
+"""The SDK's commands as a person or a script meets them."""
+
+import csv
+import io
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import halving
+from halving import Store
+from halving.cli.main import main
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        def refuse(word: str) -> None:
+            raise AssertionError(f"{word} is not JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+Halving = Callable[..., Said]
+
+
+@pytest.fixture
+def command(store: Store, capfd: pytest.CaptureFixture[str]) -> Halving:
+    """Run a command on the test's store."""
+
+    def run(name: str, *arguments: str) -> Said:
+        status = main([name, "--root", store.root, *arguments])
+        out, err = capfd.readouterr()
+        return Said(status, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with five runs of two projects: finished, resumed, failed, with values that are not finite, and crashed."""
+    folder = tmp_path_factory.mktemp("prepared")
+    root = folder / "store"
+    for number, lr in enumerate((0.1, 0.01)):
+        params = {"lr": lr, "optim": {"name": "adam"}}
+        run = halving.init("digits", params, root, id=f"base-{number}", tags={"kind": f"k{number}"}, seed=5, system_metrics=None)
+        for step in range(4):
+            run.log({"loss": lr / (step + 1), "val": {"acc": step / 4}}, step=step)
+        if number == 0:
+            run.log({"sample": halving.Image(np.zeros((2, 2)))}, step=3)
+            (folder / "notes.txt").write_text("hello")
+            run.log_artifact(folder / "notes.txt")
+            run.save(weight=1)
+        run.finish("finished" if number == 0 else "failed")
+    run = halving.init("digits", {"lr": 0.5}, root, id="odd", system_metrics=None)
+    run.log({"loss": math.nan, "up": math.inf, "down": -math.inf}, step=0)
+    run.finish()
+    for status, steps in (("paused", range(6)), ("finished", range(3, 8))):
+        run = halving.init("text", {}, root, id="resumed", system_metrics=None)
+        for step in steps:
+            run.log({"loss": step + (0.5 if status == "finished" else 0.0)}, step=step)
+        run.finish(status)
+    script = (
+        "import halving, os\nrun = halving.init('text', {}, id='killed', system_metrics=None)\n"
+        "run.log({'loss': 3.0}, step=0)\nassert run.flush(30)\nrun.log({'loss': 2.0}, step=1)\nos.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, "HALVING_ROOT": str(root)}, check=False)
+    return root
+
+
+@pytest.fixture
+def filled(prepared: Path, store: Store) -> Store:
+    """A copy of it that is this test's own."""
+    shutil.copytree(prepared, store.root)
+    return store
+
+
+def files_of(store: Store) -> dict[str, float]:
+    return {str(path): path.stat().st_mtime_ns for path in Path(store.root).rglob("*") if path.is_file()}
+
+
+def rows_of(said: Said) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(said.out)))
+
+
+def test_runs_shows_a_line_for_each_run_with_its_status_and_key_metrics(filled: Store, command: Halving) -> None:
+    said = command("runs")
+    assert (said.status, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert lines[0].split() == ["run", "project", "status", "started", "duration", "attempt", "loss", "val/acc", "down", "up"]
+    shown = {line.split()[0]: line.split() for line in lines[2:] if line}
+    assert {run: words[2] for run, words in shown.items()} == {
+        "base-0": "finished",
+        "base-1": "failed",
+        "odd": "finished",
+        "resumed": "finished",
+        "killed": "unfinished",
+    }
+    assert shown["base-0"][-4:] == ["0.025", "0.75", "-", "-"]
+    assert shown["odd"][-4:] == ["nan", "-", "-inf", "inf"]
+    assert shown["killed"][-4:] == ["2", "-", "-", "-"]  # from its segment and its journal
+    assert shown["resumed"][-5] == "2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "runs"),
+    [
+        (["--project", "text"], {"resumed", "killed"}),
+        (["--status", "failed,unfinished"], {"base-1", "killed"}),
+        (["--tag", "kind"], {"base-0", "base-1"}),
+        (["--tag", "kind=k1"], {"base-1"}),
+        (["--tag", "kind=k1", "--status", "finished"], set()),
+        (["--sweep", "none"], set()),
+    ],
+)
+def test_runs_are_filtered(filled: Store, command: Halving, arguments: list[str], runs: set[str]) -> None:
+    assert {run["run"] for run in command("runs", "--json", *arguments).data["runs"]} == runs
+    if not runs:
+        assert "no run matches" in command("runs", *arguments).out
+
+
+def test_runs_are_sorted_by_a_last_value_and_those_without_a_number_come_last_in_either_direction(filled: Store, command: Halving) -> None:
+    def order(*arguments: str) -> list[str]:
+        return [run["run"] for run in command("runs", "--json", "--sort", "loss", *arguments).data["runs"]]
+
+    assert order() == ["base-1", "base-0", "killed", "resumed", "odd"]
+    assert order("--descending") == ["resumed", "killed", "base-0", "base-1", "odd"]
+    assert order("--limit", "2") == ["base-1", "base-0"]
+    assert command("runs", "--json", "--limit", "2").data["total"] == 5
+    assert "2 of 5 runs; --limit 0 shows all" in command("runs", "--limit", "2").out
+    said = command("runs", "--sort", "los")
+    assert (said.status, said.out) == (1, "")
+    assert "--sort 'los' is not accepted: no run has this metric; there are down, loss, up, val/acc" in said.err
+
+
+def test_runs_shows_the_metrics_that_are_asked_for(filled: Store, command: Halving) -> None:
+    assert command("runs", "--metrics", "up,val/acc").out.splitlines()[0].split()[-2:] == ["up", "val/acc"]
+    values = {run["run"]: run["metrics"] for run in command("runs", "--json", "--metrics", "up,loss").data["runs"]}
+    assert values["odd"] == {"up": "Infinity", "loss": "NaN"}
+    assert values["killed"] == {"up": None, "loss": 2.0}
+
+
+def test_commands_on_an_empty_store_say_what_to_do(command: Halving, store: Store) -> None:
+    said = command("runs")
+    assert (said.status, "there are no runs in" in said.out, "halving.init(project=…)" in said.out) == (0, True, True)
+    assert command("runs", "--json").data == {"store": store.root, "total": 0, "runs": []}
+    assert "there are no runs in" in command("show", "x").err
+    assert "nothing to recover" in command("recover").out
+    assert "nothing to compact" in command("compact", "--all").out
+    assert not Path(store.root).exists()
+
+
+def test_show_tells_everything_about_a_run(filled: Store, command: Halving) -> None:
+    said = command("show", "base-0")
+    assert (said.status, said.err) == (0, "")
+    for told in (
+        "digits/base-0: finished",
+        "optim.name    adam",
+        "kind    k0",
+        "CPython",
+        "in all (--packages)",
+        "notes.txt",
+        "image",
+        "epoch 0, attempt 1",
+        "runs/project=digits/base-0",
+        "1 not compacted yet",
+    ):
+        assert told in said.out
+    loss = next(line.split() for line in said.out.splitlines() if line.split()[:1] == ["loss"])
+    assert loss == ["loss", "0.025", "0.025", "0.1", "4"]
+    assert "pyarrow " in command("show", "base-0", "--packages").out
+
+
+def test_show_gives_as_data_what_is_in_the_files(filled: Store, command: Halving) -> None:
+    data = command("show", "digits/base-0", "--json").data
+    assert data["params"] == {"lr": 0.1, "optim": {"name": "adam"}}
+    assert data["metrics"]["val/acc"] == {"last": 0.75, "min": 0.0, "max": 0.75, "points": 4}
+    assert (data["seed"], data["tags"], data["attempts"][0]["dropped_points"]) == (5, {"kind": "k0"}, 0)
+    assert data["provenance"]["packages"]["pyarrow"]
+    (artifact,), (media,), (checkpoint,) = data["artifacts"], data["media"], data["checkpoints"]
+    assert Path(filled.root, artifact["file"]).read_text() == "hello"
+    assert Path(filled.root, media["file"]).read_bytes().startswith(b"\x89PNG")
+    assert (media["key"], checkpoint["epoch"]) == ("sample", 0)
+    assert all(Path(filled.root, name).exists() for name in data["files"]["segments"])
+    odd = command("show", "odd", "--json").data["metrics"]
+    assert odd["loss"] == {"last": "NaN", "min": None, "max": None, "points": 1}
+    assert odd["down"]["last"] == "-Infinity"
+
+
+def test_show_of_a_resumed_run_lists_its_attempts_and_one_stitched_curve(filled: Store, command: Halving) -> None:
+    data = command("show", "resumed", "--json").data
+    assert [attempt["status"] for attempt in data["attempts"]] == ["paused", "finished"]
+    assert data["metrics"]["loss"] == {"last": 7.5, "min": 0.0, "max": 7.5, "points": 8}
+    assert "2 attempts" in command("show", "resumed").out
+
+
+def test_show_of_a_killed_run_says_how_to_save_its_points(filled: Store, command: Halving) -> None:
+    said = command("show", "killed")
+    assert "text/killed: unfinished" in said.out
+    assert "halving recover, on the machine that did" in said.out
+    assert command("show", "killed", "--json").data["metrics"]["loss"] == {"last": 2.0, "min": 2.0, "max": 3.0, "points": 2}
+
+
+def test_an_unknown_or_ambiguous_run_is_one_message_with_candidates(filled: Store, command: Halving) -> None:
+    for name in ("show", "compare", "export", "compact", "recover"):
+        said = command(name, "bsae-0")
+        assert (said.status, said.out) == (1, "")
+        assert said.err == f"halving {name}: no run 'bsae-0' in {filled.root}; close to it: base-0, base-1\n"
+        said = command(name, "base")
+        assert (said.status, said.out) == (1, "")
+        assert "run 'base' is ambiguous: it could be any of 2 runs (digits/base-0, digits/base-1); give more of the id" in said.err
+
+
+def test_compare_shows_what_differs_and_counts_what_is_equal(filled: Store, command: Halving) -> None:
+    said = command("compare", "base-0", "base-1")
+    assert (said.status, said.err) == (0, "")
+    lines = [line.split() for line in said.out.splitlines()]
+    for row in (["status", "finished", "failed"], ["lr", "0.1", "0.01"], ["loss", "0.025", "0.0025"]):
+        assert row in lines
+    assert "optim.name" not in said.out
+    assert "equal and not shown: params 1, " in said.out
+    assert ["optim.name", "adam", "adam"] in [line.split() for line in command("compare", "base-0", "base-1", "--all").out.splitlines()]
+
+
+def test_compare_as_data_is_complete_with_what_differs_first(filled: Store, command: Halving) -> None:
+    data = command("compare", "base-0", "odd", "killed", "--json").data
+    assert [run["run"] for run in data["runs"]] == ["base-0", "odd", "killed"]
+    assert data["params"]["lr"] == {"differs": True, "values": [0.1, 0.5, None]}
+    assert data["metrics"]["loss"]["values"] == [0.025, "NaN", 2.0]
+    assert not any(row["differs"] for row in data["packages"].values())
+    for section in ("params", "code", "environment", "packages", "metrics"):
+        assert (states := [row["differs"] for row in data[section].values()]) == sorted(states, reverse=True)
+
+
+def test_packages_that_differ_are_compared(filled: Store, command: Halving) -> None:
+    path = Path(filled.root, "runs/project=digits/base-1/record.json")
+    record = json.loads(path.read_text())
+    record["provenance"]["packages"]["numpy"] = "1.0"
+    del record["provenance"]["packages"]["pyarrow"]
+    path.write_text(json.dumps(record))
+    lines = [line.split() for line in command("compare", "base-0", "base-1").out.splitlines()]
+    assert ["numpy", np.__version__, "1.0"] in lines
+    assert [line[2] for line in lines if line[:1] == ["pyarrow"]] == ["-"]
+
+
+def test_comparing_needs_two_different_runs(filled: Store, command: Halving) -> None:
+    said = command("compare", "base-0", "digits/base-0")
+    assert (said.status, said.out) == (1, "")
+    assert "give at least two different runs" in said.err
+
+
+def test_export_writes_every_stitched_point_in_each_format(filled: Store, command: Halving, tmp_path: Path) -> None:
+    said = command("export", "resumed", "odd", "--keys", "loss,up")
+    assert (said.status, said.err) == (0, "")
+    rows = rows_of(said)
+    points = [(row["run"], row["key"], int(row["step"]), float(row["value"]), int(row["attempt"])) for row in rows]
+    stitched = [(float(step), 1) for step in range(3)] + [(step + 0.5, 2) for step in range(3, 8)]
+    assert points[:8] == [("resumed", "loss", step, *value) for step, value in enumerate(stitched)]
+    assert [(row["key"], row["value"]) for row in rows[8:]] == [("loss", "nan"), ("up", "inf")]
+    assert rows[0]["wall_time"].endswith("Z")
+
+    data = command("export", "resumed", "odd", "--keys", "loss,up", "--json").data
+    assert data["columns"] == list(rows[0])
+    assert [row[5] for row in data["rows"]][-3:] == [7.5, "NaN", "Infinity"]
+    assert [row[3] for row in data["rows"]] == [int(row["step"]) for row in rows]
+
+    target = tmp_path / "points.parquet"
+    assert command("export", "resumed", "odd", "-o", str(target)).err == f"11 points of 2 runs are in {target}\n"
+    table = pq.read_table(target)
+    assert table.column_names == list(rows[0])
+    assert table["value"].to_pylist()[:8] == [value for value, _ in stitched]
+    assert command("export", "odd", "-o", str(target), "--json").data == {"file": str(target), "format": "parquet", "points": 3}
+    assert sorted(path.name for path in tmp_path.iterdir() if "points" in path.name) == ["points.parquet"]
+
+
+def test_an_export_is_the_same_before_and_after_compaction_and_merging(filled: Store, command: Halving) -> None:
+    def exported() -> list[dict[str, str]]:
+        return rows_of(command("export", "base-0", "base-1", "odd", "-k", "loss,val/acc,up"))
+
+    before = exported()
+    assert len(before) == 18
+    said = command("compact", "--project", "digits")
+    assert (said.status, "base-0" in said.out) == (0, True)
+    assert exported() == before
+    said = command("compact", "--project", "digits", "--merge", "all")
+    assert said.status == 0, said.err
+    assert "merged: 3 runs" in said.out
+    assert exported() == before
+    assert command("show", "odd", "--json").data["files"]["full"] == "metrics/project=digits/merged/all.parquet"
+
+
+def test_an_export_that_cannot_be_made_leaves_no_file(filled: Store, command: Halving, tmp_path: Path) -> None:
+    said = command("export", "odd", "--keys", "lost", "-o", str(tmp_path / "x.csv"))
+    assert (said.status, said.out) == (1, "")
+    assert said.err == "halving export: no points of lost in these runs; there are down, loss, up\n"
+    said = command("export", "odd", "-o", str(tmp_path / "nowhere" / "x.csv"))
+    assert (said.status, "No such file or directory" in said.err) == (1, True)
+    said = command("export", "odd", "--json", "--format", "csv")
+    assert (said.status, said.out) == (1, "")
+    assert not [path for path in tmp_path.iterdir() if "x.csv" in path.name]
+
+
+def test_recover_saves_what_a_killed_process_left(filled: Store, command: Halving) -> None:
+    said = command("recover", "killed", "--json")
+    assert said.status == 0
+    assert said.data["attempts"] == [{"project": "text", "run": "killed", "attempt": 1, "points": 1, "state": "recovered"}]
+    assert "nothing to recover" in command("recover").out
+    assert command("show", "killed", "--json").data["status"] == "crashed"
+    assert [row["value"] for row in rows_of(command("export", "killed"))] == ["3", "2"]
+
+
+def test_recover_tells_what_is_live_and_what_had_to_be_kept(filled: Store, command: Halving) -> None:
+    run = halving.init("text", {}, filled.root, id="live", system_metrics=None)
+    live = Path(filled.root, "metrics/project=text/run=killed/live")
+    for path in live.iterdir():
+        path.write_bytes(b"damaged")
+    said = command("recover")
+    assert said.status == 1
+    assert [line.split()[4:5] for line in said.out.splitlines()[2:4]] == [["kept:"], ["live"]]
+    assert "the same command tries again" in said.out
+    run.finish()
+
+
+def test_compact_says_what_it_did_and_does_nothing_twice(filled: Store, command: Halving) -> None:
+    first = command("compact", "base-0", "--json")
+    (row,) = first.data["runs"]
+    assert (row["run"], row["segments"], row["error"], first.data["merged"]) == ("base-0", 1, None, None)
+    assert row["points"] == row["total"] == sum(curve["points"] for curve in command("show", "base-0", "--json").data["metrics"].values())
+    (again,) = command("compact", "base-0", "--json").data["runs"]
+    assert (again["points"], again["segments"]) == (0, 0)
+
+
+def test_compact_goes_on_behind_a_run_that_is_damaged_and_its_status_is_1(filled: Store, command: Halving) -> None:
+    for path in Path(filled.root, "metrics/project=digits/run=odd/live").iterdir():
+        path.write_bytes(b"damaged")
+    said = command("compact", "--project", "digits", "--merge", "all")
+    assert said.status == 1
+    assert "base-1" in said.out
+    assert "digits/odd: " in said.out
+    assert "not merged: every run must be compacted first" in said.out
+
+
+def test_compact_needs_to_know_which_runs(filled: Store, command: Halving) -> None:
+    for arguments in ([], ["base-0", "--all"], ["--all", "--project", "digits"]):
+        said = command("compact", *arguments)
+        assert (said.status, said.out) == (1, "")
+        assert "give RUN…, or --project NAME, or --all" in said.err
+    said = command("compact", "--all", "--merge", "x")
+    assert (said.status, "the runs are of several projects" in said.err) == (1, True)
+
+
+def test_a_running_run_is_compacted_and_not_merged(filled: Store, command: Halving) -> None:
+    run = halving.init("digits", {}, filled.root, id="live", system_metrics=None)
+    run.log({"loss": 1.0}, step=0)
+    run.flush()
+    merged = command("compact", "--project", "digits", "--merge", "all", "--json").data["merged"]
+    assert (sorted(merged["runs"]), merged["left_out"]) == (["base-0", "base-1", "odd"], {"live": "it is running"})
+    run.finish()
+
+
+def test_a_run_can_be_read_while_compactions_take_its_files_away(filled: Store, command: Halving) -> None:
+    run = halving.init("text", {}, filled.root, id="busy", system_metrics=None)
+    stop = threading.Event()
+
+    def compact_always() -> None:
+        from halving.maintenance.compaction import compact
+
+        while not stop.is_set():
+            compact(filled, "text", "busy")
+
+    thread = threading.Thread(target=compact_always)
+    thread.start()
+    try:
+        for step in range(30):
+            run.log({"loss": float(step)}, step=step)
+            run.flush()
+            data = command("export", "busy", "--json").data
+            assert [row[3] for row in data["rows"]] == list(range(step + 1))
+    finally:
+        stop.set()
+        thread.join()
+        run.finish()
+
+
+def test_a_damaged_metric_file_is_one_message(filled: Store, command: Halving) -> None:
+    for path in Path(filled.root, "metrics/project=digits/run=odd/live").iterdir():
+        path.write_bytes(b"damaged")
+    for name in ("show", "export"):
+        said = command(name, "odd")
+        assert (said.status, said.out) == (1, "")
+        assert said.err.startswith(f"halving {name}: a metric file of run 'odd' in {filled.root} is damaged: ")
+
+
+def test_what_retention_left_is_shown_and_what_it_took_is_not_exported(filled: Store, command: Halving) -> None:
+    from halving.maintenance.retention import apply_retention
+
+    before = command("show", "resumed", "--json").data["metrics"]
+    assert command("compact", "resumed").status == 0
+    later = datetime.now(UTC) + timedelta(days=30)
+    apply_retention(filled, protected=[], days=1, now=later)
+    assert command("show", "resumed", "--json").data["metrics"] == before
+    said = command("export", "resumed", "base-0", "-k", "loss")
+    assert (said.status, "were taken away by retention" in said.err) == (1, True)
+    said = command("export", "resumed", "base-0")
+    assert (said.status, {row["run"] for row in rows_of(said)}) == (0, {"base-0"})
+    assert "left out: the points of 'loss' in run 'resumed' were taken away by retention" in said.err
+    apply_retention(filled, protected=[], days=1, rollup_days=2, now=later + timedelta(days=30))
+    assert command("show", "resumed", "--json").data["metrics"] == {"loss": {"last": 7.5, "min": None, "max": None, "points": None}}
+
+
+def test_reading_commands_write_nothing(filled: Store, command: Halving) -> None:
+    before = files_of(filled)
+    for arguments in (["runs"], ["show", "base-0"], ["show", "killed"], ["compare", "base-0", "killed"], ["export", "resumed"]):
+        assert command(*arguments).status == 0
+        assert command(*arguments, "--json").status == 0
+    assert files_of(filled) == before
+
+
+def test_what_a_person_wrote_is_shown_as_it_is(store: Store, command: Halving) -> None:
+    halving.init("p", {"note": "[bold]x[/] :smile:", "nan": math.nan}, store.root, id="r", system_metrics=None).finish()
+    assert "[bold]x[/] :smile:" in command("show", "r").out
+    assert command("show", "r", "--json").data["params"] == {"note": "[bold]x[/] :smile:", "nan": "NaN"}
+    assert "no metrics" in command("show", "r").out
+    assert "not in a git checkout" in command("show", "r").out
+
+
+def test_calling_it_wrongly_is_status_2(command: Halving, capfd: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["show"], ["runs", "--limit", "-1"], ["export", "x", "--format", "xml"], ["nonsense"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+        assert capfd.readouterr().out == ""
+
+
+def test_a_store_that_cannot_be_read_is_named(tmp_path: Path, store: Store, command: Halving) -> None:
+    Path(store.root).write_text("a file where the store should be")
+    said = command("runs")
+    assert (said.status, said.out) == (1, "")
+    assert said.err.startswith(f"halving runs: cannot list {store.root}/runs: ")
+
+
+def shell(line: str, store: Store) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "HALVING_ROOT": store.root, "PYTHON": sys.executable}
+    return subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_pipe_that_is_closed_early_is_quiet(filled: Store) -> None:
+    run = halving.init("text", {}, filled.root, id="long", system_metrics=None)
+    for step in range(20_000):
+        run.log({"loss": 1.0}, step=step)
+    run.finish()
+    for name in ("export long", "export long --json", "show base-0 --packages", "runs"):
+        done = shell(f'set -o pipefail; "$PYTHON" -m halving.cli.main {name} | head -1', filled)
+        assert (done.returncode, done.stderr, len(done.stdout.splitlines())) == (0, "", 1)
+
+
+def test_without_rich_json_works_and_tables_say_what_to_install(filled: Store) -> None:
+    without = "\"$PYTHON\" -c \"import sys; sys.modules['rich'] = None; sys.modules['rich.console'] = None; "
+    done = shell(f"{without}from halving.cli.main import main; sys.exit(main(['runs', '--json']))\"", filled)
+    assert (done.returncode, len(json.loads(done.stdout)["runs"])) == (0, 5)
+    done = shell(f"{without}from halving.cli.main import main; sys.exit(main(['runs']))\"", filled)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "halving runs: tables need the package rich: pip install 'halving[cli]', or ask for --json\n"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = "import sys\ntry:\n    from halving.cli.main import main; main(['--help'])\nfinally:\n    print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    for name in ("runs", "show", "compare", "export", "recover", "compact"):
+        assert f"    {name} " in done.stdout
+    for heavy in ("rich", "pyarrow", "numpy", "duckdb", "dagster", "sqlalchemy", "halving.query.runs"):
+        assert f"'{heavy}'" not in done.stderr

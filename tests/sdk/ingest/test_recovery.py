@@ -1,0 +1,314 @@
+"""What a process leaves when it dies: the next open, or ``recover``, brings every logged point to the store, exactly once."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import halving
+from halving import Store, StoreError
+from halving.ingest.metric_writer import MetricWriter
+from halving.ingest.recovery import Recovered, recover, tail
+from halving.journal.directory import attempt_folders, journal_home
+from halving.maintenance.compaction import compact
+from halving.metrics.manifest import Absorbed, Manifest, RunFiles, publish_manifest, run_files
+from tests.sdk.conftest import Script
+
+
+@pytest.fixture
+def store(any_store: Store) -> Store:
+    """Everything here holds for every kind of store."""
+    return any_store
+
+
+def points(store: Store, run: str = "r") -> list[dict[str, Any]]:
+    folder = f"metrics/project=p/run={run}/live"
+    return [
+        row
+        for name in store.names(folder)
+        for row in pq.read_table(store.path(f"{folder}/{name}"), filesystem=store.filesystem).to_pylist()
+    ]
+
+
+def counted(store: Store) -> Counter[tuple[str, int]]:
+    return Counter((point["key"], point["step"]) for point in points(store))
+
+
+def end_record(store: Store, attempt: int = 1) -> dict[str, Any]:
+    ended: dict[str, Any] = json.loads(store.read(f"runs/project=p/r/end-{attempt:04d}.json"))
+    return ended
+
+
+KILLED = """
+import halving, os, signal
+run = halving.init('p', id='r', system_metrics=None)
+for i in range(100): run.log({'a': i, 'b': -i}, step=i)
+assert run.flush(30)
+for i in range(100, 150): run.log({'a': i, 'b': -i}, step=i)
+run.log({'sample': halving.Text('so far so good', caption='note')}, step=150)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+LOGGED = {(key, step): 1 for key in "ab" for step in range(150)}
+
+
+def test_a_killed_process_loses_nothing_that_it_logged(script: Script, store: Store) -> None:
+    assert script(KILLED).returncode == -signal.SIGKILL
+    assert len(points(store)) < 300
+    assert recover(store) == [Recovered("p", "r", 1, 300 - 200, "recovered")]
+    assert counted(store) == LOGGED
+    assert end_record(store).items() >= {"status": "crashed"}.items()
+    (name,) = store.names("runs/project=p/r/media")
+    reference = json.loads(store.read(f"runs/project=p/r/media/{name}"))
+    assert reference.items() >= {"key": "sample", "step": 150, "kind": "text", "caption": "note", "attempt": 1}.items()
+    assert store.get_blob(reference["digest"]) == b"so far so good"
+    assert recover(store) == []
+    assert not list(journal_home(store).iterdir())
+
+
+def test_folders_of_a_process_killed_while_it_made_or_removed_its_journal_are_mended(
+    script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(KILLED)
+    (folder,) = attempt_folders(store)
+    folder.rename(folder.with_name(".done-0001-12345"))
+    (folder.parent / ".new-abcdef").mkdir()
+    assert recover(store) == []  # so young they may be somebody's
+    monkeypatch.setattr("halving.journal.directory._UNFINISHED_SECONDS", 0)
+    assert [found.state for found in recover(store)] == ["recovered"]
+    assert counted(store) == LOGGED
+    assert not list(journal_home(store).iterdir())
+
+
+def test_the_next_attempt_drains_what_the_killed_one_left(script: Script, store: Store) -> None:
+    script(KILLED)
+    with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
+        assert run.attempt == 2
+        assert counted(store) == LOGGED
+        run.log({"a": 1.0}, step=149)
+    assert [(row["attempt"], row["value"]) for row in points(store) if (row["key"], row["step"]) == ("a", 149)] == [(1, 149.0), (2, 1.0)]
+    assert (end_record(store, 1)["status"], end_record(store, 2)["status"]) == ("crashed", "finished")
+
+
+def test_a_run_that_lives_is_left_alone(store: Store) -> None:
+    writer = MetricWriter(store, "p", "r", 1, delay=3600)
+    writer.append({"a": 1.0}, 1, 0)
+    assert recover(store) == [Recovered("p", "r", 1, 0, "live")]
+    seen = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"from halving import Store; from halving.ingest.recovery import recover; print(recover(Store({store.root!r})))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "state='live'" in seen.stdout
+    assert writer.close()
+    writer.release()
+    assert counted(store) == {("a", 1): 1}
+
+
+class Stops(Store):
+    """A store whose process "dies" at the n-th write: before it, or after it and before the answer."""
+
+    def __init__(self, root: str, at: int, *, after: bool) -> None:
+        super().__init__(root)
+        self.left, self.after = at, after
+
+    def create(self, name: str, data: bytes, *, sole: bool = False) -> None:
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise KeyboardInterrupt
+        super().create(name, data, sole=sole)
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before-the-write", "after-the-write"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_recovery_that_is_killed_anywhere_is_finished_by_the_next(script: Script, store: Store, at: int, after: bool) -> None:
+    script(KILLED)
+    with pytest.raises(KeyboardInterrupt):
+        recover(Stops(store.root, at, after=after))
+    assert [found.state for found in recover(store)] in ([], ["recovered"])
+    assert counted(store) == LOGGED
+    assert len(store.names("runs/project=p/r/media")) == 1
+    assert end_record(store)["status"] == "crashed"
+
+
+@pytest.mark.folder
+def test_what_was_compacted_meanwhile_is_not_written_again(script: Script, store: Store) -> None:
+    """The segments that say how far the journal was drained are gone; the manifest says it."""
+    script(KILLED)
+    files = run_files(store, "p", "r")
+    drained = json.loads(pq.read_metadata(store.path(files.segments[-1])).metadata[b"halving.drained"])
+    publish_manifest(store, "p", "r", Manifest(1, None, None, {1: Absorbed(len(files.segments), drained)}, 200, "2026-01-01"))
+    for name in files.segments:
+        Path(store.path(name)).unlink()
+    assert recover(store)[0].points == 100
+    assert counted(store) == {(key, step): 1 for key in "ab" for step in range(100, 150)}
+    assert store.names("metrics/project=p/run=r/live") == [f"0001-{len(files.segments):06d}.parquet"]
+
+
+@pytest.mark.folder
+def test_a_journal_cut_at_any_byte_gives_a_prefix_of_what_was_logged(script: Script, store: Store, tmp_path: Path) -> None:
+    script(KILLED.replace("assert run.flush(30)", "").replace("halving.Text('so far so good', caption='note')", "1"))
+    (folder,) = attempt_folders(store)
+    piece = folder / "main-000000.journal"
+    content = piece.read_bytes()
+    saved = tmp_path / "saved"
+    shutil.copytree(store.root, saved)
+    end = len(content.rstrip(b"\0"))
+    for cut in [*range(0, 200, 7), *range(200, end, 397), end]:
+        shutil.rmtree(store.root)
+        shutil.copytree(saved, store.root)
+        piece.write_bytes(content[:cut] + os.urandom(min(40, len(content) - cut)) + bytes(max(0, len(content) - cut - 40)))
+        recover(store)
+        steps = sorted(step for key, step in counted(store) if key == "a")
+        assert steps == list(range(len(steps)))
+        assert all(count == 1 for count in counted(store).values())
+        assert len(steps) >= min(150, (cut - 100) // 48)
+
+
+def test_a_journal_of_another_store_is_not_touched(script: Script, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
+    script(KILLED)
+    assert recover(Store(tmp_path / "another")) == []
+    assert recover(store)[0].points == 100
+
+
+def test_two_processes_with_the_same_run_id_are_two_attempts_and_lose_nothing(script: Script, store: Store) -> None:
+    with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
+        run.log({"a": 1.0}, step=1)
+        other = script(
+            "import halving\nrun = halving.init('p', id='r', system_metrics=None)\nrun.log({'a': 2.0}, step=1)\nprint(run.attempt)\n"
+        )
+        assert (other.stdout.strip(), other.returncode) == ("2", 0), other.stderr
+        run.log({"a": 1.5}, step=2)
+    assert {(row["attempt"], row["step"], row["value"]) for row in points(store)} == {(1, 1, 1.0), (2, 1, 2.0), (1, 2, 1.5)}
+
+
+@pytest.mark.folder
+def test_permission_lost_while_training_is_survived_and_recovered(tmp_path: Path, script: Script, store: Store) -> None:
+    """Immutable by attribute: root, as whom tests may run, passes every permission bit."""
+    root = Path(store.root)
+    root.mkdir()
+    probe = subprocess.run(["chattr", "+i", str(root)], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip(f"no immutable folders here: {probe.stderr.decode().strip()}")
+    subprocess.run(["chattr", "-i", str(root)], check=True)
+    done = script(
+        "import halving, os, subprocess, sys\n"
+        "run = halving.init('p', id='r', system_metrics=None)\n"
+        "run.log({'a': 0.0}, step=0); assert run.flush(30)\n"
+        "live = os.environ['HALVING_ROOT'] + '/metrics/project=p/run=r/live'\n"
+        "subprocess.run(['chattr', '+i', live], check=True)\n"
+        "for i in range(1, 50): run.log({'a': i}, step=i)\n"
+        "assert not run.flush(1)\n"
+        "run._writer.close(0.5)\n"
+        "run.finish()\n"
+        "subprocess.run(['chattr', '-i', live], check=True)\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "did not take everything of r" in done.stderr
+    assert "halving recover" in done.stderr
+    assert recover(store) == [Recovered("p", "r", 1, 49, "recovered")]
+    assert counted(store) == {("a", step): 1 for step in range(50)}
+    assert end_record(store).items() >= {"status": "finished", "points": 50, "summary": {"a": 49.0}}.items()
+
+
+# Live reading
+
+
+def test_the_tail_of_a_live_run_is_what_no_segment_has(store: Store) -> None:
+    writer = MetricWriter(store, "p", "r", 1, delay=3600)
+    for step in range(10):
+        writer.append({"a": float(step)}, step, 1_000_000)
+    assert writer.flush()
+    for step in range(10, 15):
+        writer.append({"a": float(step), "b": 1.0}, step, 1_000_000)
+    table = tail(store, "p", "r", run_files(store, "p", "r"))
+    assert table is not None
+    assert sorted((row["key"], row["step"], row["value"]) for row in table.to_pylist()) == [
+        *(("a", step, float(step)) for step in range(10, 15)),
+        *(("b", step, 1.0) for step in range(10, 15)),
+    ]
+    assert writer.close()
+    writer.release()
+    assert tail(store, "p", "r", run_files(store, "p", "r")) is None
+
+
+@pytest.mark.folder  # an object store's segments are taken away later
+def test_what_is_drained_and_compacted_while_the_tail_is_read_is_looked_for_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = MetricWriter(store, "p", "r", 1, delay=3600)
+    writer.append({"a": 1.0}, 0, 1_000_000)
+    seen = run_files(store, "p", "r")
+
+    def listed(*_: str) -> RunFiles:
+        assert writer.flush()
+        stale = run_files(store, "p", "r")
+        compact(store, "p", "r")  # takes the segments away
+        return stale
+
+    monkeypatch.setattr("halving.ingest.recovery.run_files", listed)
+    with pytest.raises(FileNotFoundError, match="compacted"):
+        tail(store, "p", "r", seen)
+    assert writer.close()
+    writer.release()
+
+
+def test_segments_and_tail_together_are_always_exactly_what_was_logged(store: Store) -> None:
+    writer = MetricWriter(store, "p", "r", 1, delay=0.001, piece_bytes=1 << 15)
+    seen = 0
+    until = time.monotonic() + 3
+    for step in range(100_000):
+        writer.append({"a": float(step)}, step, 0)
+        if step % 97 == 0:
+            files = run_files(store, "p", "r")
+            try:
+                rest = tail(store, "p", "r", files)
+            except FileNotFoundError:
+                continue
+            found = [
+                s
+                for name in files.segments
+                for s in pq.read_table(store.path(name), columns=["step"], filesystem=store.filesystem)["step"].to_pylist()
+            ]
+            found += rest["step"].to_pylist() if rest else []
+            assert sorted(found) == list(range(step + 1))
+            seen += 1
+        if seen > 1 and time.monotonic() > until:
+            break
+    assert seen > 1
+    assert writer.close()
+    writer.release()
+
+
+def test_a_store_that_refuses_keeps_the_journal_and_lets_the_next_attempt_train(
+    script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(KILLED)
+
+    def refuse(self: Store, name: str, data: bytes, **options: bool) -> None:
+        if "/live/" in name:
+            raise StoreError("away")
+        real(self, name, data, **options)
+
+    real = Store.create
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "create", refuse)
+        with pytest.warns(UserWarning, match="attempt 1 of r left points that are not in the store: kept: StoreError: away"):
+            run = halving.init("p", id="r", root=store.root, system_metrics=None)
+    run.finish()
+    assert recover(store) == [Recovered("p", "r", 1, 100, "recovered")]
+    assert counted(store) == LOGGED

@@ -1,0 +1,131 @@
+"""The run behind an integration: opened late, with params as plain data."""
+
+import enum
+import functools
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import halving
+from halving import AlreadyExists, InvalidInput, Store
+from halving.integrations.deferred_run import LateRun, plain
+from tests.sdk.integrations.conftest import Left
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Depth(enum.Enum):
+    DEEP = (1, 2)
+
+
+@dataclass
+class Settings:
+    width: int
+    where: Path
+
+
+class Scheduler:
+    """Prints with an address."""
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (True, True),
+        (1.5, 1.5),
+        (Colour.RED, "red"),
+        (Depth.DEEP, [1, 2]),
+        (np.float32(0.5), 0.5),
+        (torch.tensor(3), 3),
+        ({"a": (1, {2: Path("x")})}, {"a": [1, {"2": "x"}]}),
+        ({3, 1, 2}, [1, 2, 3]),
+        (Settings(2, Path("/data")), {"width": 2, "where": "/data"}),
+        (torch.nn.ReLU, "torch.nn.modules.activation.ReLU"),
+        (len, "builtins.len"),
+        (torch.float16, "torch.float16"),
+        (Scheduler(), "<tests.sdk.integrations.test_deferred_run.Scheduler object>"),
+        (functools.partial(len), "functools.partial(<built-in function len>)"),
+    ],
+)
+def test_params_of_any_kind_become_plain_data_that_is_equal_in_every_process(value: Any, expected: Any) -> None:
+    assert plain(value) == expected
+    assert type(plain(value)) is type(expected)
+
+
+def test_a_run_of_ones_own_is_opened_at_the_first_need_with_config_before_all_else(store: Store, left: Left) -> None:
+    late = LateRun("p", None, {"root": store.root, "config": {"lr": 0.5}})
+    assert late.opened is None
+    assert store.names("") == []
+    run = late.open({"lr": 0.1, "width": 8})
+    assert late.open({"lr": 0.9}) is run is late.opened
+    assert (late.project, late.id, run.params) == ("p", run.id, {"lr": 0.5, "width": 8})
+    assert late.changed({"lr": 0.1, "width": 8}) == []
+    assert late.changed({"width": 9, "depth": 2}) == ["depth", "width"]
+    late.finish("finished")
+    assert left.ends(run.id) == ["finished"]
+    assert late.opened is None
+
+
+def test_what_comes_after_the_end_goes_to_the_next_attempt(store: Store, left: Left) -> None:
+    late = LateRun("p", None, {"root": store.root})
+    late.open({"lr": 0.1})
+    late.finish("failed")
+    again = late.open()
+    assert (again.attempt, again.params) == (2, {"lr": 0.1})
+    late.finish("finished")
+    assert left.ends(late.id) == ["failed", "finished"]
+
+
+def test_another_training_is_another_run_or_the_next_attempt_of_the_run_that_was_named(store: Store, left: Left) -> None:
+    for named, ids, attempts in (({}, 2, [1, 1]), ({"id": "r"}, 1, [1, 2])):
+        late, seen = LateRun("p", None, {"root": store.root, **named}), []
+        for _ in range(2):
+            late.renew()
+            seen.append(late.open({"lr": 0.1}))
+            late.renew()
+            assert late.opened is seen[-1]
+            late.finish("finished")
+        assert len({run.id for run in seen}) == ids
+        assert [run.attempt for run in seen] == attempts
+    with pytest.raises(AlreadyExists, match="params never change"):
+        LateRun("p", None, {"root": store.root, "id": "r"}).open({"lr": 0.2})
+    kept = LateRun("p", None, {"root": store.root, "id": "r"})
+    assert kept.open().params == {"lr": 0.1}
+    kept.finish("finished")
+
+
+def test_the_callers_run_keeps_its_params_and_is_not_finished(store: Store, left: Left) -> None:
+    with halving.init("p", {"lr": 0.1}, store.root, id="r") as run:
+        late = LateRun(None, run, {})
+        late.renew()
+        assert late.open({"lr": 0.2}) is run
+        assert (late.project, late.id, late.changed({"lr": 0.2})) == ("p", "r", [])
+        run.log({"loss": 1.0}, step=1)
+        late.finish("finished")
+        assert left.points("r") == {"loss": {1: 1.0}}
+        assert left.ends("r") == []
+
+
+def test_an_unopened_run_goes_to_another_process(store: Store) -> None:
+    late = pickle.loads(pickle.dumps(LateRun("p", None, {"root": store.root})))
+    assert late.opened is None
+    run = late.open()
+    late.finish("finished")
+    assert run.id == late.id
+
+
+def test_a_run_and_the_arguments_of_another_are_refused_together(store: Store) -> None:
+    with halving.init("p", root=store.root) as run:
+        for project, given, arguments in ((None, None, {}), ("p", run, {}), (None, run, {"seed": 1})):
+            with pytest.raises(InvalidInput, match=r"give run=… alone, or project=…"):
+                LateRun(project, given, arguments)
+    with pytest.raises(TypeError, match="colour"):
+        LateRun("p", None, {"colour": "red"})

@@ -1,0 +1,327 @@
+"""Curves: what comes out is what was logged, whatever form the store has it in."""
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from halving import InvalidInput, NotFound, Store, init
+from halving.maintenance.compaction import compact
+from halving.maintenance.merging import merge
+from halving.metrics.manifest import run_files
+from halving.metrics.segments import encode, live_folder, points_table, segment_name
+from halving.query import api as module
+from halving.query.api import best, curves, last
+
+T0 = 1_700_000_000_000
+VALUES = st.one_of(st.floats(-100, 100, width=32), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))
+Logged = list[tuple[int, int, float]]  # step, ms behind T0, value: a segment's points of one key
+
+
+def put_segment(store: Store, run: str, attempt: int, sequence: int, points: dict[str, Logged]) -> None:
+    """One segment, as the writer encodes it."""
+    keys = sorted(points)
+    codes = np.repeat(np.arange(len(keys), dtype=np.int32), [len(points[key]) for key in keys])
+    rows = [row for key in keys for row in points[key]]
+    columns = [np.array([row[place] for row in rows], kind) for place, kind in ((0, np.int64), (1, np.int64), (2, np.float64))]
+    data = encode(points_table(run, attempt, keys, codes, columns[0], columns[1] + T0, columns[2]))
+    store.create(f"{live_folder('p', run)}/{segment_name(attempt, sequence)}", data)
+
+
+def put_record(store: Store, *runs: str) -> None:
+    for run in runs:
+        store.create(f"runs/project=p/{run}/record.json", b"{}")
+
+
+def stitched(segments: list[tuple[int, Logged]]) -> Logged:
+    """The brute force: of each step the highest attempt's, and there the last."""
+    found: dict[int, tuple[int, tuple[int, int, float]]] = {}
+    for attempt, points in segments:
+        for point in points:
+            if point[0] not in found or found[point[0]][0] <= attempt:
+                found[point[0]] = (attempt, point)
+    return [found[step][1] for step in sorted(found)]
+
+
+def rows(table: Any) -> list[tuple[int, int, float]]:
+    times = [round(moment.timestamp() * 1000) - T0 for moment in table["wall_time"].to_pylist()]
+    return list(zip(table["step"].to_pylist(), times, table["value"].to_pylist(), strict=True))
+
+
+def same(found: Logged, expected: Logged) -> bool:
+    return len(found) == len(expected) and all(
+        one[:2] == other[:2] and (one[2] == other[2] or (math.isnan(one[2]) and math.isnan(other[2])))
+        for one, other in zip(found, expected, strict=True)
+    )
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[int, Logged]]:
+    """Segments of up to three attempts: long orderly stretches, which have buckets, and short ones that repeat steps and jump back."""
+    segments: list[tuple[int, Logged]] = []
+    for attempt in range(1, draw(st.integers(1, 3)) + 1):
+        step = draw(st.integers(0, 900))
+        for _ in range(draw(st.integers(1, 3))):
+            if draw(st.booleans()):
+                count, stride = draw(st.integers(256, 700)), draw(st.integers(1, 3))
+                seed = draw(st.integers(0, 9))
+                values = np.random.default_rng(seed).standard_normal(count).tolist()
+                for place in draw(st.lists(st.integers(0, count - 1), max_size=3)):
+                    values[place] = draw(VALUES)
+                points = [(step + i * stride, 10 * (step + i * stride) + attempt, value) for i, value in enumerate(values)]
+                step += count * stride
+            else:
+                points = draw(st.lists(st.tuples(st.integers(step, step + 20), st.integers(0, 5), VALUES), min_size=1, max_size=30))
+                step = max(point[0] for point in points) + draw(st.integers(-10, 1))
+            segments.append((attempt, points))
+    return segments
+
+
+FORMS = ("segments", "half compacted", "compacted", "merged")
+
+
+def store_of(folder: Path, history: list[tuple[int, Logged]], form: str) -> Store:
+    """A store with the history in one of the forms that it can have."""
+    store = Store(folder)
+    put_record(store, "r", "other")
+    put_segment(store, "other", 1, 0, {"a": [(1, 1, 1.0)], "m": [(step, step, 7.0) for step in range(300)], "z": [(2, 2, 2.0)]})
+    sequences: dict[int, int] = {}
+    for place, (attempt, points) in enumerate(history):
+        if form == "half compacted" and place == len(history) // 2 and place:
+            compact(store, "p", "r")
+        sequence = sequences.get(attempt, 0)
+        sequences[attempt] = sequence + 1
+        put_segment(store, "r", attempt, sequence, {"a": [(0, 0, 5.0)], "m": points, "z": [(step, time, -1.0) for step, time, _ in points]})
+    if form in ("compacted", "merged"):
+        compact(store, "p", "r")
+    if form == "merged":
+        compact(store, "p", "other")
+        merge(store, "p", ["r", "other"], "both")
+    return store
+
+
+slow = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@slow
+@given(history=histories())
+def test_single_points_are_exactly_the_stitched_history(
+    form: str, history: list[tuple[int, Logged]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = store_of(tmp_path_factory.mktemp("q"), history, form)
+    expected = stitched(history)
+    assert same(rows(curves("r", "m", project="p", root=store, max_points=None)), expected)
+    assert same(rows(curves("r", "m", project="p", root=store, max_points=100_000)), expected)
+    assert same(rows(last("r", "m", project="p", root=store)), expected[-1:])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@slow
+@given(history=histories(), limit=st.integers(1, 300), ends=st.none() | st.tuples(st.integers(0, 2000), st.integers(0, 2000)))
+def test_buckets_keep_extremes_and_counts_and_are_no_more_than_asked(
+    form: str, history: list[tuple[int, Logged]], limit: int, ends: tuple[int, int] | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = store_of(tmp_path_factory.mktemp("q"), history, form)
+    window = (min(ends), max(ends)) if ends else None
+    expected = [point for point in stitched(history) if window is None or window[0] <= point[0] <= window[1]]
+    found = curves("r", "m", project="p", root=store, max_points=limit, window=window)
+    assert len(found) <= limit
+    assert 2 * len(found) >= min(limit, len(expected))
+    assert len(found) == len(expected) or len(expected) > limit
+    at = 0
+    for row in found.to_pylist():
+        inside = expected[at : at + row["count"]]
+        at += row["count"]
+        finite = [value for *_, value in inside if math.isfinite(value)]
+        assert (row["step"], round(row["wall_time"].timestamp() * 1000) - T0) == inside[0][:2]
+        if finite:
+            assert (row["min"], row["max"]) == (min(finite), max(finite))
+            assert row["min"] <= row["value"] <= row["max"] or len(inside) == 1
+            assert (
+                math.isclose(row["value"], math.fsum(value / len(finite) for value in finite), rel_tol=1e-9, abs_tol=1e295)
+                or len(inside) == 1
+            )
+        else:
+            assert math.isnan(row["min"])
+            assert math.isnan(row["max"])
+    assert at == len(expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@slow
+@given(history=histories(), direction=st.sampled_from(["minimize", "maximize"]))
+def test_the_best_is_the_first_extreme_of_the_stitched_history(
+    form: str, history: list[tuple[int, Logged]], direction: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = store_of(tmp_path_factory.mktemp("q"), history, form)
+    finite = [point for point in stitched(history) if math.isfinite(point[2])]
+    expected = [min(finite, key=lambda point: point[2] * (1 if direction == "minimize" else -1))] if finite else []
+    assert same(rows(best("r", "m", project="p", root=store, direction=direction)), expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@slow
+@given(history=histories())
+def test_raw_attempts_are_all_that_was_logged(
+    form: str, history: list[tuple[int, Logged]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = store_of(tmp_path_factory.mktemp("q"), history, form)
+    table = curves("r", "m", project="p", root=store, max_points=None, attempts="raw")
+    for attempt in {attempt for attempt, _ in history}:
+        logged = [point for number, points in history if number == attempt for point in points]
+        own = table.filter(np.asarray(table["attempt"]) == attempt)
+        assert same(rows(own), sorted(logged, key=lambda point: point[0]))
+    assert len(table) == sum(len(points) for _, points in history)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_time_window_and_time_as_x_follow_the_clock(form: str, tmp_path: Path) -> None:
+    first = [(step, step * 1000, float(step)) for step in range(600)]
+    again = [(step, 700_000 + step * 1000, -float(step)) for step in range(300, 900)]
+    store = store_of(tmp_path, [(1, first), (2, again)], form)
+    expected = [(step, step * 1000, float(step)) for step in range(300)] + again
+    low, high = datetime.fromtimestamp((T0 + 200_000) / 1000, UTC), (T0 + 1_100_000) / 1000
+    inside = [point for point in expected if 200_000 <= point[1] <= 1_100_000]
+    assert same(rows(curves("r", "m", project="p", root=store, x="time", window=(low, high))), inside)
+    reduced = curves("r", "m", project="p", root=store, x="time", window=(low, None), max_points=10)
+    assert sum(reduced["count"].to_pylist()) == len([point for point in expected if point[1] >= 200_000])
+    assert reduced["wall_time"].to_pylist() == sorted(reduced["wall_time"].to_pylist())
+
+
+@given(values=st.lists(VALUES.filter(lambda value: abs(value) != 1e308), max_size=60), weight=st.floats(0, 0.99), points=st.integers(1, 12))
+def test_smoothing_is_what_a_plain_loop_gives(values: list[float], weight: float, points: int) -> None:
+    from halving.query.curve_table import smoothed
+
+    array = np.array(values, np.float64)
+    ema, mean, seen, state = [], [], [], 0.0
+    for value in values:
+        if not math.isfinite(value):
+            ema.append(value)
+            mean.append(value)
+            continue
+        seen.append(value)
+        state = weight * state + (1 - weight) * value
+        ema.append(state / (1 - weight ** len(seen)))
+        mean.append(sum(seen[-points:]) / len(seen[-points:]))
+    np.testing.assert_allclose(smoothed({"ema": weight})(array), ema, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(smoothed({"mean": points})(array), mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(smoothed(None)(array), array)
+
+
+def test_smoothing_works_on_the_rows_that_come_out(store: Store) -> None:
+    put_record(store, "r")
+    put_segment(store, "r", 1, 0, {"m": [(step, step, float(step % 7)) for step in range(1000)]})
+    plain = curves("p/r", "m", root=store, max_points=50)
+    smooth = curves("p/r", "m", root=store, max_points=50, smooth={"mean": 3})
+    values = plain["value"].to_pylist()
+    expected = [sum(values[max(0, place - 2) : place + 1]) / min(3, place + 1) for place in range(len(values))]
+    np.testing.assert_allclose(smooth["value"].to_pylist(), expected)
+    assert smooth.drop(["value"]).equals(plain.drop(["value"]))
+
+
+def test_rows_are_sorted_by_run_key_and_step_and_runs_keep_the_names_they_were_asked_by(store: Store) -> None:
+    put_record(store, "b", "a")
+    for run in ("b", "a"):
+        put_segment(store, run, 1, 0, {key: [(2, 0, 2.0), (1, 0, 1.0)] for key in ("y", "x")})
+    table = curves(["p/b", "a"], ["y", "x"], root=store, max_points=None)
+    assert list(zip(*(table[name].to_pylist() for name in ("run", "key", "step")), strict=True)) == [
+        (run, key, step) for run in ("a", "p/b") for key in ("x", "y") for step in (1, 2)
+    ]
+    assert table.column_names == ["run", "key", "step", "wall_time", "value"]
+
+
+def test_a_run_that_trains_is_read_up_to_its_latest_log(store: Store) -> None:
+    run = init(project="p", id="live", root=store.root, system_metrics=None)
+    try:
+        for step in range(1000):
+            run.log({"loss": float(step)}, step=step)
+            if step == 500:
+                run.flush()
+        assert curves("live", "loss", project="p", root=store)["value"].to_pylist() == [float(step) for step in range(1000)]
+        assert last("live", "loss", project="p", root=store)["value"].to_pylist() == [999.0]
+    finally:
+        run.finish()
+
+
+def test_files_that_are_compacted_away_while_they_are_read_are_listed_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_record(store, "r")
+    for sequence in range(3):
+        put_segment(store, "r", 1, sequence, {"m": [(sequence * 10 + i, 0, 1.0 * i) for i in range(10)]})
+    listed = run_files(store, "p", "r")
+    compact(store, "p", "r")
+    for name in listed.segments:
+        store.delete(name)
+    from halving.query import curve_reader
+
+    answers = [listed]
+    monkeypatch.setattr(curve_reader, "run_files", lambda *args: answers.pop() if answers else run_files(*args))
+    assert curves("r", "m", project="p", root=store)["step"].to_pylist() == list(range(30))
+    assert not answers
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "message"),
+    [
+        (lambda store: curves("nope", "m", project="p", root=store), NotFound, "no run 'nope' in project 'p' .*; the runs are r"),
+        (lambda store: curves("r", "m", project="q", root=store), NotFound, "no project 'q' in .*; the projects are p"),
+        (lambda store: curves("rr", "m", root=store), NotFound, "no run 'rr'"),
+        (lambda store: curves("r", "lss", project="p", root=store), NotFound, "no metric 'lss' in r; close to it: loss"),
+        (lambda store: last("r", ["loss", "k"], project="p", root=store), NotFound, "no metric 'k' in r; the metrics are loss"),
+        (lambda store: best("r", "k", project="p", root=store, direction="minimize"), NotFound, "no metric 'k'"),
+        (lambda store: best("r", "loss", project="p", root=store, direction="up"), InvalidInput, "direction 'up' is not accepted"),
+        (lambda store: curves("../r", "loss", project="p", root=store), InvalidInput, "is not accepted"),
+        (lambda store: curves("r", 3, project="p", root=store), InvalidInput, "key"),
+        (lambda store: curves("r", "loss", project="p", root=store, max_points=0), InvalidInput, "max_points 0 is not accepted"),
+        (lambda store: curves("r", "loss", project="p", root=store, x="epoch"), InvalidInput, "x 'epoch' is not accepted"),
+        (lambda store: curves("r", "loss", project="p", root=store, window=(5, 1)), InvalidInput, "its first end 5 is behind"),
+        (
+            lambda store: curves("r", "loss", project="p", root=store, window=("a", 1)),
+            InvalidInput,
+            "window .* is not accepted: give two steps",
+        ),
+        (lambda store: curves("r", "loss", project="p", root=store, smooth={"ema": 1.0}), InvalidInput, "smooth .* is not accepted"),
+        (lambda store: curves("r", "loss", project="p", root=store, smooth={"mean": 0}), InvalidInput, "smooth .* is not accepted"),
+        (lambda store: curves("r", "loss", project="p", root=store, attempts="all"), InvalidInput, "attempts 'all' is not accepted"),
+    ],
+)
+def test_a_slip_is_answered_with_what_there_is(store: Store, ask: Callable[[Store], Any], error: type[Exception], message: str) -> None:
+    put_record(store, "r")
+    put_segment(store, "r", 1, 0, {"loss": [(1, 1, 1.0)]})
+    with pytest.raises(error, match=message):
+        ask(store)
+
+
+def test_a_run_that_has_logged_nothing_has_no_rows(store: Store) -> None:
+    put_record(store, "r")
+    assert len(curves("r", "loss", project="p", root=store)) == 0
+    assert len(last("r", "loss", project="p", root=store)) == 0
+
+
+def test_a_store_by_its_address_gives_the_same(tmp_path: Path) -> None:
+    history = [(1, [(step, step, float(step % 9)) for step in range(700)]), (2, [(step, step, 1.0) for step in range(500, 600)])]
+    for form in FORMS:
+        folder = store_of(tmp_path / form.replace(" ", ""), history, form)
+        address = Store(f"file://{folder.folder}")
+        for limit in (None, 20):
+            assert curves("r", "m", project="p", root=address, max_points=limit).equals(
+                curves("r", "m", project="p", root=folder, max_points=limit)
+            )
+
+
+def test_curves_are_drawn_without_duckdb_and_pandas(store: Store, script: Any) -> None:
+    put_record(store, "r")
+    put_segment(store, "r", 1, 0, {"m": [(step, step, 1.0) for step in range(1000)]})
+    done = script(
+        "import sys, halving.query.api\n"
+        "table = halving.query.api.curves('p/r', 'm', max_points=10)\n"
+        "print(len(table), [name for name in ('duckdb', 'pandas', 'pyarrow.compute') if name in sys.modules])\n"
+    )
+    assert done.stdout == "8 []\n", done.stderr
+    assert module.MAX_POINTS == 1000

@@ -1,0 +1,333 @@
+"""Provenance: commit and patch give back the very code that ran, and the user's repository is only read."""
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from halving import Store
+from halving.records.provenance import capture, git_state
+
+
+@pytest.fixture(autouse=True)
+def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever git settings the machine has, these tests see none."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, "/dev/null")
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Ada")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ada@example.org")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with one commit."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    write(folder, "train.py", b"".join(b"line %d\n" % number for number in range(50)))
+    write(folder, "package/model.py", b"width = 3\n")
+    write(folder, "old.py", b"gone soon\n")
+    write(folder, "run.sh", b"#!/bin/sh\n")
+    write(folder, "logo.png", bytes(range(256)))
+    write(folder, ".gitignore", b"*.log\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message=first")
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def write(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content)
+
+
+def make_dirty(folder: Path) -> None:
+    """Every kind of change that a checkout can hold."""
+    lines = (folder / "train.py").read_bytes().splitlines(keepends=True)
+    write(folder, "train.py", b"".join([*lines[:20], b"changed\n", *lines[21:49], b"no newline at the end"]))
+    write(folder, "package/model.py", b"width = 4\n")
+    git(folder, "add", "package/model.py")
+    write(folder, "package/model.py", b"width = 5\n")  # staged, and changed again
+    git(folder, "rm", "--quiet", "old.py")
+    (folder / "run.sh").chmod(0o755)
+    write(folder, "logo.png", bytes(reversed(range(256))))
+    write(folder, "new/untracked file.py", b"x = 1\n")
+    write(folder, "new/ünïcode.bin", b"\0\xff\r\n" * 100)
+    write(folder, "empty.py", b"")
+    write(folder, "windows.txt", b"one\r\ntwo\r\n")
+    (folder / "link").symlink_to("train.py")
+    write(folder, "ignored.log", b"never part of the code")
+
+
+def tree(folder: Path) -> dict[str, tuple[str, bytes]]:
+    """Kind and content of all files that belong to the code."""
+    found = {}
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = ("link", str(path.readlink()).encode())
+        elif path.is_file() and not name.startswith(".git/") and path.suffix != ".log":
+            found[name] = ("executable" if os.access(path, os.X_OK) and path.stat().st_mode & 0o100 else "file", path.read_bytes())
+    return found
+
+
+def reproduce(store: Store, checkout: Path, target: Path) -> dict[str, tuple[str, bytes]]:
+    """The files of ``git checkout COMMIT && git apply PATCH`` in a clean clone."""
+    state = git_state(store, checkout)
+    assert state is not None
+    git(checkout.parent, "clone", "--quiet", str(checkout), str(target))
+    if state["commit"]:
+        git(target, "checkout", "--quiet", state["commit"])
+    if state["patch"]:
+        (target.parent / "patch").write_bytes(store.get_blob(state["patch"]))
+        git(target, "apply", "--whitespace=nowarn", str(target.parent / "patch"))
+    return tree(target)
+
+
+def test_a_clean_checkout_is_its_commit(store: Store, checkout: Path) -> None:
+    assert git_state(store, checkout) == {
+        "commit": git(checkout, "rev-parse", "HEAD"),
+        "branch": "main",
+        "remote": None,
+        "dirty": False,
+        "error": None,
+        "patch": None,
+        "patch_redacted": 0,
+        "untracked_left_out": [],
+    }
+
+
+def test_commit_and_patch_reproduce_the_very_files(store: Store, checkout: Path, tmp_path: Path) -> None:
+    make_dirty(checkout)
+    assert reproduce(store, checkout, tmp_path / "clone") == tree(checkout)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "diff.noprefix=true",
+        "diff.mnemonicPrefix=true",
+        "diff.context=0",
+        "diff.external=/bin/false",
+        "diff.renames=copies",
+        "color.ui=always",
+        "diff.upper.textconv=tr a-z A-Z <",
+    ],
+)
+def test_no_setting_of_the_user_changes_what_is_reproduced(store: Store, checkout: Path, tmp_path: Path, setting: str) -> None:
+    key, _, value = setting.partition("=")
+    git(checkout, "config", key, value)
+    write(checkout, ".gitattributes", b"*.py diff=upper\n")
+    make_dirty(checkout)
+    assert reproduce(store, checkout, tmp_path / "clone") == tree(checkout)
+
+
+def test_a_change_of_the_same_size_in_the_moment_of_the_commit_is_seen(store: Store, checkout: Path) -> None:
+    for key, value in (("core.checkStat", "minimal"), ("core.trustctime", "false")):  # the clock of such a moment stands still
+        git(checkout, "config", key, value)
+    moment = int((checkout / "train.py").stat().st_mtime) - 100
+    os.utime(checkout / "train.py", (moment, moment))
+    git(checkout, "update-index", "--refresh")
+    write(checkout, "train.py", (checkout / "train.py").read_bytes().replace(b"7", b"8"))
+    os.utime(checkout / "train.py", (moment, moment))
+    os.utime(checkout / ".git/index", (moment, moment))
+    state = git_state(store, checkout)
+    assert state is not None
+    assert state["dirty"]
+
+
+def test_the_patch_covers_the_whole_checkout_wherever_the_run_starts(store: Store, checkout: Path) -> None:
+    make_dirty(checkout)
+    assert git_state(store, checkout / "package") == git_state(store, checkout)
+
+
+def test_a_repository_without_commits_is_all_patch(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "fresh"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    write(folder, "train.py", b"x = 1\n")
+    write(folder, "data.bin", bytes(range(256)))
+    state = git_state(store, folder)
+    assert state is not None
+    assert (state["commit"], state["branch"], state["dirty"]) == (None, "main", True)
+    assert reproduce(store, folder, tmp_path / "clone") == tree(folder)
+
+
+def test_a_worktree_is_described_as_itself(store: Store, checkout: Path, tmp_path: Path) -> None:
+    git(checkout, "worktree", "add", "--quiet", "-b", "side", str(tmp_path / "side"))
+    write(tmp_path / "side", "train.py", b"changed in the worktree\n")
+    state = git_state(store, tmp_path / "side")
+    assert state is not None
+    assert (state["branch"], state["dirty"]) == ("side", True)
+    assert b"changed in the worktree" in store.get_blob(state["patch"])
+
+
+def test_a_detached_head_has_a_commit_and_no_branch(store: Store, checkout: Path) -> None:
+    git(checkout, "checkout", "--quiet", "--detach")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert (state["commit"], state["branch"]) == (git(checkout, "rev-parse", "HEAD"), None)
+
+
+def test_the_repository_of_the_user_is_only_read(store: Store, checkout: Path) -> None:
+    make_dirty(checkout)
+
+    def everything() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in (checkout / ".git").rglob("*") if path.is_file()}
+
+    before, files = everything(), tree(checkout)
+    assert git_state(store, checkout) is not None
+    assert everything() == before
+    assert tree(checkout) == files
+
+
+def test_the_same_code_is_the_same_patch(store: Store, checkout: Path) -> None:
+    make_dirty(checkout)
+    assert git_state(store, checkout) == git_state(store, checkout)
+
+
+def test_a_huge_untracked_file_is_listed_and_left_out(store: Store, checkout: Path) -> None:
+    write(checkout, "weights[1].bin", b"\1" * (10 * 2**20 + 1))
+    write(checkout, "limit.bin", b"\1" * (10 * 2**20))
+    write(checkout, "small.py", b"x = 1\n")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert state["untracked_left_out"] == ["weights[1].bin"]
+    patch = store.get_blob(state["patch"])
+    assert b"small.py" in patch
+    assert b"limit.bin" in patch
+    assert b"weights" not in patch
+
+
+def test_a_repository_inside_the_checkout_is_listed_and_costs_no_other_change(store: Store, checkout: Path) -> None:
+    write(checkout, "train.py", b"changed\n")
+    for name in ("empty", "committed"):
+        write(checkout, f"vendor/{name}/file.py", b"not ours\n")
+        git(checkout / "vendor" / name, "init", "--quiet")
+    git(checkout / "vendor/committed", "add", ".")
+    git(checkout / "vendor/committed", "commit", "--quiet", "--message=theirs")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert state["untracked_left_out"] == ["vendor/committed/", "vendor/empty/"]
+    patch = store.get_blob(state["patch"])
+    assert b"+changed" in patch
+    assert b"vendor" not in patch
+
+
+@pytest.mark.parametrize(
+    ("address", "recorded"),
+    [
+        ("https://ada:s3cret@git.example.org/team/code.git", "https://git.example.org/team/code.git"),
+        ("https://s3cret@git.example.org/team/code.git", "https://git.example.org/team/code.git"),
+        ("https://ada:s3cret@x@git.example.org/team/code@2.git", "https://git.example.org/team/code@2.git"),
+        ("https://git.example.org/team/code.git", "https://git.example.org/team/code.git"),
+        ("git@git.example.org:team/code.git", "git@git.example.org:team/code.git"),
+        ("/srv/git/code@2.git", "/srv/git/code@2.git"),
+    ],
+)
+def test_a_password_in_the_remote_is_not_recorded(store: Store, checkout: Path, address: str, recorded: str) -> None:
+    git(checkout, "remote", "add", "origin", address)
+    state = git_state(store, checkout)
+    assert state is not None
+    assert state["remote"] == recorded
+
+
+def test_outside_of_git_there_is_no_git_state(store: Store, tmp_path: Path) -> None:
+    assert git_state(store, tmp_path) is None
+
+
+def test_a_machine_without_git_still_starts_runs(store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert git_state(store, checkout) is None
+
+
+def test_capture_describes_code_environment_and_machine(store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALVING_IMAGE_DIGEST", "sha256:1234")
+    write(checkout, "uv.lock", b"pinned\n")
+    found = capture(store, checkout / "package")
+    assert found["git"]["commit"] == git(checkout, "rev-parse", "HEAD")
+    assert found["lockfile"] == {"name": "uv.lock", "sha256": hashlib.sha256(b"pinned\n").hexdigest()}
+    assert found["image"] == "sha256:1234"
+    assert found["hardware"]["cpus"] == os.cpu_count()
+    assert "pyarrow" in found["packages"]
+
+
+def test_a_lockfile_outside_of_the_checkout_is_not_its_own(store: Store, checkout: Path) -> None:
+    write(checkout.parent, "uv.lock", b"of somebody else\n")
+    assert capture(store, checkout)["lockfile"] is None
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_store_inside_the_checkout_is_no_part_of_its_patch(checkout: Path, ignored: bool) -> None:
+    if ignored:
+        write(checkout, ".gitignore", b"*.log\n.halving/\n")
+        git(checkout, "commit", "--quiet", "--all", "--message=ignore the store")
+    store = Store(checkout / ".halving")
+    store.put_blob(b"x" * 11_000_000)
+    assert git_state(store, checkout) == {**(git_state(store, checkout) or {}), "dirty": False, "patch": None, "untracked_left_out": []}
+    write(checkout, "new.py", b"x = 1\n")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert state["dirty"] is True
+    patch = store.get_blob(state["patch"]).decode()
+    assert "new.py" in patch
+    assert ".halving/" not in patch.replace(".gitignore", "")
+
+
+def filtered(checkout: Path, command: str) -> None:
+    """Have git run ``command`` while it adds ``a.data``, before it comes to what is later in the alphabet."""
+    git(checkout, "config", "filter.meddle.clean", f"{command}; cat")
+    write(checkout, ".gitattributes", b"a.data filter=meddle\n")
+    write(checkout, "a.data", b"1\n")
+
+
+def test_a_file_that_goes_while_git_reads_does_not_make_the_tree_unknown(store: Store, checkout: Path) -> None:
+    write(checkout, "train.py", b"changed\n")
+    write(checkout, "z.tmp", b"an editor's\n")
+    filtered(checkout, "rm -f z.tmp")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert (state["dirty"], state["error"]) == (True, None)
+    patch = store.get_blob(state["patch"])
+    assert b"+changed" in patch
+    assert b"z.tmp" not in patch
+
+
+def test_where_git_gives_up_each_time_it_is_said_why(store: Store, checkout: Path) -> None:
+    git(checkout, "config", "filter.meddle.required", "true")
+    filtered(checkout, "exit 3")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert (state["dirty"], state["patch"]) == (None, None)
+    assert state["error"].startswith("git add: error: external filter ")
+    assert state["error"].endswith("; fatal: a.data: clean filter 'meddle' failed")
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+@pytest.mark.parametrize("folder", [".", "package"])
+def test_dagsters_home_of_one_command_is_no_part_of_the_patch(store: Store, checkout: Path, folder: str, ignored: bool) -> None:
+    if ignored:
+        write(checkout, ".gitignore", b"*.log\n.tmp_dagster_home_*/\n")
+        git(checkout, "commit", "--quiet", "--all", "--message=ignore Dagster's home")
+    write(checkout, f"{folder}/.tmp_dagster_home_1a2b/history/runs.db", b"changes all the time")
+    write(checkout, f"{folder}/.tmp_dagster_home_1a2b/storage/large", b"x" * 11_000_000)
+    state = git_state(store, checkout)
+    assert state is not None
+    assert (state["dirty"], state["error"], state["untracked_left_out"]) == (False, None, [])
+
+
+def test_a_patch_that_git_could_not_make_is_not_taken_for_a_clean_tree(checkout: Path) -> None:
+    write(checkout, "train.py", b"changed\n")
+    (checkout / ".git" / "index").write_bytes(b"damaged")
+    state = git_state(Store(checkout.parent / "store"), checkout)
+    assert state is not None
+    assert (state["dirty"], state["patch"]) == (None, None)
+    assert "index file smaller than expected" in state["error"]

@@ -1,0 +1,317 @@
+"""S3 that goes away while runs train: points wait, checkpoints are skipped or waited for, and nothing is lost or slowed down."""
+
+import multiprocessing
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import halving
+from halving import Dataset, Store, StoreError
+from halving.checkpoints.saver import Saver
+from halving.checkpoints.serialization import unpack
+from halving.errors import StoreAway
+from halving.ingest.recovery import recover
+from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.trial.messages import Interrupted
+from halving.trial_process.main import run_trial
+from tests.s3 import S3, Gate
+from tests.sdk.metric_files import read_points
+from tests.sdk.trial_process import test_main as test_execute
+
+Shut = Callable[[Gate], None]
+ANSWER_SECONDS = 5.0
+AWAY = [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")]
+
+
+@pytest.fixture
+def gate(s3: S3) -> Iterator[Gate]:
+    gate = Gate((s3.host, s3.port))
+    yield gate
+    gate.shut()
+
+
+@pytest.fixture
+def root(s3: S3, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store that is reached through the gate; its journals are in the test's own folder."""
+    monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
+    return s3.root(secrets.token_hex(6), endpoint=gate.endpoint)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is too expensive to be saved, what is away is asked often, and what is there may be slow to answer on a busy machine."""
+    monkeypatch.setattr("halving.checkpoints.interval.SHARE", float("inf"))
+    monkeypatch.setattr("halving.store.retry._PAUSES", (0.1, 0.2))
+    monkeypatch.setattr("halving.store.retry._ANSWER_SECONDS", ANSWER_SECONDS)
+
+
+def steps(root: str) -> Counter[int]:
+    return Counter(step for _, key, step, *_ in read_points(Store(root), "r") if key == "a")
+
+
+def saved(root: str) -> list[tuple[int, Any]]:
+    """Epoch and content of every checkpoint that counts."""
+    store = Store(root)
+    found = RunRecords(store, "p", "r").checkpoints()
+    return [(each.epoch, unpack(store.get_blob(each.digest), {"seen": None}, with_rng=False)["seen"]) for each in found]
+
+
+def wait_for_the_watch() -> None:
+    """Until who asks for a store that is away has noticed that it is back."""
+    until = time.monotonic() + 60
+    while any(thread.name == "halving-store-watch" for thread in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("shut", AWAY)
+@pytest.mark.usefixtures("patient")
+def test_training_goes_on_while_s3_is_away_and_nothing_is_lost_when_it_is_back(root: str, gate: Gate, shut: Shut) -> None:
+    took = []
+    with pytest.warns(UserWarning, match="halving: ") as told, halving.init("p", id="r", root=root, system_metrics=None) as run:
+        for epoch in run.epochs(12):
+            began = time.monotonic()
+            run.log({"a": 1.0}, step=epoch)
+            if epoch == 3:
+                shut(gate)
+            digest = run.save(seen=epoch)
+            took.append(time.monotonic() - began)
+            assert (digest is None) == (3 <= epoch <= 8)
+            if epoch == 8:
+                gate.open()
+                wait_for_the_watch()  # this epoch's checkpoint is made up for at its end
+    assert max(took[2:8]) < ANSWER_SECONDS + 5
+    assert sorted(took[2:8])[-2] < ANSWER_SECONDS / 2  # only the first that finds S3 away waits for it
+    assert sum("is away, r trains on" in str(each.message) for each in told) == 1
+    assert steps(root) == dict.fromkeys(range(1, 13), 1)
+    assert [epoch for epoch, _ in saved(root)] == [1, 2, 8, 9, 10, 11, 12]
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_last_epoch_waits_for_s3_to_be_back(root: str, gate: Gate) -> None:
+    back = threading.Timer(4, gate.open)
+    with pytest.warns(UserWarning, match="halving: ") as told, halving.init("p", id="r", root=root, system_metrics=None) as run:
+        for epoch in run.epochs(3):
+            if epoch == 2:
+                gate.shut()
+            if epoch == 3:
+                back.start()
+            run.log({"a": 1.0}, step=epoch)
+            run.save(seen=epoch)
+    assert any("a checkpoint of r waits for the store s3://" in str(each.message) for each in told)
+    assert saved(root) == [(1, 1), (3, 3)]
+    assert steps(root) == {1: 1, 2: 1, 3: 1}
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(root: str, gate: Gate) -> None:
+    with pytest.warns(UserWarning, match="halving: "), halving.init("p", id="r", root=root, system_metrics=None) as run:
+        assert run.save(seen=1)
+        gate.shut()
+        assert run.save(seen=2) is None
+        threading.Timer(3, gate.open).start()
+    assert saved(root) == [(0, 1), (0, 2)]
+
+
+def test_a_run_waits_for_s3_to_be_opened_and_is_the_first_attempt(root: str, gate: Gate) -> None:
+    gate.shut()
+    threading.Timer(4, gate.open).start()
+    with pytest.warns(UserWarning, match="run r waits for the store"):
+        run = halving.init("p", id="r", root=root, system_metrics=None)
+    assert run.attempt == 1
+    run.finish()
+    assert recover(Store(root)) == []
+
+
+def test_a_bucket_that_is_not_there_is_an_error_at_once(root: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(StoreError, match="NO_SUCH_BUCKET") as raised:
+        halving.init("p", root=root.replace("s3://halving-", "s3://none-"), system_metrics=None)
+    assert not isinstance(raised.value, StoreAway)
+    assert time.monotonic() - began < 60  # it does not wait for ten minutes
+
+
+def test_a_call_to_an_s3_that_is_silent_ends_within_half_a_minute(root: str, gate: Gate) -> None:
+    store = Store(root)
+    store.create("a", b"1")
+    gate.swallow()
+    began = time.monotonic()
+    with pytest.raises(StoreAway):
+        store.read("a")
+    assert time.monotonic() - began < 30
+
+
+TRIAL = """
+import dataclasses, sys, warnings
+from multiprocessing import Pipe
+from halving.trial_process.main import run_trial
+from halving.store import Store
+from tests.sdk.trial_process.test_main import context
+platform, theirs = Pipe()
+given = dataclasses.replace(context(Store()), run="r", grace_seconds=8.0)
+run_trial(given, "trained:train", 5, theirs, 1)
+"""
+
+
+def test_a_trial_that_is_told_to_end_waits_for_s3_no_longer_than_its_grace_period(root: str, gate: Gate, tmp_path: Path) -> None:
+    (tmp_path / "trained.py").write_text(
+        "import sys, time\n"
+        "def train(run):\n"
+        "    for epoch in run.epochs():\n"
+        "        if epoch == 2: print('away', flush=True); sys.stdin.readline()\n"
+        "        run.report(score=0.1)\n"
+        "        run.save(seen=epoch)\n"
+    )
+    environment = {**os.environ, "HALVING_ROOT": root, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}
+    command = [sys.executable, "-c", TRIAL]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "away\n"
+        gate.shut()
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.wait(60) == 143
+    assert time.monotonic() - began > 5
+    gate.open()
+    assert [epoch for epoch, _ in saved(root)] == [1]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_dataset_is_read_when_s3_is_back(root: str, gate: Gate) -> None:
+    digest = "sha256:" + "0123456789abcdef" * 4
+    dataset = Dataset(Store(root), "points", digest)
+    dataset.store.create(f"{dataset.folder}/manifest.json", b'{"target": "y"}')
+    dataset.store.create(f"{dataset.folder}/files/a", b"1")
+    gate.shut()
+    threading.Timer(4, gate.open).start()
+    with pytest.warns(UserWarning, match="dataset points waits for the store"):
+        assert dataset.file("a") == b"1"
+    gate.shut()
+    threading.Timer(4, gate.open).start()
+    with pytest.warns(UserWarning, match="dataset points waits for the store"):
+        assert dataset.target == "y"
+    gate.shut()
+    dataset.give_up_at = time.monotonic
+    with pytest.raises(StoreAway):
+        dataset.file("a")
+
+
+@pytest.mark.usefixtures("patient")
+def test_an_artifact_is_stored_when_s3_is_back(root: str, gate: Gate, tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"1")
+    with halving.init("p", id="r", root=root, system_metrics=None) as run:
+        gate.shut()
+        threading.Timer(4, gate.open).start()
+        with pytest.warns(UserWarning, match="artifact weights of r waits for the store"):
+            digest = run.log_artifact(tmp_path / "weights")
+    assert Store(root).get_blob(digest) == b"1"
+    assert Store(root).exists("runs/project=p/r/artifacts/weights.json")
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_store_that_goes_away_within_an_epoch_holds_up_its_end_only_until_that_is_noticed(root: str, gate: Gate) -> None:
+    began = 0.0
+    with pytest.warns(UserWarning, match="is away, r trains on"), halving.init("p", id="r", root=root, system_metrics=None) as run:
+        for epoch in run.epochs(3):
+            if epoch == 2:
+                assert time.monotonic() - began < ANSWER_SECONDS + 3
+                gate.open()
+                wait_for_the_watch()
+            assert run.save(seen=epoch) is not None
+            if epoch == 1:
+                gate.swallow()
+                began = time.monotonic()
+    assert [epoch for epoch, _ in saved(root)] == [2, 3]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_checkpoint_that_is_needed_counts_when_its_points_are_in_the_store_and_another_not_before(root: str) -> None:
+    records, asked = RunRecords(Store(root), "p", "r"), 0
+
+    def flush() -> bool:
+        nonlocal asked
+        asked += 1
+        assert records.latest_checkpoint() is None
+        return asked == 3
+
+    saver = Saver(records.store, records, flush, lambda: float("inf"))
+    saver.write({"seen": 1})
+    with pytest.warns(UserWarning, match="trains on and saves its checkpoint when it is back: the points up to the checkpoint"):
+        saver.count(1, 1, {}, None, needed=False)
+    assert (saver.newest, asked) == (None, 1)
+    with pytest.warns(UserWarning, match="a checkpoint's record of r waits for the store"):
+        saver.count(1, 1, {}, None, needed=True)
+    assert saver.newest == records.latest_checkpoint() is not None
+    assert asked == 3
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_checkpoint_that_is_needed_waits_no_more_than_its_time_for_points_that_do_not_come(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halving.checkpoints.saver._POINTS_SECONDS", 0.5)
+    records = RunRecords(Store(root), "p", "r")
+    saver = Saver(records.store, records, lambda: False, lambda: float("inf"))
+    saver.write({"seen": 1})
+    with pytest.warns(UserWarning, match="a checkpoint's record of r waits for the store"):
+        saver.count(1, 1, {}, None, needed=True)
+    assert records.latest_checkpoint() == SavedCheckpoint(1, 1, saver.write({"seen": 1}), {})
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_record_of_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(UserWarning, match="is away, r trains on"), halving.init("p", id="r", root=root, system_metrics=None) as run:
+        with monkeypatch.context() as patch:  # away between two requests of one save: no gate is that quick
+
+            def away(_: SavedCheckpoint) -> None:
+                raise StoreAway("HTTP status 503")
+
+            patch.setattr(run.records, "add_checkpoint", away)
+            assert run.save(seen=1) is not None
+        assert saved(root) == []
+    assert saved(root) == [(0, 1)]
+
+
+def leave_while_away(run: halving.Run) -> None:
+    """Return from the middle of the loop; ``where`` says whether in an epoch that is complete."""
+    for epoch in run.epochs():
+        if epoch == 2:
+            return
+        GATE[0].shut()
+        run.report(score=0.5)
+        run.save(seen=epoch)
+        if run.params["where"] == "behind save":
+            return
+
+
+GATE: list[Gate] = []
+
+
+@pytest.mark.parametrize("where", ["behind save", "in the next epoch"])
+@pytest.mark.usefixtures("patient")
+def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_away_is_not_to_blame(
+    root: str, gate: Gate, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    GATE[:] = [gate]
+    monkeypatch.setattr("halving.checkpoints.saver.patiently", lambda store, what, action, give_up_at: action())
+    monkeypatch.setattr("halving.run.run._TRIAL_END_SECONDS", 1.0)
+    given, platform = test_execute.context(Store(root), where=where), multiprocessing.Pipe()
+    with pytest.warns(UserWarning, match="halving: "):
+        run_trial(given, f"{__name__}:leave_while_away", 9, platform[1], 1)
+    said = platform[0].recv()
+    assert isinstance(said, Interrupted)
+    assert said.reason.startswith("the store was away: ")
+    wait_for_the_watch()  # S3 stays away, but the run is over: nobody asks for it any more

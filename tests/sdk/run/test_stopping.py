@@ -1,0 +1,271 @@
+"""SIGTERM in a trial: a checkpoint inside the grace period, and a resume that trains what the uninterrupted trial would have."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halving import Run, Store
+from halving.records.run_record import RunRecords
+from halving.trial.messages import Granted, Message, ReachedRung, Stopped
+from halving.trial_process.main import run_trial
+from tests.sdk.conftest import Script
+from tests.sdk.trial_process.test_main import CHECKOUT, context, execute, status
+
+pytestmark = pytest.mark.usefixtures("signals")
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """The trial runs in the tests' own process, which wants its handlers back."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def sigterm() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def stopped(store: Store, trainable: str, granted: int, *answers: Granted, attempt: int = 1) -> list[Message]:
+    """Run a trial that is stopped by SIGTERM; what it said before."""
+    platform, own = multiprocessing.Pipe()
+    for answer in answers:
+        platform.send(answer)
+    with pytest.raises(SystemExit) as ended:
+        run_trial(context(store, attempt), f"{__name__}:{trainable}", granted, own, threads=2)
+    assert ended.value.code == 143
+    assert status(store, attempt) == "terminated"
+    heard: list[Message] = []
+    while platform.poll():
+        heard.append(platform.recv())
+    return heard
+
+
+def newest(store: Store) -> tuple[int, Any]:
+    """Epoch and what was saved of the newest checkpoint."""
+    from halving.checkpoints.serialization import unpack
+
+    saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
+    assert saved is not None
+    return saved.epoch, unpack(store.get_blob(saved.digest), {"seen": None}, with_rng=False)["seen"]
+
+
+def train(run: Run) -> None:
+    """The first attempt is stopped at the beginning of epoch 3."""
+    seen = list(run.restore(seen=[])["seen"])
+    for epoch in run.epochs():
+        if run.attempt == 1 and epoch == 3:
+            sigterm()
+        seen.append(epoch)
+        run.report(score=sum(seen) / 100)
+        run.save(seen=seen)
+
+
+def train_saving_first(run: Run) -> None:
+    seen = list(run.restore(seen=[])["seen"])
+    for epoch in run.epochs():
+        if run.attempt == 1 and epoch == 3:
+            sigterm()
+        seen.append(epoch)
+        run.save(seen=seen)
+        run.report(score=sum(seen) / 100)
+
+
+def train_stopped_after_its_save(run: Run) -> None:
+    seen = list(run.restore(seen=[])["seen"])
+    for epoch in run.epochs():
+        seen.append(epoch)
+        run.report(score=sum(seen) / 100)
+        run.save(seen=seen)
+        if run.attempt == 1 and epoch == 3:
+            sigterm()
+
+
+def train_saving_seldom(run: Run) -> None:
+    seen = list(run.restore(seen=[])["seen"])
+    for epoch in run.epochs():
+        if run.attempt == 1 and epoch == 3:
+            sigterm()
+        seen.append(epoch)
+        run.report(score=sum(seen) / 100)
+        if epoch % 2 == 0 or epoch == 5:
+            run.save(seen=seen)
+
+
+@pytest.mark.parametrize(
+    ("trainable", "kept"),
+    [("train", 3), ("train_saving_first", 3), ("train_stopped_after_its_save", 3), ("train_saving_seldom", 2)],
+)
+def test_a_stopped_trial_keeps_its_epoch_and_a_resume_ends_where_the_uninterrupted_one_does(
+    store: Store, trainable: str, kept: int
+) -> None:
+    assert stopped(store, trainable, 5) == []
+    assert newest(store) == (kept, list(range(1, kept + 1)))
+    heard = execute(store, f"{__name__}:{trainable}", 5, Granted(5, complete=True), attempt=2)
+    assert [message.values for message in heard if isinstance(message, ReachedRung)] == [{"score": 0.15}]
+    assert newest(store) == (5, [1, 2, 3, 4, 5])
+
+
+def train_by_batches(run: Run) -> None:
+    """Stopped in the third of six batches of epoch 2; has a place of its own in the epoch."""
+    state = run.restore(seen=[], batch=0)
+    seen, first = list(state["seen"]), int(state["batch"])
+    for epoch in run.epochs():
+        for batch in range(first, 6):
+            seen.append((epoch, batch))
+            if run.attempt == 1 and (epoch, batch) == (2, 2):
+                sigterm()
+            if run.stopping:
+                run.save(seen=seen, batch=batch + 1)
+        first = 0
+        run.report(score=len(seen) / 100)
+        run.save(seen=seen, batch=0)
+
+
+def test_a_save_in_mid_epoch_ends_a_stopped_trial_there_and_a_resume_goes_on_there(store: Store) -> None:
+    assert stopped(store, "train_by_batches", 3) == []
+    assert newest(store) == (1, [(1, batch) for batch in range(6)] + [(2, batch) for batch in range(3)])
+    heard = execute(store, f"{__name__}:train_by_batches", 3, Granted(3, complete=True), attempt=2)
+    assert [message.values for message in heard if isinstance(message, ReachedRung)] == [{"score": 0.18}]
+    assert newest(store) == (3, [(epoch, batch) for epoch in (1, 2, 3) for batch in range(6)])
+
+
+def return_when_stopping(run: Run) -> None:
+    for epoch in run.epochs():
+        if epoch == 2:
+            sigterm()
+        if run.stopping:
+            return
+        run.report(score=0.1)
+        run.save(seen=[epoch])
+
+
+def raise_when_stopping(run: Run) -> None:
+    for epoch in run.epochs():
+        if epoch == 2:
+            sigterm()
+            raise RuntimeError("DataLoader worker (pid 1) is killed by signal: Terminated")
+        run.report(score=0.1)
+        run.save(seen=[epoch])
+
+
+@pytest.mark.parametrize("trainable", ["return_when_stopping", "raise_when_stopping"])
+def test_a_stopped_trial_that_returns_or_fails_is_stopped_and_nothing_else(store: Store, trainable: str) -> None:
+    assert stopped(store, trainable, 5) == []
+    assert newest(store) == (1, [1])
+
+
+def test_a_trial_stopped_in_the_last_epoch_of_its_rung_asks_when_it_is_resumed_and_trains_nothing_again(store: Store) -> None:
+    assert stopped(store, "train", 3) == []
+    heard = execute(store, f"{__name__}:train", 3, Granted(3, complete=True), attempt=2)
+    saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
+    assert saved is not None
+    assert heard == [ReachedRung(3, {"score": 0.06}, saved.digest), Stopped()]
+    assert (saved.epoch, saved.attempt) == (3, 1)
+
+
+def test_a_trial_in_a_process_of_its_own_ends_with_status_143_and_says_nothing(store: Store) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    platform, theirs = spawn.Pipe()
+    process = spawn.Process(target=run_trial, args=(context(store), f"{__name__}:train", 5, theirs, 1))
+    process.start()
+    theirs.close()
+    process.join(60)
+    assert process.exitcode == 143
+    with pytest.raises(EOFError):
+        platform.recv()
+    assert newest(store) == (3, [1, 2, 3])
+
+
+TRIAL = """
+import os, signal, sys
+from multiprocessing import Pipe
+from halving.trial_process.main import run_trial
+from halving.store import Store
+from tests.sdk.trial_process.test_main import context
+platform, theirs = Pipe()
+run_trial(context(Store()), "stopped:train", 2, theirs, 1)
+"""
+
+
+@pytest.fixture
+def trial(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Run a trial with this trainable in a process of its own."""
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+
+    def run(trainable: str, program: str = TRIAL) -> "subprocess.CompletedProcess[str]":
+        Path("stopped.py").write_text(trainable)
+        return script(program)
+
+    return run
+
+
+def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it_changes_nothing(trial: Script, store: Store) -> None:
+    program = TRIAL.replace("context(Store())", "dataclasses.replace(context(Store()), grace_seconds=0.5)")
+    done = trial(
+        "import os, signal, time\n"
+        "from halving import progress\n"
+        "def train(run):\n"
+        "    now = time.monotonic()\n"
+        "    progress.monotonic = lambda: now\n"
+        "    for epoch in run.epochs():\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        run.log({'a': 1.0}, step=1)\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        print('within', flush=True)\n"
+        "        now += 0.6\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        print('not reached')\n",
+        program.replace("import os", "import dataclasses, os"),
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "within\n"), done.stderr
+    assert status(store) == "terminated"
+
+
+def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(trial: Script, store: Store) -> None:
+    done = trial(
+        "import os, signal\n"
+        "from halving.ingest.metric_writer import MetricWriter\n"
+        "close = MetricWriter.close\n"
+        "def told_again(writer, *given):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return close(writer, *given)\n"
+        "MetricWriter.close = told_again\n"
+        "def train(run):\n"
+        "    for epoch in run.epochs():\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        run.report(score=0.5)\n"
+        "        run.save(seen=[epoch])\n"
+    )
+    assert done.returncode == 143, done.stderr
+    assert status(store) == "terminated"
+    assert newest(store) == (1, [1])
+
+
+def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(trial: Script, store: Store) -> None:
+    trainable = "def train(run):\n    for epoch in run.epochs():\n        run.report(score=0.5)\n        run.save(seen=[epoch])\n"
+    told = "threading.Thread(target=lambda: (platform.recv(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()\nrun_trial("
+    done = trial(trainable, TRIAL.replace("import os", "import threading, os").replace("run_trial(", told))
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert status(store) == "terminated"
+    assert newest(store) == (2, [2])
+
+
+def test_a_script_ends_by_sigterm_as_ever_in_the_middle_of_its_epochs(script: Script, store: Store) -> None:
+    done = script(
+        "import halving, os, signal\n"
+        "run = halving.init('p', id='s.0001', system_metrics=None)\n"
+        "for epoch in run.epochs(5):\n"
+        "    if epoch == 2: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    run.report(loss=1.0); run.save(seen=[epoch])\n"
+    )
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert status(store) == "terminated"
+    assert newest(store) == (1, [1])

@@ -1,0 +1,370 @@
+"""A trial's process: what it tells the platform over its pipe, however the trainable behaves."""
+
+import contextlib
+import json
+import math
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from halving import Run, Store
+from halving.records.run_record import RunRecords
+from halving.trial.context import ObjectiveRule, TrialContext
+from halving.trial.messages import Granted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
+from halving.trial_process.main import run_trial
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """A trial's process leaves Ctrl-C to its worker; here it runs in the tests' own process, which wants it back."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def context(store: Store, attempt: int = 1, **params: Any) -> TrialContext:
+    return TrialContext(
+        root=store.root,
+        project="p",
+        run="s.0001",
+        attempt=attempt,
+        params=params,
+        seed=1,
+        objectives=(ObjectiveRule("score"),),
+        max_epochs=9,
+        dataset_name="d",
+        dataset_digest="sha256:" + "0" * 64,
+        parent={"sweep": "s"},
+        provenance={"git": None},
+    )
+
+
+def execute(store: Store, trainable: str, granted: int, *answers: Granted, attempt: int = 1) -> list[Message]:
+    """Run a trial here, with the platform's answers waiting in the pipe, and give all it said."""
+    platform, own = multiprocessing.Pipe()
+    for answer in answers:
+        platform.send(answer)
+    run_trial(context(store, attempt), trainable if ":" in trainable else f"{__name__}:{trainable}", granted, own, threads=2)
+    heard: list[Message] = []
+    while True:
+        try:
+            heard.append(platform.recv())
+        except EOFError:
+            return heard
+
+
+def status(store: Store, attempt: int = 1) -> str:
+    return str(json.loads(store.read(f"runs/project=p/s.0001/end-{attempt:04d}.json"))["status"])
+
+
+def checkpoints(store: Store) -> list[str]:
+    return [saved.digest for saved in RunRecords(store, "p", "s.0001").checkpoints()]
+
+
+def train(run: Run) -> None:
+    run.restore(epoch=0)
+    for epoch in run.epochs():
+        run.log({"step": epoch}, step=epoch)
+        run.report(score=epoch / 10)
+        run.save(epoch=epoch)
+
+
+def train_and_handle_all_errors(run: Run) -> None:
+    with contextlib.suppress(Exception):
+        train(run)
+
+
+def train_three_and_wait(run: Run) -> None:
+    for epoch in run.epochs():
+        if epoch > 3:
+            time.sleep(600)
+        run.log({"step": epoch}, step=epoch)
+        run.report(score=epoch / 10)
+        run.save(epoch=epoch)
+
+
+def train_three_and_raise_with_the_worker(run: Run) -> None:
+    """As one does whose terminal is gone with the worker."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    for epoch in run.epochs():
+        while epoch > 3 and parent.is_alive():
+            pass
+        if epoch > 3:
+            raise BrokenPipeError
+        run.log({"step": epoch}, step=epoch)
+        run.report(score=epoch / 10)
+        run.save(epoch=epoch)
+
+
+def return_after_two(run: Run) -> None:
+    for epoch in run.epochs():
+        run.report(score=epoch / 10)
+        run.save(epoch=epoch)
+        if epoch == 2:
+            return
+
+
+def return_at_the_start_of_three(run: Run) -> None:
+    for epoch in run.epochs():
+        if epoch == 3:
+            return
+        run.report(score=epoch / 10)
+        run.save(epoch=epoch)
+
+
+def return_after_reporting_three(run: Run) -> None:
+    for epoch in run.epochs():
+        run.report(score=epoch / 10)
+        if epoch == 3:
+            return
+        run.save(epoch=epoch)
+
+
+def return_at_once(run: Run) -> None:
+    pass
+
+
+def return_without_saving(run: Run) -> None:
+    for _ in run.epochs():
+        run.report(score=0.5)
+        return
+
+
+def fail_in_three(run: Run) -> None:
+    for epoch in run.epochs():
+        if epoch == 3:
+            raise ValueError("a shape that nobody expected")  # the user's line
+        run.report(score=epoch / 10)
+        run.save(epoch=epoch)
+
+
+def diverge_in_two(run: Run) -> None:
+    for epoch in run.epochs():
+        run.report(score=math.nan if epoch == 2 else 0.5)
+        run.save(epoch=epoch)
+
+
+def report_something_else(run: Run) -> None:
+    for epoch in run.epochs():
+        run.report(loss=0.5)
+        run.save(epoch=epoch)
+
+
+def never_save(run: Run) -> None:
+    for _ in run.epochs():
+        run.report(score=0.5)
+
+
+def restore_too_much(run: Run) -> None:
+    run.restore(epoch=0, momentum=0)
+
+
+def save_a_lock(run: Run) -> None:
+    run.save(lock=object())
+
+
+def lose_the_store(run: Run) -> None:
+    assert run.store.folder is not None
+    while run._writer.lane._spare is None:  # the journal's first piece, made by another thread
+        time.sleep(0.01)
+    run.store.folder.rename(run.store.folder.parent / "unmounted")
+    run.store.folder.write_text("not a folder")
+    run.save(epoch=1)
+
+
+@pytest.mark.usefixtures("every_save")
+def test_a_trial_asks_at_each_rung_and_stops_when_nothing_more_is_granted(store: Store) -> None:
+    heard = execute(store, "train", 1, Granted(3, complete=False), Granted(3, complete=False))
+    digests = checkpoints(store)
+    assert heard == [ReachedRung(1, {"score": 0.1}, digests[0]), ReachedRung(3, {"score": 0.3}, digests[2]), Stopped()]
+    assert status(store) == "paused"
+
+
+def test_a_complete_trial_is_finished_and_not_paused(store: Store) -> None:
+    heard = execute(store, "train", 2, Granted(2, complete=True))
+    assert heard[1:] == [Stopped()]
+    assert status(store) == "finished"
+
+
+@pytest.mark.usefixtures("every_save")
+def test_a_paused_trial_goes_on_in_a_later_process(store: Store) -> None:
+    execute(store, "train", 2, Granted(2, complete=False))
+    heard = execute(store, "train", 4, Granted(4, complete=True), attempt=2)
+    assert heard == [ReachedRung(4, {"score": 0.4}, checkpoints(store)[-1]), Stopped()]
+    assert [saved.epoch for saved in RunRecords(store, "p", "s.0001").checkpoints()] == [1, 2, 3, 4]
+    assert (status(store, 1), status(store, 2)) == ("paused", "finished")
+
+
+@pytest.mark.parametrize("trainable", ["return_after_two", "return_at_the_start_of_three", "return_after_reporting_three"])
+@pytest.mark.usefixtures("every_save")
+def test_an_early_return_gives_the_last_complete_epoch_with_its_own_value(store: Store, trainable: str) -> None:
+    heard = execute(store, trainable, 9)
+    assert heard == [ReturnedEarly(2, {"score": 0.2}, checkpoints(store)[1])]
+    assert status(store) == "finished"
+
+
+@pytest.mark.parametrize("trainable", ["return_at_once", "return_without_saving"])
+def test_an_early_return_without_a_complete_epoch_is_final_and_says_what_to_call(store: Store, trainable: str) -> None:
+    (raised,) = execute(store, trainable, 4)
+    assert isinstance(raised, Raised)
+    assert (raised.final, raised.checkpoint) == (True, None)
+    assert "returned at epoch 0 of 4 without run.report(score=…) and run.save(…)" in raised.error
+    assert status(store) == "failed"
+
+
+@pytest.mark.usefixtures("every_save")
+def test_an_exception_is_told_with_the_users_line_and_the_last_good_checkpoint(store: Store) -> None:
+    (raised,) = execute(store, "fail_in_three", 9)
+    assert isinstance(raised, Raised)
+    assert (raised.final, raised.checkpoint) == (False, checkpoints(store)[1])
+    assert 'raise ValueError("a shape that nobody expected")  # the user\'s line' in raised.error
+    assert "in fail_in_three" in raised.error
+    assert raised.error.endswith("ValueError: a shape that nobody expected")
+    assert "run_trial" not in raised.error
+    assert status(store) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("trainable", "error"),
+    [
+        ("diverge_in_two", "Diverged: objective 'score' became nan at epoch 2"),
+        ("report_something_else", "ObjectiveMissing: objective 'score' was not reported in epoch 2: it reported ['loss']"),
+        ("never_save", "CheckpointMissing: epoch 2 ends a rung and has no checkpoint"),
+        ("save_a_lock", "InvalidInput: checkpoint entry 'lock' of type object is not accepted"),
+        ("there.is.no:module", "InvalidInput: trainable = 'there.is.no:module' is not accepted: there is no module 'there'"),
+        (
+            "halving.trial_process.main:nothing",
+            "InvalidInput: trainable = 'halving.trial_process.main:nothing' is not accepted: halving.trial_process.main has no function",
+        ),
+    ],
+)
+def test_what_would_only_happen_again_is_final(store: Store, trainable: str, error: str) -> None:
+    (raised,) = execute(store, trainable, 2)
+    assert isinstance(raised, Raised)
+    assert raised.final
+    assert error in raised.error
+
+
+def test_a_checkpoint_that_lacks_a_name_is_final(store: Store) -> None:
+    execute(store, "train", 1, Granted(1, complete=False))
+    (raised,) = execute(store, "restore_too_much", 2, attempt=2)
+    assert isinstance(raised, Raised)
+    assert raised.final
+    assert "CheckpointMismatch: the checkpoint has no ['momentum']; it holds ['epoch']" in raised.error
+
+
+def test_a_diverged_trial_names_its_last_good_checkpoint(store: Store) -> None:
+    (raised,) = execute(store, "diverge_in_two", 4)
+    assert isinstance(raised, Raised)
+    assert raised.checkpoint == checkpoints(store)[0]
+    assert len(checkpoints(store)) == 1
+
+
+def test_an_attempt_that_somebody_else_has_may_be_tried_again(store: Store) -> None:
+    execute(store, "train", 1, Granted(1, complete=False))
+    (raised,) = execute(store, "train", 1)
+    assert isinstance(raised, Raised)
+    assert not raised.final
+    assert "attempt 1 of run 's.0001' was taken by another process" in raised.error
+
+
+def test_the_platform_hears_of_a_store_that_is_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halving.run.system_metrics._FIRST", 3600.0)  # without points the end is not waited for
+    with pytest.warns(UserWarning, match="did not take the end of s.0001"):
+        (raised,) = execute(store, "lose_the_store", 2)
+    assert isinstance(raised, Raised)
+    assert not raised.final
+    assert "StoreError: cannot write the blob" in raised.error
+
+
+def test_a_trial_in_a_process_of_its_own_speaks_over_a_real_pipe(store: Store) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    platform, theirs = spawn.Pipe()
+    process = spawn.Process(target=run_trial, args=(context(store), f"{__name__}:train", 1, theirs, 1))
+    process.start()
+    theirs.close()
+    assert platform.poll(60)
+    assert platform.recv().epoch == 1
+    platform.send(Granted(2, complete=False))
+    assert platform.recv().epoch == 2
+    platform.send(Granted(2, complete=True))
+    assert platform.recv() == Stopped()
+    process.join(60)
+    assert process.exitcode == 0
+    assert status(store) == "finished"
+
+
+WORKER = """
+import multiprocessing, os, signal, sys
+from halving.trial_process.main import run_trial
+from halving.trial.messages import Granted
+from halving.store import Store
+from tests.sdk.trial_process.test_main import context
+if __name__ == "__main__":
+    spawn = multiprocessing.get_context("spawn")
+    platform, theirs = spawn.Pipe()
+    arguments = (context(Store(sys.argv[1])), f"tests.sdk.trial_process.test_main:{sys.argv[2]}", 3, theirs, 1)
+    process = spawn.Process(target=run_trial, args=arguments, daemon=True)
+    process.start()
+    assert platform.recv().epoch == 3
+    platform.send(Granted(9, complete=False))
+    print(process.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("trainable", ["train_three_and_wait", "train_three_and_raise_with_the_worker"])
+def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(store: Store, tmp_path: Path, trainable: str) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    command = [sys.executable, str(tmp_path / "worker.py"), store.root, trainable]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        trial = int(worker.stdout.readline())
+    until = time.monotonic() + 60
+    while _is_running(trial) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not _is_running(trial)
+    assert steps(store) == [1, 2, 3]
+    assert not store.exists("runs/project=p/s.0001/end-0001.json")
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["waiting for its answer", "before it asks"])
+def test_a_trial_whose_worker_hung_up_has_not_failed(store: Store, asked: bool) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    platform, theirs = spawn.Pipe()
+    process = spawn.Process(target=run_trial, args=(context(store), f"{__name__}:train_and_handle_all_errors", 3, theirs, 1))
+    process.start()
+    theirs.close()
+    if asked:
+        assert platform.recv().epoch == 3
+    platform.close()
+    process.join(60)
+    assert process.exitcode == 1
+    assert steps(store) == [1, 2, 3]
+    assert not store.exists("runs/project=p/s.0001/end-0001.json")
+
+
+def steps(store: Store) -> list[int]:
+    folder = "metrics/project=p/run=s.0001/live"
+    rows = [row for name in store.names(folder) for row in pq.ParquetFile(store.path(f"{folder}/{name}")).read().to_pylist()]
+    return sorted(row["step"] for row in rows if row["key"] == "step")
+
+
+def _is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
