@@ -6,11 +6,9 @@ from assets.events import GROUP, Materialized, asset_link, failure
 from assets.sweeps import SWEEPS
 from assets.trials import log_new_rungs
 from halving import HalvingError
-from resources.backend import Lab
-from resources.evaluation.report import Report, evaluate_sweep
-from resources.registry.gates import Gate, check_gates
-from resources.registry.promotion import missing_lineage
-from resources.sweep_spec import parse_spec
+from resources.backend import Backend
+from resources.evaluation.report import EvaluationReport
+from resources.registry.promotion import evaluate
 
 GATES = {
     "finite_metrics": "Every test metric is a finite number.",
@@ -30,32 +28,18 @@ GATES = {
     ],
     kinds={"plotly"},
 )
-def evaluation_report(context: dg.AssetExecutionContext, lab: Lab) -> dg.MaterializeResult:
+def evaluation_report(context: dg.AssetExecutionContext, backend: Backend) -> dg.MaterializeResult:
     """Evaluate the sweep again and check its gates."""
-    log_new_rungs(context, lab, context.partition_key)
+    log_new_rungs(context, backend, context.partition_key)
     try:
-        report, gates = evaluate(lab, context.partition_key)
+        report, gates = evaluate(backend, context.partition_key)
     except HalvingError as error:
         raise failure(error) from None
     checks = [dg.AssetCheckResult(passed=gate.passed, check_name=gate.name, metadata={"reason": gate.reason}) for gate in gates]
     return materialized_report(report).result(checks)
 
 
-def evaluate(lab: Lab, sweep: str) -> tuple[Report, list[Gate]]:
-    """Make the sweep's report and check its gates; a sweep that just ended its search is rejected when one fails."""
-    report = evaluate_sweep(lab.store, lab.catalog, sweep)
-    gates = judge(lab, report)
-    if not all(gate.passed for gate in gates):
-        lab.catalog.end_sweep(sweep, "rejected", only_from="evaluating")
-    return report, gates
-
-
-def judge(lab: Lab, report: Report) -> list[Gate]:
-    """The spec's gates on a report, as they stand now."""
-    return check_gates(parse_spec(report.data["spec"]).gates, report.data, missing_lineage(lab.store, report.data))
-
-
-def materialized_report(report: Report) -> Materialized:
+def materialized_report(report: EvaluationReport) -> Materialized:
     data, summary = report.data, report.data["summary"]
     return Materialized(
         "evaluation_report",

@@ -8,18 +8,15 @@ from sqlalchemy import select
 
 from assets.events import GROUP, Materialized, add_partitions, asset_link, failure
 from halving import HalvingError
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
 from resources.catalog.retry import WORKER_SECONDS, retry_while_away
 from resources.catalog.trial_key import parse_trial_key, trial_key
-from resources.datasets.snapshots import known_snapshot
 from resources.evaluation.report import report_path
-from resources.execution.kubernetes.api import autopsy
-from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL
-from resources.execution.worker import TrialRunner, worker_name
+from resources.execution.wiring import make_runner, make_scheduler
+from resources.execution.worker import worker_name
 from resources.scheduling.assignment import Assignment
-from resources.scheduling.scheduler import Scheduler
 from resources.search.decide import Fail, Retry
 from resources.sweep_spec import SweepSpec, parse_spec
 
@@ -35,41 +32,27 @@ TRIALS = dg.DynamicPartitionsDefinition(name="trials")
     pool="trials",
     kinds={"python"},
 )
-def trial(context: dg.AssetExecutionContext, lab: Lab) -> Iterator[dg.MaterializeResult[Any]]:
+def trial(context: dg.AssetExecutionContext, backend: Backend) -> Iterator[dg.MaterializeResult[Any]]:
     """Run the attempt that a sensor handed out: up to the rung where the trial pauses, ends or fails."""
     sweep_id, number = parse_trial_key(context.partition_key)
-    scheduler = make_scheduler(lab, sweep_id)
-    runner = make_runner(lab, scheduler, dagster_run=context.run.run_id)
+    scheduler = make_scheduler(backend, sweep_id)
+    runner = make_runner(backend, scheduler, dagster_run=context.run.run_id)
     try:
         assignment = scheduler.claim(number, worker_name(), attempt=int(context.run.tags.get(ATTEMPT_LABEL, 0)) or None)
     except HalvingError as error:
         raise failure(error) from None
-    decision = runner.run(assignment, lambda changed: log_trial(context, lab, changed))
+    decision = runner.run(assignment, lambda changed: log_trial(context, backend, changed))
     if isinstance(decision, Retry | Fail):
-        error_text = trial_row(lab, sweep_id, number).error or "no reason was recorded"
+        error_text = trial_row(backend, sweep_id, number).error or "no reason was recorded"
         raise dg.Failure(f"attempt {assignment.attempt} at trial {assignment.key} failed:\n{error_text}", allow_retries=False)
     # Every rung was logged when it was reached; a result of the step itself would be one materialization too many.
     yield from ()
 
 
-def make_scheduler(lab: Lab, sweep: str, **options: Any) -> Scheduler:
-    """A sweep's decisions; on a cluster it knows what becomes of workers' pods."""
-    return Scheduler(lab.catalog, sweep, autopsy=autopsy if load_cluster() else None, **options)
-
-
-def make_runner(lab: Lab, scheduler: Scheduler, *, dagster_run: str, slot: int = 0) -> TrialRunner:
-    """A runner of the sweep's trials on this machine."""
-    with lab.catalog.read() as session:
-        row = lab.catalog.sweep(session, scheduler.id)
-    snapshot = known_snapshot(lab.catalog, row.snapshot)
-    labels = {"dagster_run": dagster_run}
-    return TrialRunner(scheduler, lab.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels=labels, slot=slot)
-
-
-def log_trial(context: Any, lab: Lab, changed: Assignment) -> None:
+def log_trial(context: Any, backend: Backend, changed: Assignment) -> None:
     """Tell Dagster what is new about a trial: a materialization for each new rung, an observation for a failure."""
-    log_new_rungs(context, lab, changed.sweep, changed.trial)
-    row = trial_row(lab, changed.sweep, changed.trial)
+    log_new_rungs(context, backend, changed.sweep, changed.trial)
+    row = trial_row(backend, changed.sweep, changed.trial)
     if row.error and row.attempt == changed.attempt:
         context.log.error(f"{changed.key}: attempt {row.attempt} did not come to its end, the trial is {row.status}:\n{row.error}")
         context.log_event(observed_trial(changed.key, row))
@@ -90,13 +73,13 @@ def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
     return dg.AssetObservation("trial", partition=key, metadata=metadata)
 
 
-def log_new_rungs(context: Any, lab: Lab, sweep_id: str, number: int | None = None) -> None:
+def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | None = None) -> None:
     """Materialize the rung results that Dagster does not know yet: of one trial, or of a whole sweep after a crash.
 
     A result is marked after it was logged, so that a process killed in between logs it twice rather than never.
     """
-    with lab.catalog.read() as session:
-        row = lab.catalog.sweep(session, sweep_id)
+    with backend.catalog.read() as session:
+        row = backend.catalog.sweep(session, sweep_id)
         query = select(RungResultRow).where(RungResultRow.sweep == sweep_id, RungResultRow.materialized.is_(False))
         query = query if number is None else query.where(RungResultRow.trial == number)
         results = list(session.scalars(query.order_by(RungResultRow.reached_at)))
@@ -107,13 +90,13 @@ def log_new_rungs(context: Any, lab: Lab, sweep_id: str, number: int | None = No
         add_partitions(context, TRIALS, sorted(extended))
     for result in results:
         if result.value is not None:
-            rung = materialized_rung(row, spec, trials[result.trial], result, lab.store.address(report_path(sweep_id)))
+            rung = materialized_rung(row, spec, trials[result.trial], result, backend.store.address(report_path(sweep_id)))
             context.log_event(rung.event())
             context.log.info(
                 f"{rung.partition}: {spec.objective.metric} {result.value:.4f} after {result.epochs} epochs "
                 f"(rung {result.rung}): {_SAID[result.decision]}"
             )
-        _mark_materialized(lab.catalog, result)
+        _mark_materialized(backend.catalog, result)
 
 
 _SAID = {
@@ -154,9 +137,9 @@ def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, resul
     )
 
 
-def trial_row(lab: Lab, sweep: str, number: int) -> TrialRow:
+def trial_row(backend: Backend, sweep: str, number: int) -> TrialRow:
     """A trial as the catalog has it."""
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         return session.get_one(TrialRow, (sweep, number))
 
 

@@ -52,11 +52,11 @@ def measure(setting: Setting) -> Part:
     with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
         server = Postgres(Path(folder), durable=True)
         try:
-            lab = _Lab(setting.work, server.database("dagster"), server.database("halving"))
-            part.tables.append(_runs(part, lab, setting))
+            backend = _Instance(setting.work, server.database("dagster"), server.database("halving"))
+            part.tables.append(_runs(part, backend, setting))
             for what, block in (
-                ("real runs", lambda: _made(lab, setting.choose(2, 6))),
-                ("ticks", lambda: ticks(lab, setting, _TICKS.strip())),
+                ("real runs", lambda: _made(backend, setting.choose(2, 6))),
+                ("ticks", lambda: ticks(backend, setting, _TICKS.strip())),
             ):
                 found = _tried(part, what, block)
                 part.tables += [found] if found else []
@@ -65,20 +65,20 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def _runs(part: Part, lab: "_Lab", setting: Setting) -> Table:
+def _runs(part: Part, backend: "_Instance", setting: Setting) -> Table:
     """Requested, then launched: each block says by itself what it failed by."""
     stages = THREADS[: setting.choose(2, len(THREADS))]
     runs = setting.choose(3, RUNS)
     table = Table(["what", "threads", "runs in progress", "runs", "runs/s"], [], "Runs")
     sizes = {"sweeps": 1, "known": 1, "running": 0, "more": runs * len(stages)}
-    in_child("benchmarks.catalog_fill:fill", url=lab.catalog, driver="sensors", **sizes)
-    if cells := _tried(part, "requests", lambda: _requested(lab, runs * len(stages))):
+    in_child("benchmarks.catalog_fill:fill", url=backend.catalog, driver="sensors", **sizes)
+    if cells := _tried(part, "requests", lambda: _requested(backend, runs * len(stages))):
         table.rows.append(["requested and queued", "", "0", *cells])
-    lab.end_sweeps()
+    backend.end_sweeps()
     for threads, others in stages:
         others = setting.choose(min(others, 5), others)
         what = f"{threads} threads, {others:,} runs in progress"
-        if cells := _tried(part, what, lambda threads=threads, others=others: _launched(lab, threads, others, runs)):
+        if cells := _tried(part, what, lambda threads=threads, others=others: _launched(backend, threads, others, runs)):
             table.rows.append(["launched", str(threads), f"{others:,}", *cells])
     return table
 
@@ -92,7 +92,7 @@ def _tried(part: Part, what: str, block: Callable[[], _Result]) -> _Result | Non
         return None
 
 
-class _Lab:
+class _Instance:
     """A home for Dagster with its storage on Postgres, and a catalog beside it."""
 
     def __init__(self, folder: Path, dagster: str, catalog: str) -> None:
@@ -185,58 +185,58 @@ class _Lab:
             return 0
 
 
-def _requested(lab: _Lab, wanted: int) -> list[str]:
-    with lab.daemon(most=0):
-        found = lab.wait("SELECT count(*) FROM runs WHERE status = 'QUEUED'", wanted, least=_LEAST)
-    ((seconds,),) = lab.ask("SELECT extract(epoch FROM max(create_timestamp) - min(create_timestamp)) FROM runs")
+def _requested(backend: _Instance, wanted: int) -> list[str]:
+    with backend.daemon(most=0):
+        found = backend.wait("SELECT count(*) FROM runs WHERE status = 'QUEUED'", wanted, least=_LEAST)
+    ((seconds,),) = backend.ask("SELECT extract(epoch FROM max(create_timestamp) - min(create_timestamp)) FROM runs")
     return [f"{found:,}", number((found - 1) / float(seconds))]
 
 
-def _launched(lab: _Lab, threads: int, others: int, runs: int) -> list[str]:
+def _launched(backend: _Instance, threads: int, others: int, runs: int) -> list[str]:
     if others:
-        _clone(lab, others)
-    ((newest,),) = lab.ask("SELECT coalesce(max(id), 0) FROM event_logs")
-    ((running,),) = lab.ask("SELECT count(*) FROM runs WHERE status IN ('STARTING', 'STARTED')")
+        _clone(backend, others)
+    ((newest,),) = backend.ask("SELECT coalesce(max(id), 0) FROM event_logs")
+    ((running,),) = backend.ask("SELECT count(*) FROM runs WHERE status IN ('STARTING', 'STARTED')")
     starting = f"FROM event_logs WHERE dagster_event_type = 'PIPELINE_STARTING' AND id > {int(newest)}"
-    with lab.daemon(most=running + runs, threads=threads):
-        lab.wait(f"SELECT count(*) {starting}", runs, least=_LEAST)
-    ((found, seconds),) = lab.ask(f"SELECT count(*), extract(epoch FROM max(timestamp) - min(timestamp)) {starting}")
+    with backend.daemon(most=running + runs, threads=threads):
+        backend.wait(f"SELECT count(*) {starting}", runs, least=_LEAST)
+    ((found, seconds),) = backend.ask(f"SELECT count(*), extract(epoch FROM max(timestamp) - min(timestamp)) {starting}")
     return [f"{found:,}", number((found - 1) / float(seconds))]
 
 
-def _clone(lab: _Lab, count: int) -> None:
+def _clone(backend: _Instance, count: int) -> None:
     """Make as many runs of one that is starting, in progress: 10,000 real ones would need 10,000 processes."""
     columns = "snapshot_id, pipeline_name, mode, partition, partition_set, create_timestamp, update_timestamp"
-    lab.ask("CREATE TABLE clones AS SELECT gen_random_uuid()::text AS new FROM generate_series(1, %s)", count)
-    lab.ask("CREATE TABLE cloned AS SELECT run_id AS old FROM runs WHERE status = 'STARTING' LIMIT 1")
-    lab.ask(
+    backend.ask("CREATE TABLE clones AS SELECT gen_random_uuid()::text AS new FROM generate_series(1, %s)", count)
+    backend.ask("CREATE TABLE cloned AS SELECT run_id AS old FROM runs WHERE status = 'STARTING' LIMIT 1")
+    backend.ask(
         f"INSERT INTO runs (run_id, status, run_body, start_time, {columns}) SELECT new, 'STARTED', "
         f"replace(replace(run_body, old, new), '\"STARTING\"', '\"STARTED\"'), extract(epoch FROM now()), {columns} "
         "FROM runs, clones, cloned WHERE run_id = old"
     )
-    lab.ask(
+    backend.ask(
         "INSERT INTO run_tags (run_id, key, value) SELECT new, key, CASE key WHEN 'dagster/run_key' THEN new ELSE value END "
         "FROM run_tags, clones, cloned WHERE run_id = old"
     )
-    lab.ask("VACUUM ANALYZE")
+    backend.ask("VACUUM ANALYZE")
 
 
-def _made(lab: _Lab, wanted: int) -> Table:
+def _made(backend: _Instance, wanted: int) -> Table:
     """Real runs, of a sweep of their own."""
-    in_child("benchmarks.catalog_fill:fill", url=lab.catalog, sweeps=1, known=2, running=0, more=wanted, driver="sensors", first=1)
-    ((before,),) = lab.ask("SELECT coalesce(max(id), 0) FROM runs")
-    ((running,),) = lab.ask("SELECT count(*) FROM runs WHERE status IN ('STARTING', 'STARTED')")
-    lab.ask("UPDATE runs SET status = 'CANCELED' WHERE status = 'QUEUED'")  # left over where launching was slow
+    in_child("benchmarks.catalog_fill:fill", url=backend.catalog, sweeps=1, known=2, running=0, more=wanted, driver="sensors", first=1)
+    ((before,),) = backend.ask("SELECT coalesce(max(id), 0) FROM runs")
+    ((running,),) = backend.ask("SELECT count(*) FROM runs WHERE status IN ('STARTING', 'STARTED')")
+    backend.ask("UPDATE runs SET status = 'CANCELED' WHERE status = 'QUEUED'")  # left over where launching was slow
     ended = f"SELECT count(*) FROM runs WHERE id > {int(before)} AND status IN ('SUCCESS', 'FAILURE', 'CANCELED')"
-    with lab.daemon(most=running + 2, launches=True):
-        lab.wait(ended, wanted, least=1)
-    rows = lab.ask(
+    with backend.daemon(most=running + 2, launches=True):
+        backend.wait(ended, wanted, least=1)
+    rows = backend.ask(
         "SELECT r.status, r.end_time - r.start_time, r.start_time - extract(epoch FROM r.create_timestamp), count(*), sum(length(e.event)) "
         "FROM runs r JOIN event_logs e USING (run_id) WHERE r.id > %s AND r.end_time IS NOT NULL GROUP BY r.id ORDER BY r.id",
         before,
     )[:wanted]
     if failed := [row for row in rows if row[0] != "SUCCESS"]:
-        raise ChildFailed(f"{len(failed)} of {len(rows)} real runs ended as {failed[0][0]}: {lab.complaint()}")
+        raise ChildFailed(f"{len(failed)} of {len(rows)} real runs ended as {failed[0][0]}: {backend.complaint()}")
     cells = [number(statistics.median(float(value) for value in column)) for column in list(zip(*rows, strict=True))[1:]]
     header = ["runs, two at a time", "from start to end, s", "from request to start, s", "rows in the event log", "bytes of events"]
     return Table(header, [[str(len(rows)), *cells]], "Real runs, medians")

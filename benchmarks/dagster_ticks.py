@@ -14,7 +14,7 @@ ON_A_CLUSTER = {"HALVING_CLUSTER": str(CHECKOUT / "deploy" / "kubernetes" / "bas
 _SENSORS = ("start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps")
 
 
-def ticks(lab: Any, setting: Setting, note: str) -> Table:
+def ticks(backend: Any, setting: Setting, note: str) -> Table:
     """Seconds of a process's first tick and of its next one, of each sensor at two sizes."""
     table = Table(
         ["sensor", "sweeps", "known trials", "running trials", "first tick, s", "next tick, s", "runs requested"], [], "Ticks", note
@@ -22,11 +22,11 @@ def ticks(lab: Any, setting: Setting, note: str) -> Table:
     known, running = setting.choose(20, KNOWN), setting.choose(3, RUNNING)
     opened = 0
     for sweeps in setting.choose(1, 10), setting.choose(2, IN_PROGRESS // RUNNING):
-        lab.end_sweeps()
+        backend.end_sweeps()
         given = {"sweeps": sweeps, "known": known, "running": running, "more": 20, "places": running + 1, "first": 2 + opened}
-        ids = in_child("benchmarks.catalog_fill:fill", url=lab.catalog, driver="sensors", **given)
+        ids = in_child("benchmarks.catalog_fill:fill", url=backend.catalog, driver="sensors", **given)
         opened += sweeps
-        found = in_child("benchmarks.dagster_ticks:two_ticks", sweeps=ids, variables=lab.variables)
+        found = in_child("benchmarks.dagster_ticks:two_ticks", sweeps=ids, variables=backend.variables)
         for sensor, (seconds, requested) in found.items():
             table.rows.append(
                 [f"`{sensor}`", str(sweeps), f"{sweeps * known:,}", f"{sweeps * running:,}", *map(number, seconds), requested]
@@ -40,18 +40,18 @@ def two_ticks(sweeps: list[str], variables: dict[str, str]) -> dict[str, tuple[l
     import dagster as dg
 
     from pipelines import sensors
-    from resources.backend import Lab
+    from resources.backend import Backend
 
-    lab, found = Lab(), {}
-    lab.catalog, lab.store  # noqa: B018  # opened, as a code location has them
+    backend, found = Backend(), {}
+    backend.catalog, backend.store  # noqa: B018  # opened, as a code location has them
     with dg.DagsterInstance.get() as instance:
         for sensor in _SENSORS:
             seconds, requested = [], []
             for turn in range(2):
                 if turn:
-                    _go_on(lab.catalog, sweeps)
+                    _go_on(backend.catalog, sweeps)
                 began = time.perf_counter()
-                result = getattr(sensors, sensor)(dg.build_sensor_context(instance=instance, resources={"lab": lab}))
+                result = getattr(sensors, sensor)(dg.build_sensor_context(instance=instance, resources={"backend": backend}))
                 seconds.append(time.perf_counter() - began)
                 requested.append(len(result.run_requests or ()) if isinstance(result, dg.SensorResult) else 0)
             found[sensor] = (seconds, f"{requested[0]}, {requested[1]}")

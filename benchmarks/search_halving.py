@@ -35,7 +35,7 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _search(searched: Problem, seed: int, given: dict[str, Any]) -> dict[str, Any]:
-    from resources.search.simulation import Cluster, simulate
+    from resources.search.simulation import SimulatedWorkers, simulate
     from resources.search.state import Result
     from resources.sweep_spec import parse_spec
 
@@ -47,7 +47,7 @@ def _search(searched: Problem, seed: int, given: dict[str, Any]) -> dict[str, An
         return Result((value,))
 
     spec = parse_spec(_spec(searched, given["strategy"], seed, given["trials"] or given["budget"]))
-    simulate(spec, evaluate, Cluster(WORKERS), seed=seed, epoch_seconds=searched.seconds, max_epochs=given["budget"])
+    simulate(spec, evaluate, SimulatedWorkers(WORKERS), seed=seed, epoch_seconds=searched.seconds, max_epochs=given["budget"])
     return record.result()
 
 

@@ -71,7 +71,7 @@ def measure(setting: Setting) -> Part:
 def one(strategy: str, trials: int, workers: int, seed: int) -> dict[str, Any]:
     """One simulation, in a process of its own."""
     began = time.perf_counter()
-    from resources.search.simulation import Cluster, simulate
+    from resources.search.simulation import SimulatedWorkers, simulate
     from resources.search.state import Result, Status
     from resources.sweep_spec import parse_spec
 
@@ -79,7 +79,7 @@ def one(strategy: str, trials: int, workers: int, seed: int) -> dict[str, Any]:
         return Result((params["x"] + 1 / epochs + random.Random(trial * 100 + epochs).gauss(0.0, 0.05),))
 
     spec = parse_spec(spec_of(STRATEGIES[strategy], max_trials=trials, seed=seed, max_retries=3))
-    cluster = Cluster(workers, speeds=(0.5, 2.0), mean_life=LIFE, crash=0.01)
+    cluster = SimulatedWorkers(workers, speeds=(0.5, 2.0), mean_life=LIFE, crash=0.01)
     found = simulate(spec, evaluate, cluster, seed=seed, epoch_seconds=lambda params: EPOCH_SECONDS)
     seconds = time.perf_counter() - began
     state = found.state

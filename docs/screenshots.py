@@ -15,7 +15,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from pipelines.cli import newest_sweep
 from resources.analysis.summary import summarize
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.evaluation.report import report_path
 
 IMAGES = Path(__file__).parent / "images"
@@ -25,9 +25,9 @@ UI = f"http://127.0.0.1:{PORT}"
 
 def main() -> None:
     """Serve the UI, visit the pages, and stop it again."""
-    lab = Lab()
-    sweep = newest_sweep(lab)
-    best = summarize(lab.catalog, sweep).best if sweep else None
+    backend = Backend()
+    sweep = newest_sweep(backend)
+    best = summarize(backend.catalog, sweep).best if sweep else None
     if sweep is None or best is None:
         sys.exit("there is no finished sweep to show: run `make demo` first")
     server = subprocess.Popen(
@@ -47,7 +47,7 @@ def main() -> None:
             _shoot(browser, f"{UI}/assets/evaluation_report?view=partitions&partition={sweep}", "evaluation-report.png", "Early stopping")
             _shoot(browser, f"{UI}/assets/evaluation_report?view=checks", "gates.png", "finite_metrics")
             _shoot(browser, f"{UI}/locations/halving/jobs/sweep/playground", "launchpad.png", "auto_promote")
-            _shoot(browser, f"file://{lab.store.path(report_path(sweep))}", "report.png", "Winner", height=1500)
+            _shoot(browser, f"file://{backend.store.path(report_path(sweep))}", "report.png", "Winner", height=1500)
     finally:
         os.killpg(server.pid, signal.SIGINT)
         server.wait(60)

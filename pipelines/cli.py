@@ -99,19 +99,19 @@ def _sweep(arguments: argparse.Namespace) -> int:
     JSON: what ``halving leaderboard --json`` says of the sweep, and ``error``, null unless the job failed; progress goes to the
     standard error then.
     """
-    from resources.backend import Lab
+    from resources.backend import Backend
     from resources.sweep_spec import load_spec
     from resources.sweep_spec.lint import lint
 
     spec = load_spec(arguments.spec)
-    lab, console = Lab(root=arguments.root), console_of(arguments)
-    home = Path(os.environ.get("DAGSTER_HOME") or f"{lab.store.root}/dagster")
+    backend, console = Backend(root=arguments.root), console_of(arguments)
+    home = Path(os.environ.get("DAGSTER_HOME") or f"{backend.store.root}/dagster")
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"the store {lab.store.root} cannot be written: {error}; set HALVING_ROOT to another folder") from None
+        raise StoreError(f"the store {backend.store.root} cannot be written: {error}; set HALVING_ROOT to another folder") from None
     environment = {**os.environ, "DAGSTER_HOME": str(home.absolute()), "DAGSTER_DISABLE_TELEMETRY": "1"}
-    environment["HALVING_ROOT"] = lab.store.root
+    environment["HALVING_ROOT"] = backend.store.root
     log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
     log.parent.mkdir(exist_ok=True)
     # Dagster gets the checked spec: its own YAML reader takes 1e-4 for a text.
@@ -122,7 +122,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     for warning in lint(spec):
         console.print(f"[yellow]note:[/] {warning}")
     console.print(f"Dagster's log: {log}", style="dim")
-    known = _ended_sweep(lab, spec)
+    known = _ended_sweep(backend, spec)
     with log.open("w") as output:
         process = subprocess.Popen(
             job, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=_end_with_parent
@@ -131,16 +131,16 @@ def _sweep(arguments: argparse.Namespace) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
         try:
-            _show_progress(console, lab, spec, process, known)
+            _show_progress(console, backend, spec, process, known)
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
             process.wait()
             console.print(f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]")
             return 130
-    return _conclude(console, lab, spec, arguments, process.returncode, log, known)
+    return _conclude(console, backend, spec, arguments, process.returncode, log, known)
 
 
-def _show_progress(console: "Console", lab: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None) -> None:
+def _show_progress(console: "Console", backend: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None) -> None:
     """One line that moves on a terminal, a line every ten seconds elsewhere."""
     from rich.live import Live
     from rich.text import Text
@@ -149,7 +149,7 @@ def _show_progress(console: "Console", lab: Any, spec: Any, process: "subprocess
     with Live(Text("starting"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else _NoLive() as live:
         while process.poll() is None:
             asked = time.monotonic()
-            line = f"{asked - began:4.0f} s  {_progress(lab, spec, known)}"
+            line = f"{asked - began:4.0f} s  {_progress(backend, spec, known)}"
             took = time.monotonic() - asked
             live.update(Text(line))
             if not console.is_terminal and time.monotonic() - last >= 10:
@@ -169,13 +169,13 @@ class _NoLive:
     def update(self, _: Any) -> None: ...
 
 
-def _progress(lab: Any, spec: Any, known: str | None) -> str:
+def _progress(backend: Any, spec: Any, known: str | None) -> str:
     from resources.analysis.summary import summarize
 
-    sweep = newest_sweep(lab, spec)
+    sweep = newest_sweep(backend, spec)
     if sweep is None or sweep == known:
         return "taking the dataset's snapshot"
-    summary = summarize(lab.catalog, sweep)
+    summary = summarize(backend.catalog, sweep)
     counts = summary.counts
     done = counts.get("completed", 0)
     shown = f"{counts.get('running', 0)} running, {counts.get('paused', 0)} paused, {done} done"
@@ -192,20 +192,20 @@ def _progress(lab: Any, spec: Any, known: str | None) -> str:
     return f"{sweep}  {phase}: {shown}{best}{hint}"
 
 
-def _conclude(console: "Console", lab: Any, spec: Any, arguments: argparse.Namespace, status: int, log: Path, known: str | None) -> int:
+def _conclude(console: "Console", backend: Any, spec: Any, arguments: argparse.Namespace, status: int, log: Path, known: str | None) -> int:
     from resources.analysis.summary import summarize
 
-    sweep = newest_sweep(lab, spec)
+    sweep = newest_sweep(backend, spec)
     if sweep is None or sweep == known:
         console.print(_reason(log), style="red", highlight=False)
         return 1
     if arguments.json:
-        print_json({**cli_views.leaderboard_of(lab, sweep), "error": _reason(log) if status else None})
+        print_json({**cli_views.leaderboard_of(backend, sweep), "error": _reason(log) if status else None})
     else:
-        cli_views.print_leaderboard(console, lab, sweep)
+        cli_views.print_leaderboard(console, backend, sweep)
     if status:
         console.print(_reason(log), style="red", highlight=False)
-        if summarize(lab.catalog, sweep).status == "evaluating":
+        if summarize(backend.catalog, sweep).status == "evaluating":
             again = f"[bold]halving sweep {arguments.spec}[/]"
             console.print(f"The search is done and kept. Mend this and run it again: {again} goes on with the evaluation.")
         return 1
@@ -231,15 +231,15 @@ def _reason(log: Path) -> str:
     return "\n".join(["failed: " + said[0], *said[1:], f"Dagster's log has the rest: {log}"])
 
 
-def _ended_sweep(lab: Any, spec: Any) -> str | None:
+def _ended_sweep(backend: Any, spec: Any) -> str | None:
     """The spec's newest sweep if it is over, so that this launch begins another."""
     from resources.scheduling.sweeps import OPEN
 
-    sweep = newest_sweep(lab, spec)
+    sweep = newest_sweep(backend, spec)
     if sweep is None:
         return None
-    with lab.catalog.read() as session:
-        return None if lab.catalog.sweep(session, sweep).status in OPEN else sweep
+    with backend.catalog.read() as session:
+        return None if backend.catalog.sweep(session, sweep).status in OPEN else sweep
 
 
 def _end_with_parent() -> None:

@@ -12,7 +12,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"spec": {…, with all defaults}, "warnings": [...]}``.
     """
-    from resources.backend import Lab
+    from resources.backend import Backend
     from resources.scheduling.warm_start import check_warm_start
     from resources.search.rules import max_trials
     from resources.sweep_spec import check_functions, load_spec
@@ -21,7 +21,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     spec = load_spec(arguments.spec)
     check_functions(spec)
     if spec.warm_start:
-        check_warm_start(Lab(root=arguments.root).catalog, spec)
+        check_warm_start(Backend(root=arguments.root).catalog, spec)
     warnings = lint(spec)
     if arguments.json:
         print_json({"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True), "warnings": warnings})
@@ -39,17 +39,17 @@ def run_control(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"sweep", "status", "control", "max_trials"}``, ``max_trials`` null unless it was extended.
     """
-    from resources.backend import Lab
+    from resources.backend import Backend
     from resources.scheduling.sweeps import extend_sweep, pause_sweep, resume_sweep, stop_sweep
 
-    lab = Lab(root=arguments.root)
+    backend = Backend(root=arguments.root)
     ask: dict[str, Any] = {
         "pause": pause_sweep,
         "resume": resume_sweep,
         "stop": stop_sweep,
         "extend": lambda catalog, sweep: extend_sweep(catalog, sweep, arguments.max_trials),
     }
-    row = ask[arguments.control](lab.catalog, arguments.sweep)
+    row = ask[arguments.control](backend.catalog, arguments.sweep)
     if arguments.json:
         print_json({"sweep": row.id, "status": row.status, "control": row.control, "max_trials": row.max_trials})
         return 0

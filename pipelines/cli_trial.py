@@ -22,9 +22,9 @@ def run_trial(arguments: argparse.Namespace) -> int:
     ``failures``, ``preemptions``, ``error``, ``results``, ``attempts``…).
     """
     from resources.analysis.trial_history import history_of
-    from resources.backend import Lab
+    from resources.backend import Backend
 
-    found = history_of(Lab(root=arguments.root).catalog, arguments.trial)
+    found = history_of(Backend(root=arguments.root).catalog, arguments.trial)
     if arguments.json:
         print_json(found.as_dict())
     else:

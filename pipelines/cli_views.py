@@ -19,40 +19,40 @@ if TYPE_CHECKING:
 def run_leaderboard(arguments: argparse.Namespace) -> int:
     """Show a sweep's standing.
 
-    JSON: the fields of :class:`resources.analysis.summary.Summary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
+    JSON: the fields of :class:`resources.analysis.summary.SweepSummary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
     ``failed``, ``epochs_trained``, ``audit_epochs``, ``gpu_seconds_saved``…), and ``saved``, ``test_metrics``, ``promoted``, ``report``.
     """
-    from resources.backend import Lab
+    from resources.backend import Backend
 
-    lab, console = Lab(root=arguments.root), console_of(arguments)
-    sweep = arguments.sweep or newest_sweep(lab)
+    backend, console = Backend(root=arguments.root), console_of(arguments)
+    sweep = arguments.sweep or newest_sweep(backend)
     if sweep is None:
-        console.print(f"there are no sweeps in {lab.store.root} yet: run [bold]halving sweep sweeps/digits.yaml[/]")
+        console.print(f"there are no sweeps in {backend.store.root} yet: run [bold]halving sweep sweeps/digits.yaml[/]")
         return 1
     if arguments.json:
-        print_json(leaderboard_of(lab, sweep))
+        print_json(leaderboard_of(backend, sweep))
     else:
-        print_leaderboard(console, lab, sweep)
+        print_leaderboard(console, backend, sweep)
     return 0
 
 
-def leaderboard_of(lab: Any, sweep: str) -> dict[str, Any]:
+def leaderboard_of(backend: Any, sweep: str) -> dict[str, Any]:
     """What the leaderboard shows, whole, as data."""
     from resources.analysis.summary import summarize
     from resources.evaluation.report import report_path
 
-    summary = summarize(lab.catalog, sweep)
-    report, version = _outcome(lab, sweep)
+    summary = summarize(backend.catalog, sweep)
+    report, version = _outcome(backend, sweep)
     return {
         **summary.as_dict(),
         "saved": summary.saved,
         "test_metrics": report.metrics if report else None,
         "promoted": {"model": version.model, "version": version.version, "stage": version.stage} if version else None,
-        "report": lab.store.address(report_path(sweep)) if lab.store.exists(report_path(sweep)) else None,
+        "report": backend.store.address(report_path(sweep)) if backend.store.exists(report_path(sweep)) else None,
     }
 
 
-def print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) -> None:
+def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 10) -> None:
     """The leading trials, what early stopping saved, and what became of the winner."""
     from rich.table import Table
 
@@ -60,7 +60,7 @@ def print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) 
     from resources.evaluation.page import duration, number
     from resources.evaluation.report import explain_failures, report_path
 
-    summary = summarize(lab.catalog, sweep)
+    summary = summarize(backend.catalog, sweep)
     searching = summary.status == "searching"
     hints = {"pause": f" (paused: halving resume {sweep} lets it go on)", "stop": " (being stopped)"}
     asked = hints.get(summary.control, "") if searching else ""
@@ -97,9 +97,9 @@ def print_leaderboard(console: "Console", lab: Any, sweep: str, rows: int = 10) 
     )
     if summary.audited:
         console.print(f"Audit of pruning: {summary.audit_epochs} epochs more, {duration(summary.audit_seconds)}.", highlight=False)
-    _print_outcome(console, lab, sweep)
-    if lab.store.exists(report_path(sweep)):
-        console.print(f"Report: {lab.store.address(report_path(sweep))}")
+    _print_outcome(console, backend, sweep)
+    if backend.store.exists(report_path(sweep)):
+        console.print(f"Report: {backend.store.address(report_path(sweep))}")
 
 
 def _print_waiting(console: "Console", waiting: list[dict[str, Any]], rows: int) -> None:
@@ -112,10 +112,10 @@ def _print_waiting(console: "Console", waiting: list[dict[str, Any]], rows: int)
         console.print(f"and {len(waiting) - rows} more trials wait for theirs", style="yellow", highlight=False)
 
 
-def _print_outcome(console: "Console", lab: Any, sweep: str) -> None:
+def _print_outcome(console: "Console", backend: Any, sweep: str) -> None:
     from resources.evaluation.page import number
 
-    report, version = _outcome(lab, sweep)
+    report, version = _outcome(backend, sweep)
     if report:
         shown = [f"{name} {'not finite' if value is None else number(value)}" for name, value in report.metrics.items()]
         console.print(f"Test split: {', '.join(shown)}")
@@ -124,12 +124,12 @@ def _print_outcome(console: "Console", lab: Any, sweep: str) -> None:
         console.print(f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False)
 
 
-def _outcome(lab: Any, sweep: str) -> "tuple[ReportRow | None, ModelVersionRow | None]":
+def _outcome(backend: Any, sweep: str) -> "tuple[ReportRow | None, ModelVersionRow | None]":
     from sqlalchemy import select
 
     from resources.catalog import ModelVersionRow, ReportRow
 
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         return session.get(ReportRow, sweep), session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))
 
 
@@ -142,11 +142,11 @@ def run_replay(arguments: argparse.Namespace) -> int:
     ``unknown_trials`` too.
     """
     from resources.analysis.strategy_replay import read_strategy, replay_sweep
-    from resources.backend import Lab
+    from resources.backend import Backend
 
-    lab = Lab(root=arguments.root)
+    backend = Backend(root=arguments.root)
     strategies = [read_strategy(text) for text in arguments.strategy]
-    found = replay_sweep(lab.store, lab.catalog, arguments.sweep, strategies).as_dict()
+    found = replay_sweep(backend.store, backend.catalog, arguments.sweep, strategies).as_dict()
     if arguments.json:
         print_json(found)
     else:
@@ -194,11 +194,11 @@ def run_models(arguments: argparse.Namespace) -> int:
     """
     from rich.table import Table
 
-    from resources.backend import Lab
+    from resources.backend import Backend
     from resources.catalog.models import versions_of
 
-    lab, console = Lab(root=arguments.root), console_of(arguments)
-    with lab.catalog.read() as session:
+    backend, console = Backend(root=arguments.root), console_of(arguments)
+    with backend.catalog.read() as session:
         versions = versions_of(session)
     if arguments.json:
         print_json({"models": [_version(row) for row in versions]})
@@ -218,19 +218,19 @@ def run_models(arguments: argparse.Namespace) -> int:
 
 def run_promote(arguments: argparse.Namespace) -> int:
     """Make a version champion. JSON: the version, as ``halving models --json`` has it."""
-    from resources.backend import Lab
+    from resources.backend import Backend
     from resources.registry.versions import promote
 
-    row = promote(Lab(root=arguments.root).catalog, arguments.model, arguments.version)
+    row = promote(Backend(root=arguments.root).catalog, arguments.model, arguments.version)
     return _say(arguments, row, "is champion")
 
 
 def run_archive(arguments: argparse.Namespace) -> int:
     """Take a version out of use. JSON: the version, as ``halving models --json`` has it."""
-    from resources.backend import Lab
+    from resources.backend import Backend
     from resources.registry.versions import archive
 
-    row = archive(Lab(root=arguments.root).catalog, arguments.model, arguments.version)
+    row = archive(Backend(root=arguments.root).catalog, arguments.model, arguments.version)
     return _say(arguments, row, "is archived")
 
 
@@ -255,19 +255,19 @@ def run_retention(arguments: argparse.Namespace) -> int:
     """
     from halving.maintenance.retention import apply_retention
     from halving.query.runs import list_names
-    from resources.backend import Lab
+    from resources.backend import Backend
     from resources.catalog import masked
     from resources.registry.retention_protection import protected
 
     days = {name: getattr(arguments, f"{name}_days") for name in ("full", "system", "rollup", "checkpoint")}
     if all(value is None for value in days.values()):
         raise InvalidInput("nothing is old without a limit: give --full-days, --system-days, --rollup-days or --checkpoint-days")
-    lab = Lab(root=arguments.root)
+    backend = Backend(root=arguments.root)
     if arguments.project is not None:
-        list_names(lab.store, arguments.project)  # a project that is misspelt is told, with what there is
-    kept = protected(lab.store, lab.catalog)
+        list_names(backend.store, arguments.project)  # a project that is misspelt is told, with what there is
+    kept = protected(backend.store, backend.catalog)
     done = apply_retention(
-        lab.store,
+        backend.store,
         protected=kept.runs,
         keep_blobs=kept.blobs,
         days=days.pop("full"),
@@ -275,7 +275,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
         project=arguments.project,
         dry_run=not arguments.apply,
     )
-    catalog = masked(lab.catalog.url)
+    catalog = masked(backend.catalog.url)
     if arguments.json:
         drops = [vars(drop) for drop in done.drops]
         print_json({"dry_run": done.dry_run, "catalog": catalog, "protected_runs": len(kept.runs), "bytes": done.bytes, "drops": drops})
@@ -291,7 +291,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def newest_sweep(lab: Any, spec: Any = None) -> str | None:
+def newest_sweep(backend: Any, spec: Any = None) -> str | None:
     """The id of the sweep that was opened last, of all or of one spec."""
     from sqlalchemy import select
 
@@ -299,7 +299,7 @@ def newest_sweep(lab: Any, spec: Any = None) -> str | None:
 
     query = select(SweepRow.id).order_by(SweepRow.created_at.desc())
     query = query.where(SweepRow.spec_digest == spec.digest, SweepRow.driver == "job") if spec else query
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         found: str | None = session.scalar(query.limit(1))
     return found
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, PlainValidator
 from pydantic.fields import FieldInfo
 
 from halving import InvalidInput
-from resources.execution.concurrency import places
+from resources.execution.concurrency import concurrency_of
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.pod_manifests import worker_config
 from resources.sweep_spec import OneOf, SweepSpec, parse_spec
@@ -67,7 +67,7 @@ def _snapshot_config(spec: SweepSpec) -> dict[str, Any]:
 
 def _places(spec: SweepSpec) -> int:
     try:
-        return places(spec)
+        return concurrency_of(spec)
     except InvalidInput as error:
         raise InvalidSweepSpec(str(error)) from None
 

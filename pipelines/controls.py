@@ -7,7 +7,7 @@ from pydantic import Field
 
 from assets.events import failure
 from halving import HalvingError
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import Catalog, SweepRow
 from resources.scheduling.sweeps import extend_sweep as extend
 from resources.scheduling.sweeps import pause_sweep as pause
@@ -28,30 +28,30 @@ class Extension(OneSweep):
 
 
 @dg.op
-def hand_out_no_more(context: dg.OpExecutionContext, config: OneSweep, lab: Lab) -> None:
+def hand_out_no_more(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
     """Pause a sweep."""
-    _asked(context, pause, lab.catalog, config.sweep)
+    _asked(context, pause, backend.catalog, config.sweep)
     context.log.info(f"sweep {config.sweep} is paused: running trials save a checkpoint and stop; the job resume_sweep lets it go on")
 
 
 @dg.op
-def hand_out_again(context: dg.OpExecutionContext, config: OneSweep, lab: Lab) -> None:
+def hand_out_again(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
     """Resume a paused sweep."""
-    _asked(context, resume, lab.catalog, config.sweep)
+    _asked(context, resume, backend.catalog, config.sweep)
     context.log.info(f"sweep {config.sweep} goes on")
 
 
 @dg.op
-def end_search(context: dg.OpExecutionContext, config: OneSweep, lab: Lab) -> None:
+def end_search(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
     """Stop a sweep."""
-    _asked(context, stop, lab.catalog, config.sweep)
+    _asked(context, stop, backend.catalog, config.sweep)
     context.log.info(f"sweep {config.sweep} is being stopped: running trials save a checkpoint, then its winner is evaluated")
 
 
 @dg.op
-def allow_more_trials(context: dg.OpExecutionContext, config: Extension, lab: Lab) -> None:
+def allow_more_trials(context: dg.OpExecutionContext, config: Extension, backend: Backend) -> None:
     """Extend a sweep."""
-    _asked(context, lambda catalog, sweep: extend(catalog, sweep, config.max_trials), lab.catalog, config.sweep)
+    _asked(context, lambda catalog, sweep: extend(catalog, sweep, config.max_trials), backend.catalog, config.sweep)
     context.log.info(f"sweep {config.sweep} may start {config.max_trials} trials in all")
 
 

@@ -14,7 +14,7 @@ from pipelines.orphans import end_abandoned_runs, end_orphaned_steps
 from pipelines.schedules import hourly_compaction, scheduled_retraining
 from pipelines.sensors import finish_sweeps, retry_crashed_trials, start_trials, stop_diverged_trials, watch_starting_pods
 from pipelines.step_outputs import step_outputs
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.execution.kubernetes.cluster_config import load_cluster
 
 defs = dg.Definitions(
@@ -40,5 +40,5 @@ defs = dg.Definitions(
         *([watch_starting_pods, end_orphaned_steps, end_abandoned_runs] if load_cluster() else []),
     ],
     schedules=[scheduled_retraining, hourly_compaction],
-    resources={"lab": Lab(), "io_manager": step_outputs},
+    resources={"backend": Backend(), "io_manager": step_outputs},
 )

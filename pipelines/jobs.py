@@ -7,26 +7,28 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from assets.checkpoints import materialized_checkpoint, promote_winner
+from assets.checkpoints import materialized_checkpoint
 from assets.datasets import DATASETS, materialized_snapshot
 from assets.events import add_partitions, failure
-from assets.reports import evaluate, materialized_report
+from assets.reports import materialized_report
 from assets.sweeps import SWEEPS, materialized_sweep
-from assets.trials import TRIALS, log_new_rungs, log_trial, make_runner, make_scheduler
+from assets.trials import TRIALS, log_new_rungs, log_trial
 from halving import Dataset, HalvingError
 from halving.records.provenance import git_state
 from pipelines.config import launch_config, sweep_config
 from resources.analysis.summary import summarize
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog.trial_key import trial_key
 from resources.datasets.snapshots import known_snapshot
 from resources.datasets.snapshots import take_snapshot as snapshot_of
 from resources.evaluation.report import explain_failures, load_report
 from resources.evaluation.scoring import is_regression
-from resources.execution.concurrency import places
+from resources.execution.concurrency import concurrency_of
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
+from resources.execution.wiring import make_runner, make_scheduler
 from resources.execution.worker import work
+from resources.registry.promotion import evaluate, promote_winner
 from resources.registry.versions import promote
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
@@ -46,14 +48,14 @@ _SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec."
 
 
 @dg.op(config_schema=_SPEC, tags={"kind": "data"}, retry_policy=_RETRIES)
-def take_snapshot(context: dg.OpExecutionContext, lab: Lab) -> dict[str, Any]:
+def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str, Any]:
     """Check that what the spec names exists, then snapshot its data. Gives the spec and the snapshot's digest."""
     spec = parse_spec(context.op_config["spec"])
     try:
         check_functions(spec)
-        check_warm_start(lab.catalog, spec)
-        snapshot = snapshot_of(lab.store, lab.catalog, spec.dataset)
-        dataset = Dataset(lab.store, snapshot.name, snapshot.digest)
+        check_warm_start(backend.catalog, spec)
+        snapshot = snapshot_of(backend.store, backend.catalog, spec.dataset)
+        dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         is_regression(dataset.manifest["schema"][snapshot.target], spec.gates.metric)
     except HalvingError as error:
         raise failure(error) from None
@@ -64,24 +66,24 @@ def take_snapshot(context: dg.OpExecutionContext, lab: Lab) -> dict[str, Any]:
 
 
 @dg.op(out=dg.DynamicOut(dict), retry_policy=_RETRIES)
-def plan_sweep(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any]) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
+def plan_sweep(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
     """Open the sweep, or resume the unfinished one of the same spec and snapshot, and give a slot to each worker."""
     try:
-        sweep, room = _open(context, lab, planned, driver="job"), places(parse_spec(planned["spec"]))
+        sweep, room = _open(context, backend, planned, driver="job"), concurrency_of(parse_spec(planned["spec"]))
     except HalvingError as error:
         raise failure(error) from None
     # A worker more than there are trials would only hold its GPUs.
-    for slot in range(min(room, make_scheduler(lab, sweep).state().max_trials)):
+    for slot in range(min(room, make_scheduler(backend, sweep).state().max_trials)):
         yield dg.DynamicOutput({"sweep": sweep, "slot": slot}, mapping_key=str(slot))
 
 
 @dg.op(retry_policy=_WORKER_RETRIES, pool="trials")
-def work_on_trials(context: dg.OpExecutionContext, lab: Lab, place: dict[str, Any]) -> str:
+def work_on_trials(context: dg.OpExecutionContext, backend: Backend, place: dict[str, Any]) -> str:
     """One worker: pull trials and run them until the search is over. Gives the sweep."""
-    scheduler = make_scheduler(lab, place["sweep"])
-    runner = make_runner(lab, scheduler, dagster_run=context.run.run_id, slot=place["slot"])
+    scheduler = make_scheduler(backend, place["sweep"])
+    runner = make_runner(backend, scheduler, dagster_run=context.run.run_id, slot=place["slot"])
     try:
-        attempts = work(scheduler, runner, lambda changed: log_trial(context, lab, changed))
+        attempts = work(scheduler, runner, lambda changed: log_trial(context, backend, changed))
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
         if load_cluster() is None:
             raise
@@ -92,12 +94,12 @@ def work_on_trials(context: dg.OpExecutionContext, lab: Lab, place: dict[str, An
 
 
 @dg.op(retry_policy=_RETRIES)
-def evaluate_winner(context: dg.OpExecutionContext, lab: Lab, done: list[str]) -> str:
+def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list[str]) -> str:
     """Evaluate the winner on the test split and check the gates. Gives the sweep."""
     sweep = done[0]
-    log_new_rungs(context, lab, sweep)
+    log_new_rungs(context, backend, sweep)
     try:
-        report, gates = evaluate(lab, sweep)
+        report, gates = evaluate(backend, sweep)
     except HalvingError as error:
         raise failure(error) from None
     context.log_event(materialized_report(report).event())
@@ -116,11 +118,11 @@ def evaluate_winner(context: dg.OpExecutionContext, lab: Lab, done: list[str]) -
 
 
 @dg.op(retry_policy=_RETRIES)
-def promote_checkpoint(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> str:
+def promote_checkpoint(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> str:
     """Register the winner if the gates let it pass. Gives the sweep."""
     try:
-        report = load_report(lab.store, lab.catalog, sweep)
-        row = promote_winner(lab, report)
+        report = load_report(backend.store, backend.catalog, sweep)
+        row = promote_winner(backend, report)
     except HalvingError as error:
         raise failure(error) from None
     context.log_event(materialized_checkpoint(row, report).event())
@@ -129,9 +131,9 @@ def promote_checkpoint(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> 
 
 
 @dg.op(retry_policy=_RETRIES)
-def count_failures(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> None:
+def count_failures(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> None:
     """Fail the job when more trials failed than the spec accepts; what the sweep found is kept and promoted."""
-    summary, accepted = summarize(lab.catalog, sweep), Scheduler(lab.catalog, sweep).spec.max_failed_trials
+    summary, accepted = summarize(backend.catalog, sweep), Scheduler(backend.catalog, sweep).spec.max_failed_trials
     if len(summary.failed) > accepted:
         raise dg.Failure(
             f"{explain_failures(summary.failed)}. The sweep's result stands; the job fails because max_failed_trials is {accepted}",
@@ -161,9 +163,9 @@ def sweep() -> None:
 
 
 @dg.op
-def hand_to_sensors(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any]) -> None:
+def hand_to_sensors(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> None:
     """Open the sweep for the sensors, which then launch one run for each trial."""
-    sweep = _open(context, lab, planned, driver="sensors")
+    sweep = _open(context, backend, planned, driver="sensors")
     context.log.info(f"sweep {sweep} is open: the sensor start_trials launches its trials")
 
 
@@ -184,10 +186,10 @@ class Version(dg.Config):
 
 
 @dg.op
-def make_champion(context: dg.OpExecutionContext, config: Version, lab: Lab) -> None:
+def make_champion(context: dg.OpExecutionContext, config: Version, backend: Backend) -> None:
     """Make a version the champion; the one before is archived."""
     try:
-        row = promote(lab.catalog, config.model, config.version)
+        row = promote(backend.catalog, config.model, config.version)
     except HalvingError as error:
         raise failure(error) from None
     context.log.info(f"model {row.model} {row.version} is champion")
@@ -211,10 +213,10 @@ conclude_sweep = dg.define_asset_job(
 )
 
 
-def _open(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any], *, driver: str) -> str:
+def _open(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any], *, driver: str) -> str:
     spec = parse_spec(planned["spec"])
-    git = git_state(lab.store, Path.cwd()) or {}
-    row = open_sweep(lab.catalog, spec, planned["snapshot"], driver=driver, commit=git.get("commit"))
+    git = git_state(backend.store, Path.cwd()) or {}
+    row = open_sweep(backend.catalog, spec, planned["snapshot"], driver=driver, commit=git.get("commit"))
     if row.commit != git.get("commit"):
         context.log.warning(f"sweep {row.id} was begun with commit {row.commit} and goes on with {git.get('commit')}")
     for warning in lint(spec):
@@ -227,6 +229,6 @@ def _open(context: dg.OpExecutionContext, lab: Lab, planned: dict[str, Any], *, 
     context.instance.add_run_tags(context.run_id, {SWEEP_LABEL: row.id})
     add_partitions(context, SWEEPS, [row.id])
     add_partitions(context, TRIALS, trials)
-    context.log_event(materialized_sweep(row, known_snapshot(lab.catalog, row.snapshot)).event())
+    context.log_event(materialized_sweep(row, known_snapshot(backend.catalog, row.snapshot)).event())
     context.log.info(f"sweep {row.id}: up to {len(trials)} trials, {spec.rungs}")
     return row.id

@@ -9,7 +9,7 @@ from halving.maintenance.compaction import compact
 from halving.maintenance.merging import merge
 from halving.maintenance.retention import apply_retention as retain
 from halving.metrics.manifest import runs_of
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.registry.retention_protection import OPEN, protected, runs_of_sweep
 
 
@@ -36,20 +36,20 @@ class Retention(dg.Config):
 
 
 @dg.op
-def compact_segments(context: dg.OpExecutionContext, config: Compaction, lab: Lab) -> None:
+def compact_segments(context: dg.OpExecutionContext, config: Compaction, backend: Backend) -> None:
     """Compact runs; with a sweep, merge its runs as well. A run that fails does not keep the others from being compacted."""
     if config.sweep:
         try:
-            _merge_sweep(context, lab, config.sweep)
+            _merge_sweep(context, backend, config.sweep)
         except HalvingError as error:
             raise failure(error) from None
         return
     failed: dict[str, str] = {}
     points = saved = runs = 0
-    for project in [config.project] if config.project else _projects(lab):
-        for run in runs_of(lab.store, project):
+    for project in [config.project] if config.project else _projects(backend):
+        for run in runs_of(backend.store, project):
             try:
-                done = compact(lab.store, project, run)
+                done = compact(backend.store, project, run)
             except HalvingError as error:
                 failed[f"{project}/{run}"] = str(error)
                 continue
@@ -62,12 +62,12 @@ def compact_segments(context: dg.OpExecutionContext, config: Compaction, lab: La
 
 
 @dg.op
-def drop_expired(context: dg.OpExecutionContext, config: Retention, lab: Lab) -> None:
+def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Backend) -> None:
     """Drop what is older than it has to be, but nothing that a champion, a staging version, a report or an open sweep reaches."""
     try:
-        kept = protected(lab.store, lab.catalog)
+        kept = protected(backend.store, backend.catalog)
         done = retain(
-            lab.store,
+            backend.store,
             protected=kept.runs,
             keep_blobs=kept.blobs,
             **config.model_dump(),
@@ -98,17 +98,17 @@ def apply_retention() -> None:
     drop_expired()
 
 
-def _merge_sweep(context: dg.OpExecutionContext, lab: Lab, sweep: str) -> None:
-    with lab.catalog.read() as session:
-        status = lab.catalog.sweep(session, sweep).status
+def _merge_sweep(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> None:
+    with backend.catalog.read() as session:
+        status = backend.catalog.sweep(session, sweep).status
     if status in OPEN:
         raise dg.Failure(f"sweep {sweep} is {status}: merge its runs when it is finished", allow_retries=False)
-    project, runs = runs_of_sweep(lab.catalog, sweep)
-    done = merge(lab.store, project, runs, sweep)
+    project, runs = runs_of_sweep(backend.catalog, sweep)
+    done = merge(backend.store, project, runs, sweep)
     for run, reason in done.left_out.items():
         context.log.warning(f"run {run} keeps its own files: {reason}")
     context.log.info(f"{len(done.runs)} runs with {done.points} points are in {done.name}")
 
 
-def _projects(lab: Lab) -> list[str]:
-    return [name.removeprefix("project=") for name in lab.store.names("metrics") if name.startswith("project=")]
+def _projects(backend: Backend) -> list[str]:
+    return [name.removeprefix("project=") for name in backend.store.names("metrics") if name.startswith("project=")]

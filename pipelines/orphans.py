@@ -7,7 +7,7 @@ import dagster as dg
 from sqlalchemy import select
 
 from pipelines.jobs import run_trial, sweep
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import AttemptRow, SweepRow, TrialRow, utcnow
 from resources.catalog.trial_key import parse_trial_key
 from resources.execution.kubernetes.api import delete_job, find_jobs
@@ -46,30 +46,30 @@ def end_orphaned_steps(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Cancel a trial's run whose attempt ended a while ago: its pod is lost with its node, and keeps its place in the pool.",
 )
-def end_abandoned_runs(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SkipReason:
+def end_abandoned_runs(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SkipReason:
     started, canceled = dg.RunsFilter(job_name=run_trial.name, statuses=[dg.DagsterRunStatus.STARTED]), []
-    current = _current_attempts(lab)
+    current = _current_attempts(backend)
     if context.instance.get_runs_count(started) > len(current):
         for run in context.instance.get_runs(started):
-            if _is_abandoned(lab, run, current):
+            if _is_abandoned(backend, run, current):
                 context.instance.run_coordinator.cancel_run(run.run_id)
                 canceled.append(run.run_id)
     return dg.SkipReason(f"canceled: {canceled}" if canceled else "every trial's run is at work")
 
 
-def _current_attempts(lab: Lab) -> set[tuple[str, int, int]]:
-    with lab.catalog.read() as session:
+def _current_attempts(backend: Backend) -> set[tuple[str, int, int]]:
+    with backend.catalog.read() as session:
         running = (TrialRow.status == Status.RUNNING, TrialRow.worker.is_not(None), SweepRow.driver == "sensors")
         query = select(TrialRow.sweep, TrialRow.number, TrialRow.attempt).join(SweepRow, SweepRow.id == TrialRow.sweep).where(*running)
         return {(of, number, attempt) for of, number, attempt in session.execute(query)}
 
 
-def _is_abandoned(lab: Lab, run: dg.DagsterRun, current: set[tuple[str, int, int]]) -> bool:
+def _is_abandoned(backend: Backend, run: dg.DagsterRun, current: set[tuple[str, int, int]]) -> bool:
     if TRIAL_LABEL not in run.tags:
         return False
     key = (*parse_trial_key(run.tags[TRIAL_LABEL]), int(run.tags[ATTEMPT_LABEL]))
     if key in current:
         return False
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         attempt = session.get(AttemptRow, key)
     return bool(attempt and attempt.ended_at and attempt.ended_at < utcnow() - timedelta(seconds=_ABANDONED_SECONDS))

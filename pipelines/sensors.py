@@ -13,16 +13,17 @@ from typing import TypeVar
 import dagster as dg
 from sqlalchemy import select
 
-from assets.trials import TRIALS, make_scheduler, observed_trial, trial_row
+from assets.trials import TRIALS, observed_trial, trial_row
 from pipelines.jobs import conclude_sweep, run_trial
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import SweepRow, TrialRow, utcnow
-from resources.execution.concurrency import places
+from resources.execution.concurrency import concurrency_of
 from resources.execution.divergence import diverged_trials
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.pending_pods import starting
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, SWEEP_LABEL, TRIAL_LABEL, labels_of, worker_config
 from resources.execution.kubernetes.pod_status import reason_kind
+from resources.execution.wiring import make_scheduler
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
 from resources.sweep_spec import SweepSpec, parse_spec
@@ -53,8 +54,8 @@ _Item = TypeVar("_Item")
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Launch a run for every trial that the search starts, promotes or retries.",
 )
-def start_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResult | dg.SkipReason:
-    requests = [request for scheduler in _searching(context, lab) for request in _contained(context, scheduler, _requests)]
+def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
+    requests = [request for scheduler in _searching(context, backend) for request in _contained(context, scheduler, _requests)]
     if not requests:
         return dg.SkipReason("no trial waits for a run")
     # The trials of a sweep's spec are known from its opening, those that it was extended by are not.
@@ -68,16 +69,16 @@ def start_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResu
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Queue a crashed trial again, from its checkpoint and at most max_retries times; start_trials launches it.",
 )
-def retry_crashed_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResult:
+def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     def unclaimed(scheduler: Scheduler) -> list[Assignment]:
         return _unclaimed(context.instance, scheduler)
 
     lost = []
-    for scheduler in _searching(context, lab):
+    for scheduler in _searching(context, backend):
         lost += _contained(context, scheduler, Scheduler.requeue_lost)
         lost += _contained(context, scheduler, unclaimed)
     keys = [assignment.run_key for assignment in lost]
-    return _told(lab, lost, f"queued again or given up: {keys}" if lost else "no trial has crashed")
+    return _told(backend, lost, f"queued again or given up: {keys}" if lost else "no trial has crashed")
 
 
 @dg.sensor(
@@ -86,13 +87,13 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.Se
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Say why a trial's pod has not started; after start_timeout_seconds cancel its run, so that its place is free.",
 )
-def watch_starting_pods(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResult:
+def watch_starting_pods(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     def slow(scheduler: Scheduler) -> list[Assignment]:
-        return _slow_to_start(context, lab, scheduler)
+        return _slow_to_start(context, backend, scheduler)
 
-    news = [assignment for scheduler in _searching(context, lab) for assignment in _contained(context, scheduler, slow)]
+    news = [assignment for scheduler in _searching(context, backend) for assignment in _contained(context, scheduler, slow)]
     keys = [assignment.run_key for assignment in news]
-    return _told(lab, news, f"pods that do not start: {keys}" if keys else "no pod has trouble to start")
+    return _told(backend, news, f"pods that do not start: {keys}" if keys else "no pod has trouble to start")
 
 
 @dg.sensor(
@@ -101,18 +102,18 @@ def watch_starting_pods(context: dg.SensorEvaluationContext, lab: Lab) -> dg.Sen
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="End a trial whose streamed metrics are NaN, infinite or out of the spec's divergence bounds; its worker is freed.",
 )
-def stop_diverged_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResult:
+def stop_diverged_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     stopped: list[Assignment] = []
     turn = int(context.cursor or 0)
     context.update_cursor(str(turn + 1))
 
     def stop(scheduler: Scheduler) -> list[Assignment]:
-        return _stop_diverged(lab, scheduler, turn)
+        return _stop_diverged(backend, scheduler, turn)
 
-    for scheduler in _searching(context, lab):
+    for scheduler in _searching(context, backend):
         stopped += _contained(context, scheduler, stop)
     keys = [assignment.key for assignment in stopped]
-    return _told(lab, stopped, f"diverged and stopped: {keys}" if stopped else "no trial has diverged")
+    return _told(backend, stopped, f"diverged and stopped: {keys}" if stopped else "no trial has diverged")
 
 
 @dg.sensor(
@@ -121,19 +122,19 @@ def stop_diverged_trials(context: dg.SensorEvaluationContext, lab: Lab) -> dg.Se
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Evaluate and promote the winner of a sweep whose search is over.",
 )
-def finish_sweeps(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorResult | dg.SkipReason:
+def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
     def concluding(sweep: SweepRow) -> list[dg.RunRequest]:
         failures = len(_ended_runs(context.instance, {_CONCLUDES: sweep.id}))
         if failures <= parse_spec(sweep.spec).max_retries:
             return [_conclude_request(sweep, failures + 1)]
         # Only now is it over; launched again, the same spec becomes a new sweep.
-        lab.catalog.end_sweep(sweep.id, "failed", only_from="evaluating")
+        backend.catalog.end_sweep(sweep.id, "failed", only_from="evaluating")
         return []
 
-    requests = [request for sweep in _launched(lab, "evaluating") for request in _contained(context, sweep, concluding)]
+    requests = [request for sweep in _launched(backend, "evaluating") for request in _contained(context, sweep, concluding)]
     # A sweep without any result is concluded once: that run fails and says why.
     recent = utcnow() - timedelta(hours=1)
-    for sweep in _launched(lab, "failed"):
+    for sweep in _launched(backend, "failed"):
         if sweep.finished_at and sweep.finished_at > recent and not _ended_runs(context.instance, {_CONCLUDES: sweep.id}):
             requests.append(_conclude_request(sweep, 1))
     return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("no sweep has just ended its search")
@@ -141,7 +142,7 @@ def finish_sweeps(context: dg.SensorEvaluationContext, lab: Lab) -> dg.SensorRes
 
 def hand_out(scheduler: Scheduler) -> list[Assignment]:
     """Fill the sweep's free places with work, and give every trial that waits for a run, new or from an earlier tick."""
-    free = places(scheduler.spec) - scheduler.running()
+    free = concurrency_of(scheduler.spec) - scheduler.running()
     for _ in range(min(free, _HANDED_OUT_A_TICK)):
         if not isinstance(scheduler.next_work(worker=None), Assignment):
             break
@@ -163,11 +164,11 @@ def _unclaimed(instance: dg.DagsterInstance, scheduler: Scheduler) -> list[Assig
     return queued
 
 
-def _slow_to_start(context: dg.SensorEvaluationContext, lab: Lab, scheduler: Scheduler) -> list[Assignment]:
+def _slow_to_start(context: dg.SensorEvaluationContext, backend: Backend, scheduler: Scheduler) -> list[Assignment]:
     """Note why attempts' pods have not started, and give up those that are late; give those of which there is something new to tell."""
     news, limit = [], scheduler.spec.resources.start_timeout_seconds
     pods = starting(scheduler.id, scheduler.handed_out())
-    known = _reasons(lab, scheduler) if pods else {}
+    known = _reasons(backend, scheduler) if pods else {}
     for pod in pods:
         before = known.get(pod.assignment.trial)
         if pod.seconds > limit:
@@ -188,32 +189,32 @@ def _slow_to_start(context: dg.SensorEvaluationContext, lab: Lab, scheduler: Sch
     return news
 
 
-def _reasons(lab: Lab, scheduler: Scheduler) -> dict[int, str]:
+def _reasons(backend: Backend, scheduler: Scheduler) -> dict[int, str]:
     """Trial to why its pod had not started when that was last noted."""
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         noted = session.execute(
             select(TrialRow.number, TrialRow.waiting).where(TrialRow.sweep == scheduler.id, TrialRow.waiting.is_not(None))
         )
         return {number: waiting for number, waiting in noted if waiting is not None}
 
 
-def _stop_diverged(lab: Lab, scheduler: Scheduler, turn: int) -> list[Assignment]:
+def _stop_diverged(backend: Backend, scheduler: Scheduler, turn: int) -> list[Assignment]:
     stopped = []
-    for assignment, told in diverged_trials(lab.store, scheduler, turn, _LOOKED_AT_A_TICK):
+    for assignment, told in diverged_trials(backend.store, scheduler, turn, _LOOKED_AT_A_TICK):
         with suppress(Superseded):  # it ended by itself meanwhile
             scheduler.failed(assignment, told, seconds=0.0, checkpoint=None)
             stopped.append(assignment)
     return stopped
 
 
-def _told(lab: Lab, failed: list[Assignment], summary: str) -> dg.SensorResult:
+def _told(backend: Backend, failed: list[Assignment], summary: str) -> dg.SensorResult:
     """What a tick did to trials whose own runs can no longer say it, on the trials' pages too."""
-    seen = [observed_trial(assignment.key, trial_row(lab, assignment.sweep, assignment.trial)) for assignment in failed]
+    seen = [observed_trial(assignment.key, trial_row(backend, assignment.sweep, assignment.trial)) for assignment in failed]
     return dg.SensorResult(skip_reason=summary, asset_events=seen)
 
 
-def _launched(lab: Lab, status: str) -> list[SweepRow]:
-    with lab.catalog.read() as session:
+def _launched(backend: Backend, status: str) -> list[SweepRow]:
+    with backend.catalog.read() as session:
         query = select(SweepRow).where(SweepRow.driver == "sensors", SweepRow.status == status)
         return list(session.scalars(query.order_by(SweepRow.created_at)))
 
@@ -230,19 +231,19 @@ def _conclude_request(sweep: SweepRow, attempt: int) -> dg.RunRequest:
     return dg.RunRequest(run_key=f"{sweep.id}/conclude/a{attempt}", partition_key=sweep.id, tags=tags)
 
 
-def _searching(context: dg.SensorEvaluationContext, lab: Lab) -> list[Scheduler]:
-    sweeps = {sweep.id for sweep in _launched(lab, "searching")}
+def _searching(context: dg.SensorEvaluationContext, backend: Backend) -> list[Scheduler]:
+    sweeps = {sweep.id for sweep in _launched(backend, "searching")}
     # Other sensors' threads change it meanwhile.
-    for ended in [known for known in list(_schedulers) if known[0] == lab.catalog.url and known[1] not in sweeps]:
+    for ended in [known for known in list(_schedulers) if known[0] == backend.catalog.url and known[1] not in sweeps]:
         _schedulers.pop(ended, None)
-    return [scheduler for sweep in sorted(sweeps) for scheduler in _contained(context, sweep, lambda sweep: [_scheduler(lab, sweep)])]
+    return [scheduler for sweep in sorted(sweeps) for scheduler in _contained(context, sweep, lambda sweep: [_scheduler(backend, sweep)])]
 
 
-def _scheduler(lab: Lab, sweep: str) -> Scheduler:
+def _scheduler(backend: Backend, sweep: str) -> Scheduler:
     """The sweep's scheduler, kept between ticks: a new one would read every trial of the sweep again."""
-    known = _schedulers.get((lab.catalog.url, sweep))
+    known = _schedulers.get((backend.catalog.url, sweep))
     if known is None:
-        known = _schedulers[lab.catalog.url, sweep] = make_scheduler(lab, sweep, patience=_PATIENCE_SECONDS)
+        known = _schedulers[backend.catalog.url, sweep] = make_scheduler(backend, sweep, patience=_PATIENCE_SECONDS)
     return known
 
 

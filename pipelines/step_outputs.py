@@ -23,10 +23,10 @@ class StepOutputs(dg.IOManager):
         return json.loads(self._store.read(_name(context.upstream_output)))
 
 
-@dg.io_manager(required_resource_keys={"lab"}, description="What steps hand on, in the lab's store.")
+@dg.io_manager(required_resource_keys={"backend"}, description="What steps hand on, in the backend's store.")
 def step_outputs(context: dg.InitResourceContext) -> StepOutputs:
-    """The outputs in the store of the run's own lab."""
-    return StepOutputs(context.resources.lab.store)
+    """The outputs in the store of the run's own backend."""
+    return StepOutputs(context.resources.backend.store)
 
 
 def _name(context: dg.OutputContext) -> str:

@@ -20,13 +20,13 @@ from dagster._utils.error import SerializableErrorInfo
 from dagster_k8s import k8s_job_executor
 from dagster_k8s.client import DagsterK8sAPIRetryLimitExceeded, DagsterK8sUnrecoverableAPIError
 
-from assets.trials import make_scheduler
 from halving.errors import HalvingError
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.execution.kubernetes.api import find_pods, read_job
 from resources.execution.kubernetes.pending_pods import why_no_pod, why_not_started
 from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
-from resources.execution.kubernetes.pod_status import death_of, has_started, is_lost, is_queued, reason_kind
+from resources.execution.kubernetes.pod_status import has_started, is_lost, is_queued, reason_kind, termination_of
+from resources.execution.wiring import make_scheduler
 from resources.scheduling.scheduler import Scheduler
 from resources.search.state import Control
 
@@ -60,10 +60,10 @@ def worker_pods(context: dg.InitExecutorContext) -> StepDelegatingExecutor:
     executor: StepDelegatingExecutor = create(context)
     # A worker that starts when the search is over has nothing to train, so it needs no GPU to wait for.
     without_needs: StepDelegatingExecutor = create(context._replace(executor_config={**context.executor_config, "per_step_k8s_config": {}}))
-    with dg.build_resources({"lab": context.job.get_definition().resource_defs["lab"]}) as resources:
-        lab: Lab = resources.backend
+    with dg.build_resources({"backend": context.job.get_definition().resource_defs["backend"]}) as resources:
+        backend: Backend = resources.backend
     # Dagster has no public way to give its executor another handler.
-    executor._step_handler = WatchedSteps(lab, executor._step_handler, without_needs._step_handler)
+    executor._step_handler = WatchedSteps(backend, executor._step_handler, without_needs._step_handler)
     executor._check_step_health_interval_seconds = _CHECK_SECONDS
     return executor
 
@@ -72,16 +72,16 @@ class WatchedSteps(StepHandler):
     """Steps as Kubernetes Jobs, with an eye on workers' pods.
 
     Args:
-        lab: where the sweep is.
+        backend: where the sweep is.
         needing: launches a worker with what its trials need.
         idle: launches one that will find the search over.
     """
 
     name = "WatchedSteps"
 
-    def __init__(self, lab: Lab, needing: StepHandler, idle: StepHandler) -> None:
+    def __init__(self, backend: Backend, needing: StepHandler, idle: StepHandler) -> None:
         super().__init__()
-        self._lab, self._needing, self._idle = lab, needing, idle
+        self._backend, self._needing, self._idle = backend, needing, idle
         self._since: dict[str, float] = {}  # step to when its job was launched
         self._ran = float("-inf")  # when a worker was last seen running
         self._told: dict[str, str] = {}  # step to the kind of reason for which it waits, as last logged
@@ -128,7 +128,7 @@ class WatchedSteps(StepHandler):
         pods, worker = self._pods_of(context), step.startswith(WORKERS)
         if worker:
             self._requeue_lost(context)
-        if any(pod.status.phase == "Running" and not death_of(pod) for pod in pods):
+        if any(pod.status.phase == "Running" and not termination_of(pod) for pod in pods):
             self._ran = time.monotonic() if worker else self._ran
             return CheckStepHealthResult.healthy()
         if lost := next((pod for pod in pods if is_lost(pod, datetime.now(UTC))), None):
@@ -139,7 +139,7 @@ class WatchedSteps(StepHandler):
             return CheckStepHealthResult.healthy()
         known = self._handler(step).check_step_health(context)
         if not known.is_healthy:
-            dead = next((death for pod in pods if (death := death_of(pod))), None)
+            dead = next((ended for pod in pods if (ended := termination_of(pod))), None)
             told = f"{known.unhealthy_reason} {dead.reason}" if dead else str(known.unhealthy_reason)
             return CheckStepHealthResult.unhealthy(told) if dead and dead.own_fault else _gone(told)
         if pods and all(pod.status.phase == "Succeeded" for pod in pods):
@@ -206,7 +206,7 @@ class WatchedSteps(StepHandler):
             run = context.instance.get_run_by_id(context.dagster_run.run_id)
             if run is None or SWEEP_LABEL not in run.tags:
                 raise WorkerNotStarted(f"run {context.dagster_run.run_id} has workers and no tag {SWEEP_LABEL}")
-            self._sweep = make_scheduler(self._lab, run.tags[SWEEP_LABEL], patience=_PATIENCE_SECONDS)
+            self._sweep = make_scheduler(self._backend, run.tags[SWEEP_LABEL], patience=_PATIENCE_SECONDS)
         return self._sweep
 
     def _handler(self, step: str) -> StepHandler:

@@ -11,7 +11,7 @@ from halving.errors import InvalidInput
 from resources.catalog import Catalog
 
 
-class Lab(dg.ConfigurableResource):
+class Backend(dg.ConfigurableResource):
     """Where everything is kept: the store of files, and the catalog of control state."""
 
     root: str | None = Field(

@@ -1,4 +1,4 @@
-"""What several test files stand on: a lab in a temporary folder, and a small valid spec."""
+"""What several test files stand on: a backend in a temporary folder, and a small valid spec."""
 
 import copy
 import os
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from halving import Store
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.sweep_spec import SweepSpec, parse_spec
 from tests.clock import Clock
@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
     "max_retries": 1,
 }
 
-# What a user has set for a lab of their own; KUBECONFIG alone is meant for the tests, too.
+# What a user has set for a backend of their own; KUBECONFIG alone is meant for the tests, too.
 for name in ("HALVING_CATALOG", "HALVING_CLUSTER", "HALVING_JOURNAL", "HALVING_ROOT", "HALVING_DVC_REMOTE", "DAGSTER_HOME"):
     os.environ.pop(name, None)
 
@@ -53,10 +53,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(root=str(tmp_path / "root"))
-    yield lab
-    lab.catalog.close()
+def backend(tmp_path: Path) -> Iterator[Backend]:
+    backend = Backend(root=str(tmp_path / "root"))
+    yield backend
+    backend.catalog.close()
 
 
 @pytest.fixture(scope="session")
@@ -82,11 +82,11 @@ def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def either_lab(tmp_path: Path, any_catalog: str) -> Iterator[Lab]:
-    """A lab with an empty catalog, once on each database."""
-    lab = Lab(root=str(tmp_path / "root"), catalog_url=any_catalog)
-    yield lab
-    lab.catalog.close()
+def either_backend(tmp_path: Path, any_catalog: str) -> Iterator[Backend]:
+    """A backend with an empty catalog, once on each database."""
+    backend = Backend(root=str(tmp_path / "root"), catalog_url=any_catalog)
+    yield backend
+    backend.catalog.close()
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ class Dagster:
             **({"HALVING_CATALOG": catalog} if catalog else {}),
             "DAGSTER_DISABLE_TELEMETRY": "1",
         }
-        self.lab = Lab(root=root, catalog_url=catalog)
+        self.backend = Backend(root=root, catalog_url=catalog)
 
     def start(self, *arguments: str, log: Path) -> "subprocess.Popen[bytes]":
         """Start ``dagster …`` in a process group of its own, its output in ``log``."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import halving
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.scheduling.assignment import Assignment, Report
 from resources.scheduling.scheduler import Scheduler
@@ -17,15 +17,15 @@ Train = Callable[[int, dict[str, Any], int], Metrics | None]
 """A trial's number, its params and the epochs that it is trained for, to what it reports; None: it fails there."""
 
 
-def search(lab: Lab, spec: SweepSpec, train: Train, *, seconds: float = 1.0, curves: bool = False, most: int | None = None) -> str:
+def search(backend: Backend, spec: SweepSpec, train: Train, *, seconds: float = 1.0, curves: bool = False, most: int | None = None) -> str:
     """Search a spec with one worker to its end, or for ``most`` rungs; give the sweep.
 
     Args:
         seconds: that an epoch takes.
         curves: log what each epoch reports into the store.
     """
-    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
-    scheduler = Scheduler(lab.catalog, open_sweep(lab.catalog, spec, snapshot.digest, driver="job", commit=None).id)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
     reports: dict[int, int] = {}
     while not isinstance(given := scheduler.next_work("w"), Finish):
         assert isinstance(given, Assignment)
@@ -42,15 +42,15 @@ def search(lab: Lab, spec: SweepSpec, train: Train, *, seconds: float = 1.0, cur
             if not isinstance(scheduler.reached(given, Report(dict(values), f"sha256:{given.trial}-{epochs}", epochs), spent), Continue):
                 break
     if curves:
-        log_curves(lab, spec, scheduler.id, reports, train)
+        log_curves(backend, spec, scheduler.id, reports, train)
     return scheduler.id
 
 
-def log_curves(lab: Lab, spec: SweepSpec, sweep: str, epochs: Mapping[int, int], train: Train) -> None:
+def log_curves(backend: Backend, spec: SweepSpec, sweep: str, epochs: Mapping[int, int], train: Train) -> None:
     """What each trial reported in every epoch up to its last, as its trainable would have logged it."""
-    with lab.catalog.read() as session:
-        params = {trial.number: trial.params for trial in lab.catalog.trials(session, sweep)}
+    with backend.catalog.read() as session:
+        params = {trial.number: trial.params for trial in backend.catalog.trials(session, sweep)}
     for trial, last in epochs.items():
-        with halving.init(project=spec.name, id=f"{sweep}.{trial:04d}", root=lab.store.root, system_metrics=None) as run:
+        with halving.init(project=spec.name, id=f"{sweep}.{trial:04d}", root=backend.store.root, system_metrics=None) as run:
             for epoch in range(1, last + 1):
                 run.log(dict(train(trial, params[trial], epoch) or {}), step=epoch)

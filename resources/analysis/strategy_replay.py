@@ -12,11 +12,11 @@ from sqlalchemy import select
 from halving import Store
 from halving.errors import HalvingError, InvalidInput, NotFound
 from halving.query.api import curves as all_points
-from resources.analysis.summary import Summary, summarize
+from resources.analysis.summary import SweepSummary, summarize
 from resources.analysis.trial_curves import curves
 from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow
 from resources.catalog.trial_key import trial_key
-from resources.search.replay import Curve, Replayed, curve_of, replay, spec_with
+from resources.search.replay import Replayed, TrialCurve, curve_of, replay, spec_with
 from resources.search.state import Status
 from resources.sweep_spec import SweepSpec, parse_spec
 
@@ -113,7 +113,7 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
     )
 
 
-def _curves(store: Store, spec: SweepSpec, sweep: str, trials: Sequence[TrialRow], results: Sequence[RungResultRow]) -> list[Curve]:
+def _curves(store: Store, spec: SweepSpec, sweep: str, trials: Sequence[TrialRow], results: Sequence[RungResultRow]) -> list[TrialCurve]:
     points: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
     for metric in dict.fromkeys([*(objective.metric for objective in spec.objectives), *spec.bounds]):
         for run, known in _points(store, spec.name, [trial_key(sweep, trial.number) for trial in trials], metric).items():
@@ -165,7 +165,7 @@ def _numbered(one: Replayed, trials: Sequence[TrialRow]) -> Replayed:
     return replace(one, winner=trials[one.winner].number) if one.winner is not None else one
 
 
-def _itself(spec: SweepSpec, summary: Summary, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
+def _itself(spec: SweepSpec, summary: SweepSummary, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
     found = next((standing for standing in summary.standings if not standing.audited), summary.standings[0])
     place = summary.standings.index(found) + 1
     ends = [attempt.ended_at for attempt in attempts if attempt.ended_at]

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from resources.catalog import Catalog, RungResultRow, TrialRow
 from resources.catalog.trial_key import trial_key
-from resources.scheduling.state_cache import Mirror
+from resources.scheduling.state_cache import StateCache
 from resources.search.decide import pareto_front, ranking
 from resources.search.state import Halving, Rules, SearchState, Status, TrialState
 from resources.sweep_spec import SweepSpec, parse_spec
@@ -46,7 +46,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Rung:
+class RungSummary:
     """What became of the trials that the search brought to a rung of a bracket; the last five numbers add up to ``reached``.
 
     Attributes:
@@ -70,7 +70,7 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Summary:
+class SweepSummary:
     """A sweep's standing.
 
     Attributes:
@@ -102,7 +102,7 @@ class Summary:
     planned: int
     counts: dict[str, int]
     standings: list[Standing]
-    rungs: list[Rung]
+    rungs: list[RungSummary]
     failed: list[dict[str, Any]]
     waiting: list[dict[str, Any]]
     infeasible: int
@@ -130,7 +130,7 @@ class Summary:
         return asdict(self)
 
 
-def summarize(catalog: Catalog, sweep: str) -> Summary:
+def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
     """The sweep as the catalog has it now.
 
     Raises:
@@ -139,15 +139,15 @@ def summarize(catalog: Catalog, sweep: str) -> Summary:
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
         spec = parse_spec(row.spec)
-        mirror = Mirror(sweep, spec)
-        mirror.refresh(session.connection(), lock=False)
+        cache = StateCache(sweep, spec)
+        cache.refresh(session.connection(), lock=False)
         trials = catalog.trials(session, sweep)
         results = list(session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep)))
-    state, gpus = mirror.state, spec.resources.gpus
+    state, gpus = cache.state, spec.resources.gpus
     at = {(result.trial, result.rung): result for result in results}
     standings = _standings(sweep, spec, state, trials, at)
     cost = _cost(state, trials, at)
-    return Summary(
+    return SweepSummary(
         sweep=sweep,
         status=row.status,
         control=row.control,
@@ -186,9 +186,9 @@ def state_of(catalog: Catalog, sweep: str) -> SearchState:
         NotFound: no such sweep.
     """
     with catalog.read() as session:
-        mirror = Mirror(sweep, parse_spec(catalog.sweep(session, sweep).spec))
-        mirror.refresh(session.connection(), lock=False)
-    return mirror.state
+        cache = StateCache(sweep, parse_spec(catalog.sweep(session, sweep).spec))
+        cache.refresh(session.connection(), lock=False)
+    return cache.state
 
 
 def outcome(status: str, *, audited: bool, searching: bool) -> str:
@@ -271,7 +271,7 @@ def _left(rules: Rules, trial: TrialState, epochs: int) -> int:
     return max(0, rules.ladder(trial.number)[-1] - epochs) if stopped_early and epochs else 0
 
 
-def _rungs(state: SearchState, at: _At) -> list[Rung]:
+def _rungs(state: SearchState, at: _At) -> list[RungSummary]:
     happened: dict[tuple[int, int], Counter[str]] = {}
     places: dict[tuple[int, int], list[tuple[Any, float]]] = {}
     for trial in state.trials:
@@ -286,7 +286,7 @@ def _rungs(state: SearchState, at: _At) -> list[Rung]:
         for rung, epochs in enumerate(ladder):
             counts, here = happened.get((bracket, rung), Counter()), places.get((bracket, rung))
             became = {name: counts[name] for name in ("promoted", "paused", "stopped", "completed", "failed")}
-            rungs.append(Rung(bracket, rung, epochs, sum(counts.values()), **became, best=min(here)[1] if here else None))
+            rungs.append(RungSummary(bracket, rung, epochs, sum(counts.values()), **became, best=min(here)[1] if here else None))
     return rungs
 
 

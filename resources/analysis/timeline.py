@@ -5,7 +5,8 @@ from datetime import datetime
 
 from sqlalchemy import select
 
-from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow
+from resources.analysis.attempts import Attempt, attempts_of, is_audit
+from resources.catalog import Catalog, RungResultRow, TrialRow
 from resources.search.rules import rules_of
 from resources.sweep_spec import parse_spec
 
@@ -31,35 +32,21 @@ class Milestone:
 
 
 @dataclass(frozen=True)
-class Stint:
-    """One attempt at a trial: from its hand-out to how it ended; ``ended`` and ``outcome`` are None while it runs."""
-
-    trial: int
-    attempt: int
-    bracket: int
-    rung: int
-    audit: bool
-    began: datetime
-    ended: datetime | None
-    outcome: str | None
-
-
-@dataclass(frozen=True)
 class Timeline:
-    """A sweep's stints and milestones, each in the order of time."""
+    """A sweep's attempts and milestones, each in the order of time."""
 
-    stints: list[Stint]
+    attempts: list[Attempt]
     milestones: list[Milestone]
 
     @property
     def began(self) -> datetime | None:
         """When the first trial was handed out."""
-        return min((*(stint.began for stint in self.stints), *(milestone.at for milestone in self.milestones)), default=None)
+        return min((*(attempt.began for attempt in self.attempts), *(milestone.at for milestone in self.milestones)), default=None)
 
     @property
     def ended(self) -> datetime | None:
         """When the last thing happened that is known."""
-        known = [moment for stint in self.stints for moment in (stint.began, stint.ended) if moment]
+        known = [moment for attempt in self.attempts for moment in (attempt.began, attempt.ended) if moment]
         return max((*known, *(milestone.at for milestone in self.milestones)), default=None)
 
 
@@ -70,42 +57,26 @@ def timeline_of(catalog: Catalog, sweep: str) -> Timeline:
         NotFound: no such sweep.
     """
     with catalog.read() as session:
-        rules = rules_of(parse_spec(catalog.sweep(session, sweep).spec))
-        trials = session.execute(select(TrialRow.number, TrialRow.audited).where(TrialRow.sweep == sweep))
-        audited = {row.number: row.audited for row in trials}
-        attempts = session.scalars(select(AttemptRow).where(AttemptRow.sweep == sweep).order_by(AttemptRow.started_at)).all()
-        results = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep).order_by(RungResultRow.reached_at)).all()
-
-    def of_audit(trial: int, rung: int) -> bool:
-        pruned_at = audited[trial]
-        return pruned_at is not None and rung >= pruned_at
-
-    stints = [
-        Stint(
-            row.trial,
-            row.attempt,
-            rules.bracket(row.trial),
-            row.rung,
-            of_audit(row.trial, row.rung),
-            row.started_at,
-            row.ended_at,
-            row.outcome,
+        row = catalog.sweep(session, sweep)
+        attempts = attempts_of(session, row)
+        reached = select(RungResultRow, TrialRow.audited).join(
+            TrialRow, (TrialRow.sweep == RungResultRow.sweep) & (TrialRow.number == RungResultRow.trial)
         )
-        for row in attempts
-    ]
+        results = session.execute(reached.where(RungResultRow.sweep == sweep).order_by(RungResultRow.reached_at)).all()
+    rules = rules_of(parse_spec(row.spec))
     milestones = [
         Milestone(
-            row.trial,
-            row.attempt,
-            rules.bracket(row.trial),
-            row.rung,
-            row.epochs,
-            row.value,
-            row.violation,
-            row.decision,
-            of_audit(row.trial, row.rung),
-            row.reached_at,
+            result.trial,
+            result.attempt,
+            rules.bracket(result.trial),
+            result.rung,
+            result.epochs,
+            result.value,
+            result.violation,
+            result.decision,
+            is_audit(result.rung, audited),
+            result.reached_at,
         )
-        for row in results
+        for result, audited in results
     ]
-    return Timeline(stints, milestones)
+    return Timeline(attempts, milestones)

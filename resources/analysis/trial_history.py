@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import select
 
 from halving.errors import InvalidInput, NotFound
-from resources.catalog import AttemptRow, Catalog, RungResultRow, SweepRow, TrialRow
+from resources.analysis.attempts import Attempt, attempts_of
+from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
 from resources.catalog.trial_key import parse_trial_key
 from resources.search.state import Control, Status
 
@@ -26,19 +27,6 @@ class RungReport:
     seconds: float
     reached_at: datetime
     checkpoint: str | None
-
-
-@dataclass(frozen=True)
-class AttemptRecord:
-    """One attempt; ``worker`` is None until one has claimed it, ``ended`` and ``outcome`` while it runs."""
-
-    attempt: int
-    rung: int
-    worker: str | None
-    began: datetime
-    ended: datetime | None
-    outcome: str | None
-    error: str | None
 
 
 @dataclass(frozen=True)
@@ -65,7 +53,7 @@ class TrialHistory:
     error: str | None
     checkpoint: str | None
     results: list[RungReport]
-    attempts: list[AttemptRecord]
+    attempts: list[Attempt]
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,8 +77,7 @@ def history_of(catalog: Catalog, key: str) -> TrialHistory:
             raise NotFound(f"no trial {key!r} in the catalog: sweep {sweep} has {len(catalog.trials(session, sweep))} trials, from 0000")
         mine = (RungResultRow.sweep == sweep, RungResultRow.trial == number)
         results = session.scalars(select(RungResultRow).where(*mine).order_by(RungResultRow.rung)).all()
-        its = (AttemptRow.sweep == sweep, AttemptRow.trial == number)
-        attempts = session.scalars(select(AttemptRow).where(*its).order_by(AttemptRow.attempt)).all()
+        attempts = attempts_of(session, opened, number)
     return TrialHistory(
         trial=key,
         sweep=sweep,
@@ -119,9 +106,7 @@ def history_of(catalog: Catalog, key: str) -> TrialHistory:
             )
             for row in results
         ],
-        attempts=[
-            AttemptRecord(row.attempt, row.rung, row.worker, row.started_at, row.ended_at, row.outcome, row.error) for row in attempts
-        ],
+        attempts=attempts,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-from resources.analysis.summary import Summary, outcome
+from resources.analysis.summary import SweepSummary, outcome
 from resources.analysis.timeline import Timeline
 from resources.evaluation.figures import ladder, model, search
 from resources.evaluation.figures.params import ParamFigures
@@ -30,7 +30,7 @@ class Shown:
     """
 
     spec: SweepSpec
-    summary: Summary
+    summary: SweepSummary
     timeline: Timeline
     curves: list[dict[str, Any]]
 

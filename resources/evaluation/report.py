@@ -8,7 +8,7 @@ from typing import Any
 
 from halving import Dataset, HalvingError, Store
 from halving.store.json_files import now
-from resources.analysis.summary import Summary, state_of, summarize
+from resources.analysis.summary import SweepSummary, state_of, summarize
 from resources.analysis.timeline import timeline_of
 from resources.analysis.trial_curves import curves
 from resources.catalog import Catalog, ReportRow, utcnow
@@ -23,7 +23,7 @@ _CURVES = 10  # trials whose learning curves the page shows
 
 
 @dataclass(frozen=True)
-class Report:
+class EvaluationReport:
     """A finished report: the data, its digest, and where the page is."""
 
     data: dict[str, Any]
@@ -41,7 +41,7 @@ class NoWinner(HalvingError, RuntimeError):
     """No trial of the sweep has a result, so there is nothing to evaluate."""
 
 
-def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> Report:
+def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> EvaluationReport:
     """Evaluate the winner's best checkpoint on the test split, and publish the report.
 
     Raises:
@@ -86,15 +86,15 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> Report:
     digest, html_digest = store.put_blob(content), store.put_blob(page)
     store.replace(report_path(sweep), page)
     _register(catalog, sweep, digest, html_digest, data)
-    return Report(data, digest, html_digest, store.address(report_path(sweep)))
+    return EvaluationReport(data, digest, html_digest, store.address(report_path(sweep)))
 
 
-def _learned(store: Store, spec: SweepSpec, summary: Summary) -> list[dict[str, Any]]:
+def _learned(store: Store, spec: SweepSpec, summary: SweepSummary) -> list[dict[str, Any]]:
     leaders = [standing.key for standing in summary.standings[:_CURVES]]
     return curves(store, spec.name, leaders, spec.objective.metric).to_pylist() if leaders else []
 
 
-def load_report(store: Store, catalog: Catalog, sweep: str) -> Report:
+def load_report(store: Store, catalog: Catalog, sweep: str) -> EvaluationReport:
     """The report that was made of a sweep.
 
     Raises:
@@ -104,7 +104,7 @@ def load_report(store: Store, catalog: Catalog, sweep: str) -> Report:
         row = session.get(ReportRow, sweep)
     if row is None:
         raise NoWinner(f"sweep {sweep} has no evaluation report yet")
-    return Report(json.loads(store.get_blob(row.digest)), row.digest, row.html, store.address(report_path(sweep)))
+    return EvaluationReport(json.loads(store.get_blob(row.digest)), row.digest, row.html, store.address(report_path(sweep)))
 
 
 def report_path(sweep: str) -> str:

@@ -118,9 +118,9 @@ class Attempt:
             return self._scheduler.crashed(given, message.error, seconds)
         if isinstance(message, Interrupted):
             return self._scheduler.preempted(given, message.reason, seconds)
-        death = process.death()
-        decide = self._scheduler.crashed if death.own_fault else self._scheduler.preempted
-        return decide(given, death.reason, seconds)
+        termination = process.termination()
+        decide = self._scheduler.crashed if termination.own_fault else self._scheduler.preempted
+        return decide(given, termination.reason, seconds)
 
     def withdraw(self, reclaimed: str | None = None) -> None:
         """Have the trial save a checkpoint, within its grace period, and give it back.

@@ -6,7 +6,7 @@ from resources.execution.machine import local_concurrency
 from resources.sweep_spec import SweepSpec
 
 
-def places(spec: SweepSpec) -> int:
+def concurrency_of(spec: SweepSpec) -> int:
     """Trials at a time: what the spec says, or the machine has room for, or the cluster's settings say.
 
     Raises:

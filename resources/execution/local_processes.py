@@ -16,7 +16,7 @@ from halving.trial_process.main import run_trial
 from resources.execution.cgroup_memory import OutOfMemory
 from resources.execution.machine import visible_gpus
 from resources.scheduling.assignment import Assignment
-from resources.scheduling.death import Death
+from resources.scheduling.termination import Termination
 from resources.sweep_spec import Resources
 
 _END_SECONDS = 5.0  # for a process whose trial has been decided on
@@ -56,7 +56,7 @@ class TrialProcess(Protocol):
         """End it at once."""
         ...
 
-    def death(self) -> Death:
+    def termination(self) -> Termination:
         """How it ended without a last message; waits for its end."""
         ...
 
@@ -152,15 +152,15 @@ class LocalProcess:
     def kill(self) -> None:
         self._process.kill()
 
-    def death(self) -> Death:
+    def termination(self) -> Termination:
         self._process.join()
         code = self._process.exitcode
         if code in _TERMINATED:
-            return Death("the trial's process was told to end by SIGTERM", own_fault=False)
+            return Termination("the trial's process was told to end by SIGTERM", own_fault=False)
         if code is not None and code < 0:
             why = self._memory.told() if code == -signal.SIGKILL else ""
-            return Death(f"the trial's process was killed by {signal.Signals(-code).name}{why}", own_fault=True)
-        return Death(f"the trial's process ended with exit code {code} and said nothing", own_fault=True)
+            return Termination(f"the trial's process was killed by {signal.Signals(-code).name}{why}", own_fault=True)
+        return Termination(f"the trial's process ended with exit code {code} and said nothing", own_fault=True)
 
     def close(self) -> None:
         if self._process.pid and self.alive:

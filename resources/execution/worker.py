@@ -1,6 +1,6 @@
 """Workers: they pull trials and run each attempt in a process of its own, here or in a pod.
 
-The worker keeps the lease alive, asks the scheduler for decisions on the trial's behalf, and notices its death. So a
+The worker keeps the lease alive, asks the scheduler for decisions on the trial's behalf, and notices its termination. So a
 trainable may leak, crash or be killed without touching the worker, and holds no credential but the store's.
 """
 

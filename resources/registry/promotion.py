@@ -4,8 +4,41 @@ from typing import Any
 
 from halving import Dataset, HalvingError, Store
 from halving.records.run_record import RunRecords
-from resources.evaluation.report import Report
-from resources.registry.versions import NewVersion
+from resources.backend import Backend
+from resources.catalog import ModelVersionRow
+from resources.evaluation.report import EvaluationReport, evaluate_sweep
+from resources.registry.gates import Gate, GateFailed, check_gates
+from resources.registry.versions import NewVersion, register
+from resources.sweep_spec import parse_spec
+
+
+def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Gate]]:
+    """Make the sweep's report and check its gates; a sweep that just ended its search is rejected when one fails."""
+    report = evaluate_sweep(backend.store, backend.catalog, sweep)
+    gates = judge(backend, report)
+    if not all(gate.passed for gate in gates):
+        backend.catalog.end_sweep(sweep, "rejected", only_from="evaluating")
+    return report, gates
+
+
+def judge(backend: Backend, report: EvaluationReport) -> list[Gate]:
+    """The spec's gates on a report, as they stand now."""
+    return check_gates(parse_spec(report.data["spec"]).gates, report.data, missing_lineage(backend.store, report.data))
+
+
+def promote_winner(backend: Backend, report: EvaluationReport) -> ModelVersionRow:
+    """Register a report's winner if every gate lets it pass, and end its sweep.
+
+    Raises:
+        GateFailed: saying which gate and why.
+    """
+    sweep = report.data["sweep"]
+    if failed := [gate for gate in judge(backend, report) if not gate.passed]:
+        reasons = "; ".join(f"{gate.name}: {gate.reason}" for gate in failed)
+        raise GateFailed(f"sweep {sweep} was not promoted: {reasons}. The report says more: {report.path}")
+    row = register(backend.catalog, new_version(backend.store, report), auto_promote=parse_spec(report.data["spec"]).auto_promote)
+    backend.catalog.end_sweep(sweep, "finished")
+    return row
 
 
 def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
@@ -36,7 +69,7 @@ def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
     return missing
 
 
-def new_version(store: Store, report: Report) -> NewVersion:
+def new_version(store: Store, report: EvaluationReport) -> NewVersion:
     """What the registry gets to know of a report's winner."""
     data, winner = report.data, report.data["winner"]
     record = RunRecords(store, data["name"], winner["key"]).read()

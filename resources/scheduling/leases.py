@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from resources.catalog import Catalog, statements
 from resources.scheduling.assignment import Assignment
-from resources.scheduling.death import Autopsy, Death
-from resources.scheduling.transaction import Ledger
+from resources.scheduling.termination import Termination, TerminationLookup
+from resources.scheduling.transaction import SweepTransactions
 from resources.search.decide import Crashed, Preempted
 
 LEASE_SECONDS = 15.0
@@ -29,14 +29,16 @@ class Leases:
 
     Args:
         catalog: where the sweep is.
-        ledger: the sweep's.
+        transactions: the sweep's.
         clock: seconds since the epoch, the same for all who look at a lease. Where a worker's is behind, its lease looks expired
             but is never lost: it still renews it.
-        autopsy: tells how a worker has died.
+        termination_lookup: tells how a worker has died.
     """
 
-    def __init__(self, catalog: Catalog, ledger: Ledger, clock: Callable[[], float], autopsy: Autopsy | None) -> None:
-        self._catalog, self._ledger, self._clock, self._autopsy = catalog, ledger, clock, autopsy
+    def __init__(
+        self, catalog: Catalog, transactions: SweepTransactions, clock: Callable[[], float], termination_lookup: TerminationLookup | None
+    ) -> None:
+        self._catalog, self._transactions, self._clock, self._termination_lookup = catalog, transactions, clock, termination_lookup
         self._looked_at = float("-inf")
 
     def next_end(self) -> float:
@@ -54,33 +56,33 @@ class Leases:
     def requeue_lost(self) -> list[Assignment]:
         """Doubt what has expired since the last look, and queue again, or give up, what was doubted for long enough."""
         now = self._clock()
-        given = {"of_sweep": self._ledger.sweep, "now": now}
+        given = {"of_sweep": self._transactions.sweep, "now": now}
         overdue = self._catalog.at_once(statements.OVERDUE, given)
         if any(row.doubted_until is None for row in overdue):
             self._catalog.at_once(statements.DOUBT, {**given, "until": now + DOUBT_SECONDS})
-        lost = {(row.number, row.attempt): self._death_of(row.worker) for row in overdue if _is_lost(row, now)}
+        lost = {(row.number, row.attempt): self._termination_of(row.worker) for row in overdue if _is_lost(row, now)}
         self._looked_at = now
         if not lost:
             return []
-        with self._ledger.deciding() as connection:
+        with self._transactions.deciding() as connection:
             return self._requeue(connection, given, lost)
 
-    def _requeue(self, connection: Connection, given: dict[str, Any], lost: dict[tuple[int, int], Death | None]) -> list[Assignment]:
+    def _requeue(self, connection: Connection, given: dict[str, Any], lost: dict[tuple[int, int], Termination | None]) -> list[Assignment]:
         assignments = []
         for row in connection.execute(statements.OVERDUE_LOCKED, given).all():
             if (row.number, row.attempt) not in lost or not _is_lost(row, given["now"]):
                 continue
-            assignments.append(self._ledger.assignment(row.number))
-            death = lost[row.number, row.attempt]
+            assignments.append(self._transactions.assignment(row.number))
+            termination = lost[row.number, row.attempt]
             error = f"attempt {row.attempt} was lost: worker {row.worker} stopped sending heartbeats"
-            error += f"; {death.reason}" if death else ""
-            crashed = death is not None and death.own_fault
-            self._ledger.decide(Crashed(row.number) if crashed else Preempted(row.number), error=error)
+            error += f"; {termination.reason}" if termination else ""
+            crashed = termination is not None and termination.own_fault
+            self._transactions.decide(Crashed(row.number) if crashed else Preempted(row.number), error=error)
         return assignments
 
-    def _death_of(self, worker: str) -> Death | None:
+    def _termination_of(self, worker: str) -> Termination | None:
         try:
-            return self._autopsy(worker) if self._autopsy else None
+            return self._termination_lookup(worker) if self._termination_lookup else None
         except Exception as error:  # noqa: BLE001  # whatever a cluster's API may raise: the trial goes on without a reason
             _log.warning("cannot find out how worker %s died: %s", worker, error)
             return None

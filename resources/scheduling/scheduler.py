@@ -20,9 +20,9 @@ from resources.catalog import Catalog, statements, utcnow
 from resources.catalog.retry import WORKER_SECONDS, retry_while_away
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.assignment import Assignment, Report, Superseded
-from resources.scheduling.death import Autopsy
 from resources.scheduling.leases import Leases
-from resources.scheduling.transaction import Ledger
+from resources.scheduling.termination import TerminationLookup
+from resources.scheduling.transaction import SweepTransactions
 from resources.scheduling.warm_start import earlier_trials
 from resources.search.decide import Crashed, Decision, Failed, Finish, Idle, Preempted, Reached, Released, Returned, Wait, decide, ranking
 from resources.search.rules import violation
@@ -39,10 +39,10 @@ class Scheduler:
     """All decisions about one sweep; threads may share it.
 
     Args:
-        catalog: where its state lives; what is kept between calls is a mirror of it.
+        catalog: where its state lives; what is kept between calls is a cache of it.
         sweep: its id.
         clock: seconds since the epoch, for leases; the database's unless another is given.
-        autopsy: tells how a worker that is not heard of any more has died.
+        termination_lookup: tells how a worker that is not heard of any more has died.
         patience: seconds for which a call is tried again while the database is away.
     """
 
@@ -51,14 +51,14 @@ class Scheduler:
         catalog: Catalog,
         sweep: str,
         clock: Callable[[], float] | None = None,
-        autopsy: Autopsy | None = None,
+        termination_lookup: TerminationLookup | None = None,
         patience: float = WORKER_SECONDS,
     ) -> None:
         self.catalog, self.id, self._clock, self._patience = catalog, sweep, clock or catalog.now, patience
         self.spec = self._patiently(self._read_spec)
-        self._ledger = Ledger(catalog, sweep, self.spec)
-        self.rules = self._ledger.mirror.rules
-        self._leases = Leases(catalog, self._ledger, self._clock, autopsy)
+        self._transactions = SweepTransactions(catalog, sweep, self.spec)
+        self.rules = self._transactions.cache.rules
+        self._leases = Leases(catalog, self._transactions, self._clock, termination_lookup)
         self._suggesting_lock = threading.Lock()
 
     def next_work(self, worker: str | None) -> Assignment | Wait | Finish:
@@ -166,19 +166,19 @@ class Scheduler:
 
     def state(self) -> SearchState:
         """The sweep as the brain sees it now; a copy of the caller's own."""
-        with self._ledger.looking():
-            state = self._ledger.state
+        with self._transactions.looking():
+            state = self._transactions.state
             return SearchState(self.rules, state.max_trials, state.trials, state.control)
 
     def running(self) -> int:
         """Trials that are handed out or running."""
-        with self._ledger.looking():
-            return self._ledger.state.running
+        with self._transactions.looking():
+            return self._transactions.state.running
 
     def searching(self) -> bool:
         """Whether the search is going on, paused or not."""
-        with self._ledger.looking():
-            return self._ledger.mirror.status == "searching"
+        with self._transactions.looking():
+            return self._transactions.cache.status == "searching"
 
     def _read_spec(self) -> SweepSpec:
         with self.catalog.read() as session:
@@ -198,61 +198,61 @@ class Scheduler:
 
     def _next_work(self, worker: str | None, suggester: Suggester, unsure: list[Assignment]) -> Assignment | Wait | Finish | None:
         """One try; None where params are to be chosen first. ``unsure`` keeps what was handed out if the commit has no answer."""
-        with self._ledger.deciding(self._leases.time_to_look()) as connection:
-            if not self._ledger.mirror.overdue:
+        with self._transactions.deciding(self._leases.time_to_look()) as connection:
+            if not self._transactions.cache.overdue:
                 return self._hand_out(connection, worker, suggester, unsure)
         self._leases.requeue_lost()  # they go before others
-        with self._ledger.deciding() as connection:
+        with self._transactions.deciding() as connection:
             return self._hand_out(connection, worker, suggester, unsure)
 
     def _hand_out(
         self, connection: Connection, worker: str | None, suggester: Suggester, unsure: list[Assignment]
     ) -> Assignment | Wait | Finish | None:
-        ledger = self._ledger
+        transactions = self._transactions
         if unsure and worker and self._has(connection, unsure[0], worker):
             return unsure[0]
         self._take_back_unclaimed(connection)
-        decision, trial = decide(ledger.state, Idle())
+        decision, trial = decide(transactions.state, Idle())
         if isinstance(decision, Finish):
             self._end_search()
         if trial is None:
             return decision  # type: ignore[return-value]  # to wait or to finish
         # Without a worker there is no lease: a run may wait in Dagster's queue for as long as it has to.
         lease_until = self._leases.next_end() if worker else None
-        if trial.number < len(ledger.mirror.known):
-            unsure[:] = [ledger.hand_out(trial, worker, lease_until)]
+        if trial.number < len(transactions.cache.known):
+            unsure[:] = [transactions.hand_out(trial, worker, lease_until)]
         elif suggester.takes_long:
             return None
         else:
-            unsure[:] = [ledger.start(suggester.suggest(trial.number), worker, lease_until)]
+            unsure[:] = [transactions.start(suggester.suggest(trial.number), worker, lease_until)]
         return unsure[0]
 
     def _claim(self, trial: int, worker: str, attempt: int | None, unsure: list[Assignment]) -> Assignment:
-        ledger, given = self._ledger, {"of_sweep": self.id, "of_trial": trial}
-        with ledger.deciding() as connection:
+        transactions, given = self._transactions, {"of_sweep": self.id, "of_trial": trial}
+        with transactions.deciding() as connection:
             if unsure and self._has(connection, unsure[0], worker):
                 return unsure[0]
-            stands, holder = ledger.stands(trial), connection.scalar(statements.WORKER, given)
-            if ledger.state.control is not Control.RUN:
-                raise Superseded(f"trial {trial_key(self.id, trial)} is not to start: its sweep was told to {ledger.state.control}")
+            stands, holder = transactions.stands(trial), connection.scalar(statements.WORKER, given)
+            if transactions.state.control is not Control.RUN:
+                raise Superseded(f"trial {trial_key(self.id, trial)} is not to start: its sweep was told to {transactions.state.control}")
             if stands is not Status.RUNNING or holder is not None:
                 told = f"it is {stands}" if stands else "there is no such trial"
                 told += f", worker {holder}" if stands is Status.RUNNING else ""
                 raise Superseded(f"trial {trial_key(self.id, trial)} is not waiting for a worker: {told}")
-            claimed = ledger.assignment(trial)
+            claimed = transactions.assignment(trial)
             if attempt not in (None, claimed.attempt):
                 raise Superseded(
                     f"attempt {attempt} at trial {claimed.key} was given up: attempt {claimed.attempt} waits for a run of its own"
                 )
-            ledger.note(statements.CLAIM, {**given, "worker": worker, "lease_until": self._leases.next_end()})
-            ledger.note(statements.CLAIM_ATTEMPT, {**given, "of_attempt": claimed.attempt, "worker": worker})
+            transactions.note(statements.CLAIM, {**given, "worker": worker, "lease_until": self._leases.next_end()})
+            transactions.note(statements.CLAIM_ATTEMPT, {**given, "of_attempt": claimed.attempt, "worker": worker})
             unsure[:] = [claimed]
             return claimed
 
     def _has(self, connection: Connection, assignment: Assignment, worker: str) -> bool:
         """Whether a worker has this very attempt: it was committed, although the answer was lost."""
         given = {"of_sweep": self.id, "of_trial": assignment.trial}
-        return self._ledger.is_current(assignment) and connection.scalar(statements.WORKER, given) == worker
+        return self._transactions.is_current(assignment) and connection.scalar(statements.WORKER, given) == worker
 
     def _turn_to_suggest(self, wanted: int) -> int | None:
         """The number of the next trial, if this process is the one to choose its params.
@@ -260,35 +260,33 @@ class Scheduler:
         One process at a time does, for as long as a lease: the others would come to the same point, on the cores that train.
         """
         now = self._clock()
-        with self._ledger.deciding() as connection:
-            state = self._ledger.state
+        with self._transactions.deciding() as connection:
+            state = self._transactions.state
             if len(state.suggested) >= wanted or len(state.trials) >= state.max_trials or state.control is not Control.RUN:
                 return None
             taken = connection.execute(statements.TAKE_SUGGESTING, {"of_sweep": self.id, "now": now, "until": self._leases.next_end()})
             if taken.rowcount == 0:
                 return None
-        with self._ledger.lock:
-            mirror = self._ledger.mirror
-            tried = [
-                Tried(known.params, trial, known.sampler_attrs) for known, trial in zip(mirror.known, mirror.state.trials, strict=True)
-            ]
-            self._suggester.learn(tried, mirror.sampler_attrs)
+        with self._transactions.lock:
+            cache = self._transactions.cache
+            tried = [Tried(known.params, trial, known.sampler_attrs) for known, trial in zip(cache.known, cache.state.trials, strict=True)]
+            self._suggester.learn(tried, cache.sampler_attrs)
             return len(tried)
 
     def _end_of_turn(self, number: int, suggestion: Suggestion | None) -> bool:
         """Let others choose params; whether the trial was added."""
-        with self._ledger.deciding():
-            self._ledger.note(statements.END_SUGGESTING, {"of_sweep": self.id})
-            state = self._ledger.state
+        with self._transactions.deciding():
+            self._transactions.note(statements.END_SUGGESTING, {"of_sweep": self.id})
+            state = self._transactions.state
             wanted = len(state.trials) == number < state.max_trials and state.control is Control.RUN
             if suggestion and wanted:
-                self._ledger.add(suggestion)
+                self._transactions.add(suggestion)
             return suggestion is not None and wanted
 
     def _running(self, *, claimed: bool) -> list[Assignment]:
-        with self._ledger.looking() as connection:
+        with self._transactions.looking() as connection:
             found = connection.execute(statements.RUNNING, {"of_sweep": self.id})
-            return [self._ledger.assignment(row.number) for row in found if (row.worker is not None) is claimed]
+            return [self._transactions.assignment(row.number) for row in found if (row.worker is not None) is claimed]
 
     def _report(self, assignment: Assignment, event: Any, seconds: float, **said: Any) -> Decision:
         return self._patiently(lambda: self._reported(assignment, event, seconds, **said))
@@ -303,47 +301,47 @@ class Scheduler:
         error: str | None = None,
         checkpoint: str | None = None,
     ) -> Decision:
-        ledger = self._ledger
-        with ledger.deciding() as connection:
-            current = ledger.is_current(assignment)
+        transactions = self._transactions
+        with transactions.deciding() as connection:
+            current = transactions.is_current(assignment)
             if not current or (report and isinstance(event, Reached) and self._is_behind(assignment, report)):
-                if recorded := ledger.recorded(connection, assignment, report, error):
+                if recorded := transactions.recorded(connection, assignment, report, error):
                     return recorded
                 if not current:
-                    stands = f"attempt {ledger.mirror.known[assignment.trial].attempt} is {ledger.stands(assignment.trial)}"
+                    stands = f"attempt {transactions.cache.known[assignment.trial].attempt} is {transactions.stands(assignment.trial)}"
                     raise _superseded(assignment, stands)
-            return ledger.decide(event, seconds=seconds, report=report, error=error, checkpoint=checkpoint)
+            return transactions.decide(event, seconds=seconds, report=report, error=error, checkpoint=checkpoint)
 
     def _is_behind(self, assignment: Assignment, report: Report) -> bool:
         """Whether a report is of a rung that the trial has been decided on."""
-        ladder, rung = self.rules.ladder(assignment.trial), len(self._ledger.state.trials[assignment.trial].results)
+        ladder, rung = self.rules.ladder(assignment.trial), len(self._transactions.state.trials[assignment.trial].results)
         return rung < len(ladder) and report.epochs < ladder[rung]
 
     def _launch_failed(self, assignment: Assignment, error: str) -> bool:
-        with self._ledger.deciding() as connection:
+        with self._transactions.deciding() as connection:
             given = {"of_sweep": self.id, "of_trial": assignment.trial}
-            if not self._ledger.is_current(assignment) or connection.scalar(statements.WORKER, given) is not None:
+            if not self._transactions.is_current(assignment) or connection.scalar(statements.WORKER, given) is not None:
                 return False
-            self._ledger.decide(Crashed(assignment.trial), error=error)
+            self._transactions.decide(Crashed(assignment.trial), error=error)
             return True
 
     def _take_back_unclaimed(self, connection: Connection) -> None:
         """A sweep that is paused or stopped does not wait for runs that have not begun."""
-        if self._ledger.state.control is Control.RUN:
+        if self._transactions.state.control is Control.RUN:
             return
         for number, worker in connection.execute(statements.RUNNING, {"of_sweep": self.id}).all():
             if worker is None:
-                self._ledger.decide(Released(number))
+                self._transactions.decide(Released(number))
 
     def _end_search(self) -> None:
-        if self._ledger.mirror.status != "searching":
+        if self._transactions.cache.status != "searching":
             return
-        state = self._ledger.state
+        state = self._transactions.state
         found = bool(ranking(state))
         ended = {"status": "evaluating" if found else "failed", "finished_at": None if found else utcnow()}
-        self._ledger.note(statements.END_SEARCH, {"of_sweep": self.id, **ended})
+        self._transactions.note(statements.END_SEARCH, {"of_sweep": self.id, **ended})
         for trial in [trial for trial in state.trials if trial.status is Status.QUEUED]:
-            self._ledger.stop(replace(trial, status=Status.STOPPED))  # the search was stopped before it could go on
+            self._transactions.stop(replace(trial, status=Status.STOPPED))  # the search was stopped before it could go on
 
     def _result(self, report: Report) -> Result:
         values = tuple(report.values[objective.metric] for objective in self.spec.objectives)

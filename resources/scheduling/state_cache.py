@@ -1,6 +1,6 @@
 """A sweep in memory, brought up to date from the catalog rows that changed since the last look.
 
-The catalog alone holds the truth; a mirror can be thrown away at any moment and is read again. It exists because
+The catalog alone holds the truth; a cache can be thrown away at any moment and is read again. It exists because
 rebuilding ten thousand trials for each decision would take longer than the decision may.
 """
 
@@ -27,7 +27,7 @@ class Known:
     checkpoint: str | None
 
 
-class Mirror:
+class StateCache:
     """One sweep as the search sees it, kept equal to the catalog by :meth:`refresh`.
 
     Args:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from resources.catalog import Catalog, statements, utcnow
 from resources.catalog.pipelined import together, transaction
 from resources.scheduling.assignment import Assignment, Report, Superseded
-from resources.scheduling.state_cache import Known, Mirror
+from resources.scheduling.state_cache import Known, StateCache
 from resources.search.decide import Complete, Continue, Decision, Fail, Pause, Preempted, Requeue, Retry, Stop, decide
 from resources.search.state import SearchState, Status, TrialState
 from resources.search.suggest import Suggestion
@@ -33,8 +33,8 @@ _DECIDED: dict[str, type[Any]] = {
 _PREEMPTED = "preempted"
 
 
-class Ledger:
-    """One sweep in the catalog, with a mirror of it in memory; threads may share it.
+class SweepTransactions:
+    """One sweep in the catalog, with a cache of it in memory; threads may share it.
 
     Args:
         catalog: where the sweep is.
@@ -44,7 +44,7 @@ class Ledger:
 
     def __init__(self, catalog: Catalog, sweep: str, spec: SweepSpec) -> None:
         self._catalog, self.sweep, self._seed = catalog, sweep, spec.seed
-        self.mirror = Mirror(sweep, spec)
+        self.cache = StateCache(sweep, spec)
         self.lock = threading.RLock()
         self._writes: list[tuple[Any, dict[str, Any]]] = []
         self._changed = False
@@ -52,53 +52,53 @@ class Ledger:
     @property
     def state(self) -> SearchState:
         """The sweep as the brain sees it, as of the last transaction."""
-        return self.mirror.state
+        return self.cache.state
 
     @contextmanager
     def deciding(self, look_at: float | None = None) -> Iterator[Connection]:
-        """A transaction in which nobody else decides about this sweep; on any error the mirror is read again.
+        """A transaction in which nobody else decides about this sweep; on any error the cache is read again.
 
-        With ``look_at`` the mirror's ``overdue`` tells whether a lease had run out by then.
+        With ``look_at`` the cache's ``overdue`` tells whether a lease had run out by then.
         """
         with self.lock:
             self._writes, self._changed = [], False
             try:
                 with transaction(self._catalog.engine) as connection:
-                    self.mirror.refresh(connection, lock=True, look_at=look_at)
+                    self.cache.refresh(connection, lock=True, look_at=look_at)
                     yield connection
                     if self._changed:
-                        self.mirror.revision += 1
-                        self.note(statements.SET_REVISION, {"of_sweep": self.sweep, "revision": self.mirror.revision})
+                        self.cache.revision += 1
+                        self.note(statements.SET_REVISION, {"of_sweep": self.sweep, "revision": self.cache.revision})
                     list(together(connection, self._writes, last=True))  # takes all answers, for what is not taken may not be done
             except Superseded:  # said before anything was written
                 raise
             except BaseException:
-                self.mirror.forget()
+                self.cache.forget()
                 raise
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:
-        """A consistent view, with the mirror up to date."""
+        """A consistent view, with the cache up to date."""
         with self.lock, self._catalog.read() as session:
             connection = session.connection()
             try:
-                self.mirror.refresh(connection, lock=False)
+                self.cache.refresh(connection, lock=False)
             except BaseException:
-                self.mirror.forget()  # part of it may have been taken over
+                self.cache.forget()  # part of it may have been taken over
                 raise
             yield connection
 
     def stands(self, trial: int) -> Status | None:
         """A trial's status; None where there is no such trial."""
-        return self.state.trials[trial].status if trial < len(self.mirror.known) else None
+        return self.state.trials[trial].status if trial < len(self.cache.known) else None
 
     def is_current(self, assignment: Assignment) -> bool:
         """Whether this attempt is the trial's current one, and has not ended."""
-        return self.stands(assignment.trial) is Status.RUNNING and self.mirror.known[assignment.trial].attempt == assignment.attempt
+        return self.stands(assignment.trial) is Status.RUNNING and self.cache.known[assignment.trial].attempt == assignment.attempt
 
     def assignment(self, number: int) -> Assignment:
         """A trial with what is needed to run it up to its next rung."""
-        known, ladder = self.mirror.known[number], self.mirror.rules.ladder(number)
+        known, ladder = self.cache.known[number], self.cache.rules.ladder(number)
         rung = len(self.state.trials[number].results)
         return Assignment(
             sweep=self.sweep,
@@ -128,7 +128,7 @@ class Ledger:
 
     def hand_out(self, trial: TrialState, worker: str | None, lease_until: float | None) -> Assignment:
         """Begin the next attempt at a trial that is known."""
-        attempt = self.mirror.known[trial.number].attempt + 1
+        attempt = self.cache.known[trial.number].attempt + 1
         handed = {"status": trial.status, "audited": trial.audited, "attempt": attempt, "worker": worker, "lease_until": lease_until}
         self._write(statements.HAND_OUT, trial, handed)
         return self._begin(trial, worker)
@@ -143,7 +143,7 @@ class Ledger:
         checkpoint: str | None = None,
     ) -> Decision:
         """Decide on an event of a running trial, and note what follows."""
-        known = self.mirror.known[event.trial]
+        known = self.cache.known[event.trial]
         rung = len(self.state.trials[event.trial].results)
         decision, trial = decide(self.state, event)
         if trial is None:
@@ -169,7 +169,7 @@ class Ledger:
 
     def stop(self, trial: TrialState) -> None:
         """End a queued trial: the search was stopped before it could go on."""
-        stays = {"audited": trial.audited, "attempt": self.mirror.known[trial.number].attempt, "worker": None, "lease_until": None}
+        stays = {"audited": trial.audited, "attempt": self.cache.known[trial.number].attempt, "worker": None, "lease_until": None}
         self._write(statements.HAND_OUT, trial, {"status": trial.status, **stays})
 
     def recorded(self, connection: Connection, assignment: Assignment, report: Report | None, error: str | None) -> Decision | None:
@@ -184,14 +184,14 @@ class Ledger:
         return _DECIDED[word](assignment.trial) if word else None
 
     def _add(self, suggestion: Suggestion, status: Status, values: dict[str, Any]) -> TrialState:
-        trial = TrialState(len(self.mirror.known), status)
+        trial = TrialState(len(self.cache.known), status)
         given = {"sweep": self.sweep, "number": trial.number, "status": status, "failures": 0, "preemptions": 0, "seconds": 0.0}
-        attrs = {"params": suggestion.params, "sampler_attrs": suggestion.trial_attrs or None, "revision": self.mirror.revision + 1}
+        attrs = {"params": suggestion.params, "sampler_attrs": suggestion.trial_attrs or None, "revision": self.cache.revision + 1}
         self.note(statements.ADD_TRIAL, {**given, **attrs, **values})
         if suggestion.sweep_attrs:
             self.note(statements.SET_SAMPLER_ATTRS, {"of_sweep": self.sweep, "sampler_attrs": suggestion.sweep_attrs})
-            self.mirror.sampler_attrs = suggestion.sweep_attrs
-        self.mirror.put(trial, Known(suggestion.params, suggestion.trial_attrs, values["attempt"], None))
+            self.cache.sampler_attrs = suggestion.sweep_attrs
+        self.cache.put(trial, Known(suggestion.params, suggestion.trial_attrs, values["attempt"], None))
         self._changed = True
         return trial
 
@@ -214,17 +214,17 @@ class Ledger:
             "checkpoint": report.checkpoint if report else None,
             "best_checkpoint": report.best_checkpoint if report else None,
             "decision": decision,
-            "attempt": self.mirror.known[trial.number].attempt,
+            "attempt": self.cache.known[trial.number].attempt,
             "seconds": seconds,
             "reached_at": utcnow(),
             "materialized": False,
-            "revision": self.mirror.revision + 1,
+            "revision": self.cache.revision + 1,
         }
 
     def _write(self, statement: Any, trial: TrialState, values: dict[str, Any]) -> None:
-        """Note a trial's new state for the catalog, and take it over in the mirror."""
-        self.note(statement, {"of_sweep": self.sweep, "of_trial": trial.number, "revision": self.mirror.revision + 1, **values})
-        known = self.mirror.known[trial.number]
+        """Note a trial's new state for the catalog, and take it over in the cache."""
+        self.note(statement, {"of_sweep": self.sweep, "of_trial": trial.number, "revision": self.cache.revision + 1, **values})
+        known = self.cache.known[trial.number]
         attempt, checkpoint = values.get("attempt", known.attempt), values.get("checkpoint") or known.checkpoint
-        self.mirror.put(trial, Known(known.params, known.sampler_attrs, attempt, checkpoint))
+        self.cache.put(trial, Known(known.params, known.sampler_attrs, attempt, checkpoint))
         self._changed = True

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from halving.errors import InvalidInput
 from resources.search.decide import ranking
 from resources.search.rules import violation
-from resources.search.simulation import Cluster, Simulation, simulate
+from resources.search.simulation import SimulatedWorkers, Simulation, simulate
 from resources.search.state import Result, Status
 from resources.sweep_spec import Objective, Strategy, SweepSpec, parse_spec
 from resources.sweep_spec.base import did_you_mean
@@ -25,7 +25,7 @@ Points = Mapping[str, Sequence[tuple[int, float]]]
 
 
 @dataclass(frozen=True)
-class Curve:
+class TrialCurve:
     """What is known of a trial.
 
     Attributes:
@@ -72,17 +72,19 @@ class Replayed:
     winner_objective: float | None
 
 
-def curve_of(spec: SweepSpec, points: Points, ended: Literal["stopped", "returned", "failed"], seconds_per_epoch: float = 1.0) -> Curve:
+def curve_of(
+    spec: SweepSpec, points: Points, ended: Literal["stopped", "returned", "failed"], seconds_per_epoch: float = 1.0
+) -> TrialCurve:
     """A trial's curve from its points; an objective that is no finite number ends it as failed there."""
     needed = {objective.metric for objective in spec.objectives} | set(spec.bounds)
     epochs = max(points[metric][-1][0] if points.get(metric) else 0 for metric in needed)
     diverged = [epoch for objective in spec.objectives for epoch, value in points.get(objective.metric, ()) if not math.isfinite(value)]
     if diverged and min(diverged) <= epochs:
-        return Curve(points, min(diverged) - 1, "failed", seconds_per_epoch)
-    return Curve(points, epochs, ended, seconds_per_epoch)
+        return TrialCurve(points, min(diverged) - 1, "failed", seconds_per_epoch)
+    return TrialCurve(points, epochs, ended, seconds_per_epoch)
 
 
-def result_at(spec: SweepSpec, curve: Curve, epochs: int) -> Result | None:
+def result_at(spec: SweepSpec, curve: TrialCurve, epochs: int) -> Result | None:
     """What the trial would report after so many epochs; None where its curve does not begin so early, or ends before."""
     if epochs > curve.epochs:
         return None
@@ -100,7 +102,7 @@ def result_at(spec: SweepSpec, curve: Curve, epochs: int) -> Result | None:
     return Result(tuple(values[objective.metric] for objective in spec.objectives), violation(spec, values))
 
 
-def replay(spec: SweepSpec, curves: Sequence[Curve], workers: int) -> Replayed:
+def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Replayed:
     """Run a spec's strategy on the curves of its trials, in their order.
 
     Args:
@@ -112,7 +114,7 @@ def replay(spec: SweepSpec, curves: Sequence[Curve], workers: int) -> Replayed:
     found: Simulation = simulate(
         spec,
         known.evaluate,
-        Cluster(workers),
+        SimulatedWorkers(workers),
         epoch_seconds=lambda params: curves[params["trial"]].seconds_per_epoch,
         suggest=lambda number: {"trial": number},
     )
@@ -165,7 +167,7 @@ class _Known:
     """Answers for the simulation what is known, and remembers what is not."""
 
     spec: SweepSpec
-    curves: Sequence[Curve]
+    curves: Sequence[TrialCurve]
     short: dict[int, int] = field(default_factory=dict)  # trial to the epochs asked for behind the end of its curve
 
     def evaluate(self, trial: int, params: Mapping[str, Any], epochs: int) -> Result | None:

@@ -24,7 +24,7 @@ Watch = Callable[[SearchState, Event, Decision], None]
 
 
 @dataclass(frozen=True)
-class Cluster:
+class SimulatedWorkers:
     """The workers of a simulation.
 
     Attributes:
@@ -82,7 +82,7 @@ class Simulation:
 def simulate(
     spec: SweepSpec,
     evaluate: Evaluate,
-    cluster: Cluster,
+    cluster: SimulatedWorkers,
     *,
     seed: int = 0,
     epoch_seconds: Callable[[Params], float] = lambda params: 1.0,
@@ -122,7 +122,7 @@ class _Run:
         self,
         spec: SweepSpec,
         evaluate: Evaluate,
-        cluster: Cluster,
+        cluster: SimulatedWorkers,
         seed: int,
         epoch_seconds: Callable[[Params], float],
         max_epochs: int | None,

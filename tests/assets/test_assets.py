@@ -11,7 +11,7 @@ from assets.datasets import dataset_snapshot
 from assets.reports import evaluation_report
 from assets.sweeps import sweep as sweep_asset
 from assets.trials import trial
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import ModelVersionRow
 from resources.datasets.snapshots import take_snapshot
 from resources.execution.worker import TrialRunner, work
@@ -29,20 +29,20 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield ephemeral
 
 
-def opened(lab: Lab, spec: SweepSpec, instance: dg.DagsterInstance, *, searched: bool) -> Scheduler:
-    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
-    scheduler = Scheduler(lab.catalog, open_sweep(lab.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+def opened(backend: Backend, spec: SweepSpec, instance: dg.DagsterInstance, *, searched: bool) -> Scheduler:
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
     instance.add_dynamic_partitions("sweeps", [scheduler.id])
     instance.add_dynamic_partitions("trials", [f"{scheduler.id}.{number:04d}" for number in range(spec.max_trials)])
     if searched:
-        runner = TrialRunner(scheduler, lab.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+        runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
         work(scheduler, runner, lambda changed: None)
     return scheduler
 
 
-def materialize(lab: Lab, instance: dg.DagsterInstance, names: str, partition: str) -> dg.ExecuteInProcessResult:
+def materialize(backend: Backend, instance: dg.DagsterInstance, names: str, partition: str) -> dg.ExecuteInProcessResult:
     return dg.materialize(
-        ALL, selection=names.split(), partition_key=partition, resources={"lab": lab}, instance=instance, raise_on_error=False
+        ALL, selection=names.split(), partition_key=partition, resources={"backend": backend}, instance=instance, raise_on_error=False
     )
 
 
@@ -50,13 +50,13 @@ def said(result: dg.ExecuteInProcessResult) -> str:
     return "\n".join(str(event.event_specific_data) for event in result.all_events if event.is_failure)
 
 
-def status(lab: Lab, sweep: str) -> str:
-    with lab.catalog.read() as session:
-        return lab.catalog.sweep(session, sweep).status
+def status(backend: Backend, sweep: str) -> str:
+    with backend.catalog.read() as session:
+        return backend.catalog.sweep(session, sweep).status
 
 
-def versions(lab: Lab) -> list[str]:
-    with lab.catalog.read() as session:
+def versions(backend: Backend) -> list[str]:
+    with backend.catalog.read() as session:
         return [f"{row.version} {row.stage}" for row in session.query(ModelVersionRow).order_by(ModelVersionRow.created_at)]
 
 
@@ -64,69 +64,71 @@ CONCLUDE = "evaluation_report promoted_checkpoint"
 
 
 def test_concluding_a_sweep_makes_its_report_and_its_checkpoint_once_however_often(
-    lab: Lab, small_spec: Spec, instance: dg.DagsterInstance
+    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
-    scheduler = opened(lab, small_spec(max_trials=3), instance, searched=True)
+    scheduler = opened(backend, small_spec(max_trials=3), instance, searched=True)
     for _ in range(2):
-        assert materialize(lab, instance, CONCLUDE, scheduler.id).success
-    assert (status(lab, scheduler.id), versions(lab)) == ("finished", ["1.0.0 champion"])
+        assert materialize(backend, instance, CONCLUDE, scheduler.id).success
+    assert (status(backend, scheduler.id), versions(backend)) == ("finished", ["1.0.0 champion"])
 
 
-def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(lab: Lab, small_spec: Spec, instance: dg.DagsterInstance) -> None:
-    first = opened(lab, small_spec(max_trials=3), instance, searched=True)
-    assert materialize(lab, instance, CONCLUDE, first.id).success
-    worse = opened(lab, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True)
-    result = materialize(lab, instance, CONCLUDE, worse.id)
+def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
+    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
+) -> None:
+    first = opened(backend, small_spec(max_trials=3), instance, searched=True)
+    assert materialize(backend, instance, CONCLUDE, first.id).success
+    worse = opened(backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True)
+    result = materialize(backend, instance, CONCLUDE, worse.id)
     assert not result.success
     assert [check.passed for check in result.get_asset_check_evaluations()] == [True, True, True, False]
     assert result.asset_materializations_for_node("promoted_checkpoint") == []
-    assert (status(lab, worse.id), versions(lab)) == ("rejected", ["1.0.0 champion"])
-    again = materialize(lab, instance, "promoted_checkpoint", worse.id)
+    assert (status(backend, worse.id), versions(backend)) == ("rejected", ["1.0.0 champion"])
+    again = materialize(backend, instance, "promoted_checkpoint", worse.id)
     assert "was not promoted: not_worse_than_champion: accuracy" in said(again)
-    assert versions(lab) == ["1.0.0 champion"]
+    assert versions(backend) == ["1.0.0 champion"]
 
 
 def test_evaluating_a_finished_sweep_again_does_not_reject_it(
-    lab: Lab, small_spec: Spec, instance: dg.DagsterInstance, small: Callable[..., Any]
+    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance, small: Callable[..., Any]
 ) -> None:
-    bad = opened(lab, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True)
-    assert materialize(lab, instance, CONCLUDE, bad.id).success
-    good = opened(lab, small_spec(max_trials=3, auto_promote=True), instance, searched=True)
-    assert materialize(lab, instance, CONCLUDE, good.id).success
-    assert not materialize(lab, instance, "evaluation_report", bad.id).success
-    assert (status(lab, bad.id), versions(lab)) == ("finished", ["1.0.0 archived", "1.0.1 champion"])
+    bad = opened(backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True)
+    assert materialize(backend, instance, CONCLUDE, bad.id).success
+    good = opened(backend, small_spec(max_trials=3, auto_promote=True), instance, searched=True)
+    assert materialize(backend, instance, CONCLUDE, good.id).success
+    assert not materialize(backend, instance, "evaluation_report", bad.id).success
+    assert (status(backend, bad.id), versions(backend)) == ("finished", ["1.0.0 archived", "1.0.1 champion"])
 
 
-def test_a_checkpoint_without_a_report_is_refused(lab: Lab, small_spec: Spec, instance: dg.DagsterInstance) -> None:
-    scheduler = opened(lab, small_spec(max_trials=1), instance, searched=True)
-    result = materialize(lab, instance, "promoted_checkpoint", scheduler.id)
+def test_a_checkpoint_without_a_report_is_refused(backend: Backend, small_spec: Spec, instance: dg.DagsterInstance) -> None:
+    scheduler = opened(backend, small_spec(max_trials=1), instance, searched=True)
+    result = materialize(backend, instance, "promoted_checkpoint", scheduler.id)
     assert f"sweep {scheduler.id} has no evaluation report yet" in said(result)
 
 
 def test_a_trial_that_was_handed_out_runs_and_leaves_one_materialization_for_each_rung(
-    lab: Lab, small_spec: Spec, instance: dg.DagsterInstance
+    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
-    scheduler = opened(lab, small_spec(max_trials=1), instance, searched=False)
+    scheduler = opened(backend, small_spec(max_trials=1), instance, searched=False)
     scheduler.next_work(None)
-    result = materialize(lab, instance, "trial", f"{scheduler.id}.0000")
+    result = materialize(backend, instance, "trial", f"{scheduler.id}.0000")
     assert result.success
     (made,) = result.asset_materializations_for_node("trial")
     assert (made.partition, made.metadata["rung"].value, made.metadata["decision"].value) == (f"{scheduler.id}.0000", 0, "paused")
 
 
-def test_a_trial_that_nobody_asked_for_is_refused(lab: Lab, small_spec: Spec, instance: dg.DagsterInstance) -> None:
-    scheduler = opened(lab, small_spec(max_trials=1), instance, searched=False)
-    result = materialize(lab, instance, "trial", f"{scheduler.id}.0000")
+def test_a_trial_that_nobody_asked_for_is_refused(backend: Backend, small_spec: Spec, instance: dg.DagsterInstance) -> None:
+    scheduler = opened(backend, small_spec(max_trials=1), instance, searched=False)
+    result = materialize(backend, instance, "trial", f"{scheduler.id}.0000")
     assert f"trial {scheduler.id}.0000 is not waiting for a worker: there is no such trial" in said(result)
 
 
 def test_a_trial_that_raises_fails_its_run_with_the_traceback_on_its_partition(
-    lab: Lab, small_spec: Spec, instance: dg.DagsterInstance
+    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
     spec = small_spec(max_trials=1, max_retries=0, trainable="tests.trainables:train_raising_always")
-    scheduler = opened(lab, spec, instance, searched=False)
+    scheduler = opened(backend, spec, instance, searched=False)
     scheduler.next_work(None)
-    result = materialize(lab, instance, "trial", f"{scheduler.id}.0000")
+    result = materialize(backend, instance, "trial", f"{scheduler.id}.0000")
     assert "no trial of this sweep can work" in said(result)
     (observed,) = instance.fetch_observations(dg.AssetKey("trial"), limit=10).records
     assert observed.partition_key == f"{scheduler.id}.0000"

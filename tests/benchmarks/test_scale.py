@@ -123,11 +123,11 @@ def test_a_block_of_dagsters_part_that_breaks_is_named_and_the_others_go_on() ->
 
 
 def test_a_daemon_that_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = dagster_runs._Lab(tmp_path, "postgresql+psycopg://nobody@127.0.0.1:1/none", "sqlite://")
-    monkeypatch.setattr(lab, "_count", lambda _: 0)
-    lab.variables["DAGSTER_HOME"] = str(tmp_path / "nowhere")  # which Dagster refuses
-    with pytest.raises(ChildFailed, match=r"0 of 1 when the daemon ended with exit status [1-9]\d*; .*nowhere"), lab.daemon(most=0):
-        lab.wait("SELECT", 1)
+    backend = dagster_runs._Instance(tmp_path, "postgresql+psycopg://nobody@127.0.0.1:1/none", "sqlite://")
+    monkeypatch.setattr(backend, "_count", lambda _: 0)
+    backend.variables["DAGSTER_HOME"] = str(tmp_path / "nowhere")  # which Dagster refuses
+    with pytest.raises(ChildFailed, match=r"0 of 1 when the daemon ended with exit status [1-9]\d*; .*nowhere"), backend.daemon(most=0):
+        backend.wait("SELECT", 1)
 
 
 def test_what_a_request_to_an_s3_that_refuses_takes_is_found() -> None:

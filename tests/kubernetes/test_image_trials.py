@@ -18,7 +18,7 @@ import pytest
 import yaml
 from sqlalchemy import select
 
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import AttemptRow, TrialRow
 from resources.execution import attempt
 from resources.execution.kubernetes import api
@@ -171,8 +171,8 @@ def site() -> Iterator[Site]:
 class RanInPods(Ran):
     """A sweep on the site's store, worked off by one worker in this process."""
 
-    def __init__(self, site: Site, lab: Lab, spec: SweepSpec) -> None:
-        super().__init__(lab, spec)
+    def __init__(self, site: Site, backend: Backend, spec: SweepSpec) -> None:
+        super().__init__(backend, spec)
         self.site = site
 
     def row(self, number: int = 0) -> TrialRow:
@@ -182,7 +182,7 @@ class RanInPods(Ran):
         return [row.waiting for row in self.rows()]
 
     def outcomes(self) -> list[str]:
-        with self.lab.catalog.read() as session:
+        with self.backend.catalog.read() as session:
             rows = session.scalars(select(AttemptRow).where(AttemptRow.sweep == self.sweep).order_by(AttemptRow.attempt))
             return [str(row.outcome) for row in rows]
 
@@ -207,17 +207,17 @@ def run(site: Site, tmp_path: Path, small_spec: Spec, monkeypatch: pytest.Monkey
     api.namespace.cache_clear()
     monkeypatch.setenv("PGPASSWORD", DATABASE_PASSWORD)
     site.s3.make_bucket()
-    lab = Lab(root=f"s3://{site.s3.bucket}/{secrets.token_hex(4)}", catalog_url=f"sqlite:///{tmp_path}/{DATABASE_PASSWORD}.db")
+    backend = Backend(root=f"s3://{site.s3.bucket}/{secrets.token_hex(4)}", catalog_url=f"sqlite:///{tmp_path}/{DATABASE_PASSWORD}.db")
 
     def make(pods: dict[str, Any] | None = None, **changes: Any) -> RanInPods:
         monkeypatch.setenv("HALVING_CLUSTER", str(site.cluster(**(pods or {}))))
         resources = {"cpus": 0.25, "grace_seconds": 10, **changes.pop("resources", {})}
         given = {"image": site.image, "trainable": "in_image:train", "max_trials": 1, "strategy": {"random": {"budget": 4}}, **changes}
-        return RanInPods(site, lab, small_spec(resources=resources, **given))
+        return RanInPods(site, backend, small_spec(resources=resources, **given))
 
     yield make
     api.namespace.cache_clear()
-    lab.catalog.close()
+    backend.catalog.close()
 
 
 def test_a_sweep_in_pods_of_an_image_comes_to_its_end_by_the_decisions_of_its_worker(run: Callable[..., RanInPods]) -> None:
@@ -230,7 +230,7 @@ def test_a_sweep_in_pods_of_an_image_comes_to_its_end_by_the_decisions_of_its_wo
     assert record["provenance"]["image"] == ran.site.image
     assert "dagster" not in record["provenance"]["packages"]
     assert all(pod.metadata.deletion_timestamp for pod in ran.pods()), "paused trials hold no pod"
-    assert ran.lab.store.names(ran.records(0).folder + "/mail/0001") == []
+    assert ran.backend.store.names(ran.records(0).folder + "/mail/0001") == []
 
 
 def test_a_pod_sees_the_store_and_nothing_else_and_cannot_write_its_image(run: Callable[..., RanInPods]) -> None:
@@ -238,9 +238,9 @@ def test_a_pod_sees_the_store_and_nothing_else_and_cannot_write_its_image(run: C
     seen: list[str] = []
     ran.meanwhile(lambda: seen.append(json.dumps(ran.site.core.api_client.sanitize_for_serialization(ran.wait_for(ran.pods)))))
     ran.work()
-    (entry,) = ran.lab.store.names(ran.records(0).folder + "/artifacts")
-    digest = json.loads(ran.lab.store.read(f"{ran.records(0).folder}/artifacts/{entry}"))["digest"]
-    found = json.loads(ran.lab.store.get_blob(digest))
+    (entry,) = ran.backend.store.names(ran.records(0).folder + "/artifacts")
+    digest = json.loads(ran.backend.store.read(f"{ran.records(0).folder}/artifacts/{entry}"))["digest"]
+    found = json.loads(ran.backend.store.get_blob(digest))
     assert (found["uid"], found["writable"], found["token"]) == (1000, False, False)
     assert found["env"]["AWS_SECRET_ACCESS_KEY"] == ran.site.store_key
     for told in (seen[0], json.dumps(found), json.dumps(ran.records(0).read())):
@@ -270,7 +270,7 @@ def test_a_pod_that_is_deleted_in_mid_epoch_is_preempted_and_its_trial_goes_on_i
     saved = ran.records(0).checkpoints()
     assert [(one.epoch, one.attempt) for one in saved if one.epoch == 4] == [(4, 2)]
     assert [one for one in saved if one.attempt == 1], "the first attempt saved what it had"
-    resumed = json.loads(ran.lab.store.read(f"{ran.records(0).folder}/start-0002.json"))
+    resumed = json.loads(ran.backend.store.read(f"{ran.records(0).folder}/start-0002.json"))
     assert resumed["attempt"] == 2
 
 
@@ -280,11 +280,11 @@ def test_a_paused_sweep_gets_its_trial_back_from_its_pod_with_a_checkpoint(run: 
 
     def pause_and_resume() -> None:
         ran.wait_for(ran.records(0).checkpoints)
-        pause_sweep(ran.lab.catalog, ran.sweep)
+        pause_sweep(ran.backend.catalog, ran.sweep)
         ran.wait_for(lambda: ran.row().status == "queued")
         ran.wait_for(lambda: not ran.pods())
         epochs.append(ran.records(0).checkpoints()[-1].epoch)
-        resume_sweep(ran.lab.catalog, ran.sweep)
+        resume_sweep(ran.backend.catalog, ran.sweep)
 
     ran.meanwhile(pause_and_resume)
     ran.work()
@@ -297,18 +297,18 @@ def test_a_paused_sweep_gets_its_trial_back_from_its_pod_with_a_checkpoint(run: 
 WORKER = """
 import sys
 from resources.execution.worker import TrialRunner, work
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.scheduling.scheduler import Scheduler
 root, catalog, sweep, dataset, digest = sys.argv[1:]
-lab = Lab(root=root, catalog_url=catalog)
-scheduler = Scheduler(lab.catalog, sweep)
-work(scheduler, TrialRunner(scheduler, lab.store, dataset_name=dataset, dataset_digest=digest, labels={}), lambda _: None)
+backend = Backend(root=root, catalog_url=catalog)
+scheduler = Scheduler(backend.catalog, sweep)
+work(scheduler, TrialRunner(scheduler, backend.store, dataset_name=dataset, dataset_digest=digest, labels={}), lambda _: None)
 """
 
 
 def test_a_worker_that_is_told_to_end_takes_its_trials_pod_along_with_a_checkpoint(run: Callable[..., RanInPods]) -> None:
     ran = run(trainable="in_image:train_slowly", strategy={"random": {"budget": 100}})
-    arguments = [ran.lab.store.root, ran.lab.catalog.url, ran.sweep, ran.snapshot.name, ran.snapshot.digest]
+    arguments = [ran.backend.store.root, ran.backend.catalog.url, ran.sweep, ran.snapshot.name, ran.snapshot.digest]
     worker = subprocess.Popen([sys.executable, "-c", WORKER, *arguments], cwd=CHECKOUT, stderr=subprocess.PIPE, text=True)
     ran.wait_for(ran.records(0).checkpoints)
     worker.terminate()
@@ -317,7 +317,7 @@ def test_a_worker_that_is_told_to_end_takes_its_trials_pod_along_with_a_checkpoi
     row = ran.row()
     assert (row.status, row.failures, row.preemptions) == ("queued", 0, 1)
     assert "was told to end by SIGTERM" in str(row.error)
-    ended = json.loads(ran.lab.store.read(f"{ran.records(0).folder}/end-0001.json"))
+    ended = json.loads(ran.backend.store.read(f"{ran.records(0).folder}/end-0001.json"))
     assert (ended["status"], ended["epoch"]) == ("terminated", ran.records(0).checkpoints()[-1].epoch)
     assert all(pod.metadata.deletion_timestamp for pod in ran.pods())
 
@@ -326,7 +326,7 @@ def test_a_pod_out_of_memory_counts_as_a_crash_that_names_it_and_its_trial_goes_
     ran = run(trainable="in_image:take_all_memory", resources={"memory": "400Mi"}, max_retries=1).work()
     row = ran.row()
     assert (row.status, row.attempt, row.failures) == ("completed", 2, 1), row.error
-    with ran.lab.catalog.read() as session:
+    with ran.backend.catalog.read() as session:
         first = session.scalars(select(AttemptRow).where(AttemptRow.sweep == ran.sweep, AttemptRow.attempt == 1)).one()
     assert first.outcome == "retry"
     assert "OOMKilled" in str(first.error)

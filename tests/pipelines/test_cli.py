@@ -28,7 +28,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         dagster = Dagster(folder)
         self.folder, self.environment = folder, dagster.environment
-        self.lab = dagster.lab
+        self.backend = dagster.backend
 
     def copy(self, folder: Path) -> "Shell":
         """Another terminal, on a copy of the store."""
@@ -100,7 +100,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
         " epochs trained, ",
         "Test split: accuracy 1.0000",
         "Promoted: model small 1.0.0 is champion",
-        f"Report: {swept.shell.lab.store.root}/reports/{sweep}.html",
+        f"Report: {swept.shell.backend.store.root}/reports/{sweep}.html",
         "Next: make dev",
     ):
         assert said in swept.out
@@ -134,7 +134,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
 def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(swept: Swept) -> None:
     assert "low: 1e-4" in swept.spec.read_text()
     assert swept.status == 0, swept.out + swept.err
-    with swept.shell.lab.catalog.read() as session:
+    with swept.shell.backend.catalog.read() as session:
         assert session.query(SweepRow.spec).scalar()["space"]["x"]["float"]["low"] == 0.0001
 
 
@@ -198,14 +198,14 @@ def test_a_job_that_fails_says_why_and_where_its_log_is(shell: Shell, small: Sma
 
 
 def _sweep(shell: Shell) -> str:
-    with shell.lab.catalog.read() as session:
+    with shell.backend.catalog.read() as session:
         return str(session.query(SweepRow.id).scalar())
 
 
 def test_a_command_that_is_killed_takes_its_job_with_it(shell: Shell, small: Small) -> None:
     spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 200}}))
     process = shell.start("sweep", spec)
-    epochs = Path(shell.lab.store.root, "epochs")
+    epochs = Path(shell.backend.store.root, "epochs")
     while not epochs.exists() or len(epochs.read_text().splitlines()) < 4:
         assert process.poll() is None
         time.sleep(0.1)
@@ -232,7 +232,7 @@ def test_a_store_that_cannot_be_written_is_named(shell: Shell, small: Small) -> 
 def test_ctrl_c_stops_the_sweep_and_the_same_command_resumes_it(shell: Shell, small: Small) -> None:
     spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}))
     process = shell.start("sweep", spec)
-    epochs = Path(shell.lab.store.root, "epochs")
+    epochs = Path(shell.backend.store.root, "epochs")
     while not epochs.exists() or len({line.split()[0] for line in epochs.read_text().splitlines()}) < 2:
         assert process.poll() is None
         time.sleep(0.1)
@@ -240,9 +240,9 @@ def test_ctrl_c_stops_the_sweep_and_the_same_command_resumes_it(shell: Shell, sm
     out, err = process.communicate()
     assert process.returncode == 130, out + err
     assert f"the same command resumes the sweep: halving sweep {spec}" in out.replace("\n", " ").replace("  ", " ")
-    with shell.lab.catalog.read() as session:
+    with shell.backend.catalog.read() as session:
         (sweep,) = session.query(SweepRow)
-        assert [(trial.status, trial.failures) for trial in shell.lab.catalog.trials(session, sweep.id)] == [("queued", 0)] * 2
+        assert [(trial.status, trial.failures) for trial in shell.backend.catalog.trials(session, sweep.id)] == [("queued", 0)] * 2
     status, out, _ = shell.run("sweep", spec)
     assert status == 0
     assert f"{sweep.id}: finished" in out

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halving.cli.main import main
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.scheduling.assignment import Assignment, Report
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, pause_sweep
@@ -19,16 +19,16 @@ _REASON = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu [16 asked]."
 
 
 @pytest.fixture
-def scheduler(lab: Lab, small_spec: Callable[..., SweepSpec]) -> Scheduler:
-    with lab.catalog.write() as session:
+def scheduler(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Scheduler:
+    with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    return Scheduler(lab.catalog, open_sweep(lab.catalog, small_spec(), "sha256:s", driver="sensors", commit=None).id)
+    return Scheduler(backend.catalog, open_sweep(backend.catalog, small_spec(), "sha256:s", driver="sensors", commit=None).id)
 
 
 @pytest.fixture
-def said(lab: Lab, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def said(backend: Backend, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     def call(*arguments: str) -> str:
-        assert main([*arguments, "--root", lab.store.root]) == 0
+        assert main([*arguments, "--root", backend.store.root]) == 0
         return capsys.readouterr().out
 
     return call
@@ -91,7 +91,7 @@ def test_a_trial_and_the_leaderboard_say_why_a_pod_does_not_start(scheduler: Sch
     ],
 )
 def test_a_name_of_no_trial_is_answered_with_what_there_is(
-    scheduler: Scheduler, lab: Lab, capsys: pytest.CaptureFixture[str], key: str, message: str, tmp_path: Path
+    scheduler: Scheduler, backend: Backend, capsys: pytest.CaptureFixture[str], key: str, message: str, tmp_path: Path
 ) -> None:
-    assert main(["trial", key.format(sweep=scheduler.id), "--root", lab.store.root]) != 0
+    assert main(["trial", key.format(sweep=scheduler.id), "--root", backend.store.root]) != 0
     assert message.format(sweep=scheduler.id) in capsys.readouterr().err

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.cli_views import print_leaderboard, run_replay, strategy_text
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.sweep_spec import SweepSpec
 from tests.searches import search
 
@@ -28,9 +28,9 @@ def replayed(**asked: Any) -> str:
     return output.getvalue()
 
 
-def test_a_replay_is_a_table_beside_the_sweep_itself_and_the_same_as_json(lab: Lab, small_spec: Spec) -> None:
-    sweep = search(lab, small_spec(max_trials=2), score, curves=True)
-    asked = {"root": lab.store.root, "sweep": sweep, "strategy": ["asha: {min_budget: 3}", "random"]}
+def test_a_replay_is_a_table_beside_the_sweep_itself_and_the_same_as_json(backend: Backend, small_spec: Spec) -> None:
+    sweep = search(backend, small_spec(max_trials=2), score, curves=True)
+    asked = {"root": backend.store.root, "sweep": sweep, "strategy": ["asha: {min_budget: 3}", "random"]}
     found = json.loads(replayed(**asked, json=True))
     assert [next(iter(one["strategy"])) for one in found["replayed"]] == ["asha", "random"]
     assert found["replayed"][1]["epochs"] == 18 == found["replayed"][1]["unknown_epochs"] + found["itself"]["epochs"]
@@ -39,16 +39,16 @@ def test_a_replay_is_a_table_beside_the_sweep_itself_and_the_same_as_json(lab: L
         assert said in shown
 
 
-def test_a_leaderboard_shows_what_exists_of_each_trial(lab: Lab, small_spec: Spec) -> None:
+def test_a_leaderboard_shows_what_exists_of_each_trial(backend: Backend, small_spec: Spec) -> None:
     space = {
         "kind": {"categorical": ["a", "b"]},
         "x": {"float": {"low": 0.0, "high": 1.0}},
         "y": {"float": {"low": 0.0, "high": 1.0}, "when": {"kind": "b"}},
     }
     strategy = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "audit": 0.3}}
-    sweep = search(lab, small_spec(space=space, bounds={"latency_ms": {"max": 50}}, strategy=strategy, max_trials=12), score)
+    sweep = search(backend, small_spec(space=space, bounds={"latency_ms": {"max": 50}}, strategy=strategy, max_trials=12), score)
     output = io.StringIO()
-    print_leaderboard(Console(width=200, file=output), lab, sweep, rows=20)
+    print_leaderboard(Console(width=200, file=output), backend, sweep, rows=20)
     shown = output.getvalue()
     for said in ("latency_ms", "out of bounds", "audited", "Audit of pruning: ", "within bounds before all", " - "):
         assert said in shown

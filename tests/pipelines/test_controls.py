@@ -10,7 +10,7 @@ import pytest
 
 from halving.cli import main as cli
 from pipelines.controls import extend_sweep, pause_sweep, resume_sweep, stop_sweep
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
@@ -21,35 +21,35 @@ from tests.conftest import snapshot_row
 
 
 @pytest.fixture
-def scheduler(lab: Lab, small_spec: Callable[..., SweepSpec]) -> Scheduler:
-    with lab.catalog.write() as session:
+def scheduler(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Scheduler:
+    with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    row = open_sweep(lab.catalog, small_spec(max_trials=3), "sha256:s", driver="job", commit=None)
-    return Scheduler(lab.catalog, row.id)
+    row = open_sweep(backend.catalog, small_spec(max_trials=3), "sha256:s", driver="job", commit=None)
+    return Scheduler(backend.catalog, row.id)
 
 
-def execute(job: dg.JobDefinition, lab: Lab, **config: Any) -> dg.ExecuteInProcessResult:
+def execute(job: dg.JobDefinition, backend: Backend, **config: Any) -> dg.ExecuteInProcessResult:
     (op,) = job.graph.node_dict
-    return job.execute_in_process(run_config={"ops": {op: {"config": config}}}, resources={"lab": lab}, raise_on_error=False)
+    return job.execute_in_process(run_config={"ops": {op: {"config": config}}}, resources={"backend": backend}, raise_on_error=False)
 
 
-def halving(capsys: pytest.CaptureFixture[str], lab: Lab, *arguments: str) -> tuple[int, str, str]:
-    status = cli.main([*arguments, "--root", str(lab.root)])
+def halving(capsys: pytest.CaptureFixture[str], backend: Backend, *arguments: str) -> tuple[int, str, str]:
+    status = cli.main([*arguments, "--root", str(backend.root)])
     said = capsys.readouterr()
     return status, said.out, said.err
 
 
-def test_the_jobs_pause_resume_extend_and_stop_a_sweep(lab: Lab, scheduler: Scheduler) -> None:
+def test_the_jobs_pause_resume_extend_and_stop_a_sweep(backend: Backend, scheduler: Scheduler) -> None:
     given = scheduler.next_work("w")
     assert isinstance(given, Assignment)
-    assert execute(pause_sweep, lab, sweep=scheduler.id).success
+    assert execute(pause_sweep, backend, sweep=scheduler.id).success
     assert isinstance(scheduler.next_work("w"), Wait)
     assert scheduler.heartbeat(given) is Control.PAUSE
-    assert execute(resume_sweep, lab, sweep=scheduler.id).success
+    assert execute(resume_sweep, backend, sweep=scheduler.id).success
     assert isinstance(scheduler.next_work("w"), Assignment)
-    assert execute(extend_sweep, lab, sweep=scheduler.id, max_trials=5).success
+    assert execute(extend_sweep, backend, sweep=scheduler.id, max_trials=5).success
     assert scheduler.state().max_trials == 5
-    assert execute(stop_sweep, lab, sweep=scheduler.id).success
+    assert execute(stop_sweep, backend, sweep=scheduler.id).success
     assert scheduler.heartbeat(given) is Control.STOP
 
 
@@ -61,40 +61,40 @@ def test_the_jobs_pause_resume_extend_and_stop_a_sweep(lab: Lab, scheduler: Sche
     ],
 )
 def test_a_job_says_what_is_wrong_with_what_it_was_given(
-    lab: Lab, scheduler: Scheduler, job: dg.JobDefinition, config: dict[str, Any], told: str
+    backend: Backend, scheduler: Scheduler, job: dg.JobDefinition, config: dict[str, Any], told: str
 ) -> None:
     config = {name: scheduler.id if value == "SWEEP" else value for name, value in config.items()}
-    result = execute(job, lab, **config)
+    result = execute(job, backend, **config)
     (failed,) = [event for event in result.all_events if event.is_step_failure]
     assert told in str(failed.event_specific_data)
 
 
-def test_the_commands_do_the_same_and_say_what_follows(lab: Lab, scheduler: Scheduler, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = halving(capsys, lab, "pause", scheduler.id)
+def test_the_commands_do_the_same_and_say_what_follows(backend: Backend, scheduler: Scheduler, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = halving(capsys, backend, "pause", scheduler.id)
     assert (status, f"halving resume {scheduler.id}" in out) == (0, True)
     assert isinstance(scheduler.next_work("w"), Wait)
-    status, out, _ = halving(capsys, lab, "resume", scheduler.id, "--json")
+    status, out, _ = halving(capsys, backend, "resume", scheduler.id, "--json")
     assert json.loads(out) == {"sweep": scheduler.id, "status": "searching", "control": "run", "max_trials": None}
-    status, out, _ = halving(capsys, lab, "extend", scheduler.id, "--max-trials", "4")
+    status, out, _ = halving(capsys, backend, "extend", scheduler.id, "--max-trials", "4")
     assert (status, "4 trials in all" in out) == (0, True)
-    status, out, _ = halving(capsys, lab, "stop", scheduler.id)
+    status, out, _ = halving(capsys, backend, "stop", scheduler.id)
     assert status == 0
     assert isinstance(scheduler.next_work("w"), Finish)
-    status, _, err = halving(capsys, lab, "pause", scheduler.id)
+    status, _, err = halving(capsys, backend, "pause", scheduler.id)
     assert status != 0
     assert f"sweep {scheduler.id} is failed: its search is over" in err
 
 
 def test_check_tells_what_may_be_unwise_and_what_is_wrong(
-    lab: Lab, tmp_path: Path, small_spec: Callable[..., SweepSpec], capsys: pytest.CaptureFixture[str]
+    backend: Backend, tmp_path: Path, small_spec: Callable[..., SweepSpec], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "spec.json"
     path.write_text(small_spec(training={"warmup_epochs": 2}).canonical_json())
-    status, out, _ = halving(capsys, lab, "check", str(path))
+    status, out, _ = halving(capsys, backend, "check", str(path))
     assert status == 0
     assert "small is in order: asha, up to 9 trials, rungs at [1, 3, 9] epochs" in " ".join(out.split())
     assert "warmup" in out
     path.write_text(path.read_text().replace("tests.trainables:train", "tests.trainables:trian"))
-    status, _, err = halving(capsys, lab, "check", str(path))
+    status, _, err = halving(capsys, backend, "check", str(path))
     assert status != 0
     assert "trian" in err

@@ -14,7 +14,7 @@ import yaml
 from pipelines.definitions import defs
 from pipelines.schedules import scheduled_retraining
 from pipelines.step_outputs import step_outputs
-from resources.backend import Lab
+from resources.backend import Backend
 from tests.conftest import CHECKOUT, Dagster
 
 
@@ -89,10 +89,10 @@ def test_steps_hand_on_what_they_give_in_the_store_of_the_runs_own_lab(tmp_path:
     def taken(planned: dict[str, int]) -> None:
         assert planned == {"slot": 3}
 
-    @dg.job(resource_defs={"lab": Lab(root=str(tmp_path / "definitions")).get_resource_definition(), "io_manager": step_outputs})
+    @dg.job(resource_defs={"backend": Backend(root=str(tmp_path / "definitions")).get_resource_definition(), "io_manager": step_outputs})
     def both() -> None:
         taken(given())
 
-    config = {"resources": {"lab": {"config": {"root": str(tmp_path / "run")}}}}
+    config = {"resources": {"backend": {"config": {"root": str(tmp_path / "run")}}}}
     assert both.execute_in_process(run_config=config).success
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

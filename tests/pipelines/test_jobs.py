@@ -10,7 +10,7 @@ from sqlalchemy import select
 from assets.events import failure
 from halving.errors import HalvingError, InvalidInput, StoreAway, StoreError
 from pipelines import jobs
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import SweepRow
 from resources.scheduling.sweeps import extend_sweep
 from resources.sweep_spec import parse_spec
@@ -23,21 +23,21 @@ def planning() -> None:
     jobs.plan_sweep(jobs.take_snapshot())
 
 
-def slots(lab: Lab, spec: dict[str, Any]) -> int:
+def slots(backend: Backend, spec: dict[str, Any]) -> int:
     config = {"ops": {"take_snapshot": {"config": {"spec": parse_spec(spec).model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
     with dg.DagsterInstance.ephemeral() as instance:
-        done = planning.execute_in_process(run_config=config, resources={"lab": lab}, instance=instance)
+        done = planning.execute_in_process(run_config=config, resources={"backend": backend}, instance=instance)
         return len(done.output_for_node("plan_sweep"))
 
 
-def test_there_are_no_more_slots_than_trials(lab: Lab, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_no_more_slots_than_trials(backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 16)
     spec = small(max_trials=4, concurrency=16)
-    assert slots(lab, spec) == 4
-    with lab.catalog.read() as session:
+    assert slots(backend, spec) == 4
+    with backend.catalog.read() as session:
         (sweep,) = session.scalars(select(SweepRow.id))
-    extend_sweep(lab.catalog, sweep, 6)
-    assert slots(lab, spec) == 6, "the sweep goes on, with what it was extended by"
+    extend_sweep(backend.catalog, sweep, 6)
+    assert slots(backend, spec) == 6, "the sweep goes on, with what it was extended by"
 
 
 @pytest.mark.parametrize("step", [jobs.take_snapshot, jobs.plan_sweep, jobs.evaluate_winner, jobs.promote_checkpoint, jobs.count_failures])

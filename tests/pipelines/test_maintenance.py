@@ -10,7 +10,7 @@ from halving.maintenance import retention
 from halving.metrics.manifest import read_manifest
 from pipelines.definitions import defs
 from pipelines.schedules import hourly_compaction
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import SweepRow, TrialRow, utcnow
 from tests.conftest import snapshot_row
 from tests.sdk.metric_files import read_points, write_segment
@@ -19,9 +19,9 @@ RUNS = ["small-1.0000", "small-1.0001"]
 
 
 @pytest.fixture
-def swept(lab: Lab) -> Lab:
+def swept(backend: Backend) -> Backend:
     """A finished sweep of two trials, and a run of a script."""
-    with lab.catalog.write() as session:
+    with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
         session.flush()
         session.add(
@@ -40,22 +40,22 @@ def swept(lab: Lab) -> Lab:
         session.flush()
         session.add_all([TrialRow(sweep="small-1", number=number, params={}, status="completed") for number in range(2)])
     for run, project in [*((run, "small") for run in RUNS), ("by-hand", "other")]:
-        write_segment(lab.store, run, 1, 0, [("loss", step, step, 0.5) for step in range(10)], project)
-    return lab
+        write_segment(backend.store, run, 1, 0, [("loss", step, step, 0.5) for step in range(10)], project)
+    return backend
 
 
-def execute(job: str, lab: Lab, op: str, **config: Any) -> dg.ExecuteInProcessResult:
+def execute(job: str, backend: Backend, op: str, **config: Any) -> dg.ExecuteInProcessResult:
     return defs.resolve_job_def(job).execute_in_process(
-        run_config={"ops": {op: {"config": config}}}, resources={"lab": lab}, raise_on_error=False
+        run_config={"ops": {op: {"config": config}}}, resources={"backend": backend}, raise_on_error=False
     )
 
 
-def full_files(lab: Lab) -> list[str | None]:
+def full_files(backend: Backend) -> list[str | None]:
     places = [*(("small", run) for run in RUNS), ("other", "by-hand")]
-    return [manifest.full if (manifest := read_manifest(lab.store, *place)) else None for place in places]
+    return [manifest.full if (manifest := read_manifest(backend.store, *place)) else None for place in places]
 
 
-def test_compaction_merging_and_retention_by_their_jobs(swept: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_merging_and_retention_by_their_jobs(swept: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     assert execute("compact_metrics", swept, "compact_segments").success
     assert all(name and name.startswith("run=") for name in full_files(swept))
     assert execute("compact_metrics", swept, "compact_segments", sweep="small-1").success

@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from pipelines import orphans
 from pipelines.orphans import end_abandoned_runs, end_orphaned_steps
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import AttemptRow, utcnow
 from resources.datasets.snapshots import take_snapshot
 from resources.scheduling.scheduler import Scheduler
@@ -56,11 +56,11 @@ def test_the_steps_of_a_canceled_run_are_ended_and_no_others(instance: dg.Dagste
 
 
 def test_the_run_of_an_attempt_that_was_given_up_is_canceled_and_gives_its_place_free(
-    lab: Lab, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = parse_spec(small(max_trials=4))
-    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
-    scheduler = Scheduler(lab.catalog, open_sweep(lab.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
     runs = {}
     for number in (0, 1):
         assignment = scheduler.next_work(worker=None)
@@ -71,10 +71,10 @@ def test_the_run_of_an_attempt_that_was_given_up_is_canceled_and_gives_its_place
     scheduler.preempted(given, "its node is lost", 1.0)
     canceled: list[str] = []
     monkeypatch.setattr(type(instance.run_coordinator), "cancel_run", lambda self, run_id: canceled.append(run_id))
-    context = dg.build_sensor_context(instance=instance, resources={"lab": lab})
+    context = dg.build_sensor_context(instance=instance, resources={"backend": backend})
     end_abandoned_runs.evaluate_tick(context)
     assert canceled == [], "it may just be ending by itself"
-    with lab.catalog.write() as session:
+    with backend.catalog.write() as session:
         session.execute(update(AttemptRow).where(AttemptRow.trial == 1).values(ended_at=utcnow() - timedelta(minutes=2)))
     end_abandoned_runs.evaluate_tick(context)
     assert canceled == [runs[1]]

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from halving import curves, init
 from pipelines.definitions import defs
 from pipelines.sensors import finish_sweeps, hand_out, retry_crashed_trials, start_trials, stop_diverged_trials, watch_starting_pods
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import ModelVersionRow, SweepRow
 from resources.datasets.snapshots import take_snapshot
 from resources.execution.kubernetes.pending_pods import Starting
@@ -32,14 +32,14 @@ Small = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def launched(lab: Lab, small: Small) -> Scheduler:
+def launched(backend: Backend, small: Small) -> Scheduler:
     spec = parse_spec(small(max_trials=4))
-    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
-    return Scheduler(lab.catalog, open_sweep(lab.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    return Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
 
 
-def tick(sensor: dg.SensorDefinition, lab: Lab, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
-    context = dg.build_sensor_context(instance=instance, resources={"lab": lab}, definitions=defs)
+def tick(sensor: dg.SensorDefinition, backend: Backend, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
+    context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         return list(sensor.evaluate_tick(context).run_requests or [])
 
@@ -57,173 +57,179 @@ def prepare(instance: dg.DagsterInstance, launched: Scheduler) -> None:
 
 
 def test_a_tick_asks_for_as_many_runs_as_there_are_places_and_again_for_the_same_ones(
-    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:
     prepare(instance, launched)
-    first, again = tick(start_trials, lab, instance), tick(start_trials, lab, instance)
+    first, again = tick(start_trials, backend, instance), tick(start_trials, backend, instance)
     assert [request.run_key for request in first] == [f"{launched.id}.0000/r0/a1", f"{launched.id}.0001/r0/a1"]
     assert [request.run_key for request in again] == [request.run_key for request in first]
     assert [request.partition_key for request in first] == [f"{launched.id}.0000", f"{launched.id}.0001"]
 
 
-def test_a_trial_that_runs_is_not_asked_for_and_holds_its_place(lab: Lab, launched: Scheduler, instance: dg.DagsterInstance) -> None:
+def test_a_trial_that_runs_is_not_asked_for_and_holds_its_place(
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+) -> None:
     prepare(instance, launched)
-    tick(start_trials, lab, instance)
+    tick(start_trials, backend, instance)
     launched.claim(0, "worker")
-    assert [request.run_key for request in tick(start_trials, lab, instance)] == [f"{launched.id}.0001/r0/a1"]
+    assert [request.run_key for request in tick(start_trials, backend, instance)] == [f"{launched.id}.0001/r0/a1"]
 
 
 def test_a_paused_trial_in_the_top_share_is_resumed_under_its_next_rung_and_attempt(
-    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:
     prepare(instance, launched)
     for value in (0.9, 0.1, 0.2):
-        waiting = tick(start_trials, lab, instance)[0]
+        waiting = tick(start_trials, backend, instance)[0]
         number = int(str(waiting.partition_key)[-4:])
         given = launched.claim(number, "worker")
         launched.reached(given, Report({"score": value}, "sha256:c", 1), 1.0)
-    assert f"{launched.id}.0000/r1/a2" in [request.run_key for request in tick(start_trials, lab, instance)]
+    assert f"{launched.id}.0000/r1/a2" in [request.run_key for request in tick(start_trials, backend, instance)]
 
 
 def test_a_trial_whose_run_was_canceled_is_queued_again_with_its_next_attempt(
-    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:
     prepare(instance, launched)
-    key = str(tick(start_trials, lab, instance)[0].run_key)
+    key = str(tick(start_trials, backend, instance)[0].run_key)
     run = dg.DagsterRun(job_name="run_trial", tags={"dagster/run_key": key}, status=dg.DagsterRunStatus.CANCELED)
     instance.add_run(run)
-    assert tick(retry_crashed_trials, lab, instance) == []
-    with lab.catalog.read() as session:
-        told = str(lab.catalog.trials(session, launched.id)[0].error)
+    assert tick(retry_crashed_trials, backend, instance) == []
+    with backend.catalog.read() as session:
+        told = str(backend.catalog.trials(session, launched.id)[0].error)
     assert told == f"run {run.run_id} of attempt 1 ended as CANCELED before it began to train"
-    assert f"{launched.id}.0000/r0/a2" in [request.run_key for request in tick(start_trials, lab, instance)]
+    assert f"{launched.id}.0000/r0/a2" in [request.run_key for request in tick(start_trials, backend, instance)]
 
 
 def test_a_running_trial_whose_streamed_metrics_diverged_is_ended_and_its_place_is_free(
-    lab: Lab, instance: dg.DagsterInstance, small: Small
+    backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     spec = parse_spec(small(max_trials=4, divergence={"loss": {"max": 10.0}}))
-    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
-    row = open_sweep(lab.catalog, spec, snapshot.digest, driver="sensors", commit=None)
-    scheduler = Scheduler(lab.catalog, row.id)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    row = open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None)
+    scheduler = Scheduler(backend.catalog, row.id)
     prepare(instance, scheduler)
-    tick(start_trials, lab, instance)
+    tick(start_trials, backend, instance)
     given = scheduler.claim(0, "worker")
-    with init(project="small", id=given.key, root=lab.store.root) as run:
+    with init(project="small", id=given.key, root=backend.store.root) as run:
         run.log({"loss": 2.0}, step=1)
         run.flush()
-        tick(stop_diverged_trials, lab, instance)
+        tick(stop_diverged_trials, backend, instance)
         assert scheduler.state().trials[0].status is Status.RUNNING
         run.log({"loss": 11.0}, step=2)
         run.flush()
-        context = dg.build_sensor_context(instance=instance, resources={"lab": lab}, definitions=defs)
+        context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
         (seen,) = stop_diverged_trials.evaluate_tick(context).asset_events
     assert (seen.partition, seen.metadata["status"].value) == (given.key, "failed")
     assert "'loss' became 11.0 at step 2" in seen.metadata["traceback"].value
     assert scheduler.state().trials[0].status is Status.FAILED
     with pytest.raises(Superseded):
         scheduler.heartbeat(given)
-    assert f"{row.id}.0002/r0/a1" in [request.run_key for request in tick(start_trials, lab, instance)]
+    assert f"{row.id}.0002/r0/a1" in [request.run_key for request in tick(start_trials, backend, instance)]
 
 
 def test_trials_that_a_sweep_was_extended_by_get_their_partition_with_their_run(
-    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:
     prepare(instance, launched)
-    extend_sweep(lab.catalog, launched.id, 6)
-    context = dg.build_sensor_context(instance=instance, resources={"lab": lab}, definitions=defs)
+    extend_sweep(backend.catalog, launched.id, 6)
+    context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         data = start_trials.evaluate_tick(context)
     asked = [key for request in data.dynamic_partitions_requests or [] for key in request.partition_keys]
     assert asked == [request.partition_key for request in data.run_requests or []] != []
 
 
-def test_a_sweep_that_one_job_drives_is_left_to_it(lab: Lab, small: Small, instance: dg.DagsterInstance) -> None:
+def test_a_sweep_that_one_job_drives_is_left_to_it(backend: Backend, small: Small, instance: dg.DagsterInstance) -> None:
     spec = parse_spec(small())
-    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
-    open_sweep(lab.catalog, spec, snapshot.digest, driver="job", commit=None)
-    assert tick(start_trials, lab, instance) == []
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None)
+    assert tick(start_trials, backend, instance) == []
 
 
-def test_a_sweep_is_concluded_when_its_search_is_over_and_not_before(lab: Lab, launched: Scheduler, instance: dg.DagsterInstance) -> None:
+def test_a_sweep_is_concluded_when_its_search_is_over_and_not_before(
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+) -> None:
     prepare(instance, launched)
-    assert tick(finish_sweeps, lab, instance) == []
-    with lab.catalog.write() as session:
-        lab.catalog.sweep(session, launched.id).status = "evaluating"
-    (request,) = tick(finish_sweeps, lab, instance)
+    assert tick(finish_sweeps, backend, instance) == []
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, launched.id).status = "evaluating"
+    (request,) = tick(finish_sweeps, backend, instance)
     assert (request.run_key, request.partition_key) == (f"{launched.id}/conclude/a1", launched.id)
 
 
 def test_a_conclusion_that_failed_is_tried_again_and_then_the_sweep_is_over(
-    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:
     prepare(instance, launched)
-    with lab.catalog.write() as session:
-        lab.catalog.sweep(session, launched.id).status = "evaluating"
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, launched.id).status = "evaluating"
     for attempt in (1, 2):
-        (request,) = tick(finish_sweeps, lab, instance)
+        (request,) = tick(finish_sweeps, backend, instance)
         assert request.run_key == f"{launched.id}/conclude/a{attempt}"
         instance.add_run(dg.DagsterRun(job_name="conclude_sweep", tags=dict(request.tags), status=dg.DagsterRunStatus.FAILURE))
-    assert tick(finish_sweeps, lab, instance) == []
-    with lab.catalog.read() as session:
-        assert lab.catalog.sweep(session, launched.id).status == "failed"
+    assert tick(finish_sweeps, backend, instance) == []
+    with backend.catalog.read() as session:
+        assert backend.catalog.sweep(session, launched.id).status == "failed"
 
 
-def test_a_sweep_that_cannot_be_read_does_not_stop_the_others(lab: Lab, launched: Scheduler, instance: dg.DagsterInstance) -> None:
+def test_a_sweep_that_cannot_be_read_does_not_stop_the_others(backend: Backend, launched: Scheduler, instance: dg.DagsterInstance) -> None:
     prepare(instance, launched)
-    with lab.catalog.write() as session:
-        good = lab.catalog.sweep(session, launched.id)
+    with backend.catalog.write() as session:
+        good = backend.catalog.sweep(session, launched.id)
         fields = {name: getattr(good, name) for name in ("name", "spec_digest", "snapshot", "driver", "created_at")}
         session.add(SweepRow(id="broken-0000", spec={"from": "another version"}, ordinal=9, status="searching", **fields))
-    assert len(tick(start_trials, lab, instance)) == 2
-    assert tick(retry_crashed_trials, lab, instance) == []
+    assert len(tick(start_trials, backend, instance)) == 2
+    assert tick(retry_crashed_trials, backend, instance) == []
 
 
 def test_a_sweep_that_the_cluster_does_not_take_any_more_does_not_stop_the_others(
-    lab: Lab, instance: dg.DagsterInstance, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, instance: dg.DagsterInstance, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cluster.yaml").write_text("concurrency: 2\n")  # the kind a100 has been taken out of it
     monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
     snapshot, opened = None, []
     for wanted in ({"resources": {"gpus": 1, "gpu_type": "a100"}}, {}):
         spec = parse_spec(small(**wanted))
-        snapshot = snapshot or take_snapshot(lab.store, lab.catalog, spec.dataset)
-        opened.append(open_sweep(lab.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+        snapshot = snapshot or take_snapshot(backend.store, backend.catalog, spec.dataset)
+        opened.append(open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
     instance.add_dynamic_partitions("trials", [f"{sweep}.{number:04d}" for sweep in opened for number in range(4)])
-    assert {request.tags["halving/sweep"] for request in tick(start_trials, lab, instance)} == {opened[1]}
+    assert {request.tags["halving/sweep"] for request in tick(start_trials, backend, instance)} == {opened[1]}
 
 
-def test_sensors_start_no_more_trials_than_the_machine_has_room_for(lab: Lab, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sensors_start_no_more_trials_than_the_machine_has_room_for(
+    backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     spec = parse_spec(small(concurrency=64))
-    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
-    sweep = open_sweep(lab.catalog, spec, snapshot.digest, driver="sensors", commit=None)
-    assert len(hand_out(Scheduler(lab.catalog, sweep.id))) == 3
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    sweep = open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None)
+    assert len(hand_out(Scheduler(backend.catalog, sweep.id))) == 3
 
 
 def test_why_a_pod_waits_is_noted_each_time_and_observed_once(
-    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(instance, launched)
-    tick(start_trials, lab, instance)
+    tick(start_trials, backend, instance)
     said: list[str] = []
     given = launched.handed_out()[0]
     monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, said[-1], 1.0)])
     observed = []
     for reason in ("Unschedulable: 0/1 nodes", "Unschedulable: 0/2 nodes", "FailedMount: no secret"):
         said.append(reason)
-        context = dg.build_sensor_context(instance=instance, resources={"lab": lab}, definitions=defs)
+        context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
         observed.append(len(watch_starting_pods.evaluate_tick(context).asset_events))
-        with lab.catalog.read() as session:
-            assert lab.catalog.trials(session, launched.id)[0].waiting == reason
+        with backend.catalog.read() as session:
+            assert backend.catalog.trials(session, launched.id)[0].waiting == reason
     assert observed == [1, 0, 1]
 
 
 def test_a_pod_that_never_started_is_given_up_with_the_last_reason_there_was_unless_its_run_has_begun(
-    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(instance, launched)
-    tick(start_trials, lab, instance)
+    tick(start_trials, backend, instance)
     late, begun = launched.handed_out()
     launched.note_waiting(late, "Unschedulable: 0/1 nodes", unclaimed=True)
 
@@ -232,19 +238,19 @@ def test_a_pod_that_never_started_is_given_up_with_the_last_reason_there_was_unl
         return [Starting(late, None, 1e9), Starting(begun, None, 1e9)]
 
     monkeypatch.setattr("pipelines.sensors.starting", both)
-    context = dg.build_sensor_context(instance=instance, resources={"lab": lab}, definitions=defs)
+    context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
     assert [event.partition for event in watch_starting_pods.evaluate_tick(context).asset_events] == [late.key]
-    with lab.catalog.read() as session:
-        rows = lab.catalog.trials(session, launched.id)
+    with backend.catalog.read() as session:
+        rows = backend.catalog.trials(session, launched.id)
     assert (rows[late.trial].failures, rows[begun.trial].failures) == (1, 0)
     assert "did not start within start_timeout_seconds = 1800: Unschedulable: 0/1 nodes" in str(rows[late.trial].error)
 
 
 def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
-    lab: Lab, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(instance, launched)
-    tick(start_trials, lab, instance)
+    tick(start_trials, backend, instance)
     given = launched.handed_out()[0]
     monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, "Unschedulable: no", 1e9)])
 
@@ -252,7 +258,7 @@ def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
         raise ConnectionError("the cluster's API is away")
 
     monkeypatch.setattr("pipelines.sensors._cancel_runs", away)
-    assert tick(watch_starting_pods, lab, instance) == []
+    assert tick(watch_starting_pods, backend, instance) == []
     assert given in launched.handed_out(), "first the run, then the trial"
 
 
@@ -280,15 +286,15 @@ def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(tmp
         os.killpg(server.pid, signal.SIGINT)
         server.wait(150)  # it gives its webserver and its daemon a minute each
 
-    with dagster.lab.catalog.read() as session:
+    with dagster.backend.catalog.read() as session:
         (sweep,) = session.scalars(select(SweepRow))
         (version,) = session.scalars(select(ModelVersionRow))
-        trials = dagster.lab.catalog.trials(session, sweep.id)
+        trials = dagster.backend.catalog.trials(session, sweep.id)
     assert (sweep.driver, sweep.status, version.stage) == ("sensors", "finished", "champion")
     assert [trial.failures for trial in trials] == [1, 1, 1]
     assert sorted(trial.status for trial in trials) == ["completed", "paused", "paused"]
     for trial in trials:
-        points = curves([f"{sweep.id}.{trial.number:04d}"], "score", project="small", root=dagster.lab.store, attempts="raw")
+        points = curves([f"{sweep.id}.{trial.number:04d}"], "score", project="small", root=dagster.backend.store, attempts="raw")
         steps = points["step"].to_pylist()
         assert sorted(steps) == list(range(1, len(steps) + 1)), "an epoch was trained twice or not at all"
     with dg.DagsterInstance.from_config(str(dagster.home)) as instance:
@@ -318,7 +324,7 @@ def _wait_until_serving(port: int, log: Path, seconds: float = 90) -> None:
 def _wait_until_finished(dagster: Dagster, log: Path, seconds: float = 240) -> None:
     until, ended = time.monotonic() + seconds, {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
     while time.monotonic() < until:
-        with dagster.lab.catalog.read() as session:
+        with dagster.backend.catalog.read() as session:
             finished = list(session.scalars(select(SweepRow.status))) == ["finished"]
         with dg.DagsterInstance.from_config(str(dagster.home)) as instance:  # the run that finished it still writes its last events
             if finished and {run.status for run in instance.get_runs()} <= ended:

@@ -34,7 +34,7 @@ class Executed:
         self.dagster = Dagster(folder)
         self.config = folder / "sweep.yaml"
         self.config.write_text(yaml.safe_dump(spec))
-        self.lab = self.dagster.lab
+        self.backend = self.dagster.backend
 
     def copy(self, folder: Path, spec: dict[str, Any]) -> "Executed":
         """The same instance and store in another folder, to execute a spec there next: what was executed before need not be again."""
@@ -45,22 +45,22 @@ class Executed:
         return self.dagster.execute_sweep(self.config)
 
     def sweeps(self) -> list[SweepRow]:
-        with self.lab.catalog.read() as session:
+        with self.backend.catalog.read() as session:
             return list(session.scalars(select(SweepRow).order_by(SweepRow.created_at)))
 
     def summary(self) -> Summary:
-        return summarize(self.lab.catalog, self.sweeps()[-1].id)
+        return summarize(self.backend.catalog, self.sweeps()[-1].id)
 
     def params(self, trial: int) -> dict[str, Any]:
-        with self.lab.catalog.read() as session:
-            return self.lab.catalog.trials(session, self.sweeps()[-1].id)[trial].params
+        with self.backend.catalog.read() as session:
+            return self.backend.catalog.trials(session, self.sweeps()[-1].id)[trial].params
 
     def results(self) -> list[RungResultRow]:
-        with self.lab.catalog.read() as session:
+        with self.backend.catalog.read() as session:
             return list(session.scalars(select(RungResultRow)))
 
     def versions(self) -> list[ModelVersionRow]:
-        with self.lab.catalog.read() as session:
+        with self.backend.catalog.read() as session:
             return list(session.scalars(select(ModelVersionRow).order_by(ModelVersionRow.created_at)))
 
     def instance(self) -> dg.DagsterInstance:
@@ -150,19 +150,19 @@ def test_the_winner_is_the_best_of_the_highest_rung_and_is_promoted_by_its_diges
     assert (version.version, version.stage, version.metrics["accuracy"]) == ("1.0.0", "champion", 1.0)
     assert version.input_schema == {"x": "double"}
     assert version.output_schema == {"type": "string", "classes": ["high", "low"]}
-    assert executed.lab.store.get_blob(version.checkpoint)
+    assert executed.backend.store.get_blob(version.checkpoint)
 
 
 @pytest.mark.xdist_group("done")
 def test_the_report_is_one_page_that_needs_no_network_and_its_data_is_kept_by_digest(done: Done) -> None:
     executed, _ = done
     (sweep,) = executed.sweeps()
-    page = executed.lab.store.read(report_path(sweep.id)).decode()
-    with executed.lab.catalog.read() as session:
+    page = executed.backend.store.read(report_path(sweep.id)).decode()
+    with executed.backend.catalog.read() as session:
         row = session.get(ReportRow, sweep.id)
     assert row is not None
-    assert executed.lab.store.get_blob(row.html).decode() == page
-    data = json.loads(executed.lab.store.get_blob(row.digest))
+    assert executed.backend.store.get_blob(row.html).decode() == page
+    data = json.loads(executed.backend.store.get_blob(row.digest))
     for link in ('src="http', "src='http", "<link", "@import"):
         assert link not in page.partition("</script>")[2]
     assert data["confusion"] == [[data["per_class"][0]["rows"], 0], [0, data["per_class"][1]["rows"]]]
@@ -174,7 +174,7 @@ def test_the_report_is_one_page_that_needs_no_network_and_its_data_is_kept_by_di
 def test_metrics_of_every_trained_epoch_are_in_parquet(done: Done) -> None:
     executed, _ = done
     for standing in executed.summary().standings:
-        steps = curves(executed.lab.store, "small", [standing.key], "train/loss")["step"].to_pylist()
+        steps = curves(executed.backend.store, "small", [standing.key], "train/loss")["step"].to_pylist()
         assert steps == list(range(1, standing.epochs + 1))
 
 
@@ -186,7 +186,7 @@ def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_s
     assert first.snapshot == second.snapshot
     assert first.id != second.id
     assert [(version.version, version.stage) for version in executed.versions()] == [("1.0.0", "champion"), ("1.0.1", "staging")]
-    report = json.loads(executed.lab.store.get_blob(executed.versions()[1].report))
+    report = json.loads(executed.backend.store.get_blob(executed.versions()[1].report))
     assert report["champion"]["version"] == "1.0.0"
     assert report["champion"]["metrics"]["accuracy"] == 1.0
 
@@ -210,7 +210,7 @@ def test_metrics_that_are_not_finite_are_stopped_by_their_gate_with_the_report_t
     assert process.returncode != 0
     assert "finite_metrics: not finite: ['mae', 'r2', 'rmse']" in process.stderr
     assert executed.versions() == []
-    assert executed.lab.store.exists(report_path(executed.sweeps()[0].id))
+    assert executed.backend.store.exists(report_path(executed.sweeps()[0].id))
 
 
 def test_a_failed_trial_fails_the_job_after_the_winner_was_promoted(tmp_path: Path, small: Small) -> None:
@@ -260,24 +260,24 @@ def test_bad_input_ends_in_one_clear_error_before_anything_runs(tmp_path: Path, 
     assert process.returncode != 0
     assert said in process.stderr
     assert executed.sweeps() == []
-    assert executed.lab.store.names("datasets") == []
+    assert executed.backend.store.names("datasets") == []
 
 
 def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_epoch_again(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_slowly", max_trials=9))
-    epochs = Path(executed.lab.store.root, "epochs")
+    epochs = Path(executed.backend.store.root, "epochs")
     arguments = ["job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(executed.config)]
     process = executed.dagster.start(*arguments, log=tmp_path / "killed.log")
     _wait_for(lambda: epochs.exists() and len(epochs.read_text().splitlines()) >= 14)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    _wait_for(lambda: not _alive(str(executed.lab.store.root)))
+    _wait_for(lambda: not _alive(str(executed.backend.store.root)))
 
     before = {(result.trial, result.rung): (result.value, result.attempt) for result in executed.results()}
     checkpointed = {
         (key, saved.epoch)
-        for key in executed.lab.store.names("runs/project=small")
-        for saved in RunRecords(executed.lab.store, "small", key).checkpoints()
+        for key in executed.backend.store.names("runs/project=small")
+        for saved in RunRecords(executed.backend.store, "small", key).checkpoints()
     }
     trained_before = epochs.read_text().splitlines()
     assert before
@@ -293,7 +293,7 @@ def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_
     again_trained = {(line.split()[0], int(line.split()[1])) for line in trained_after}
     assert again_trained.isdisjoint(checkpointed)
     for standing in executed.summary().standings:
-        steps = curves(executed.lab.store, "small", [standing.key], "score")["step"].to_pylist()
+        steps = curves(executed.backend.store, "small", [standing.key], "score")["step"].to_pylist()
         assert steps == list(range(1, standing.epochs + 1))
     with executed.instance() as instance:
         logged = {
@@ -306,23 +306,23 @@ def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_
 
 def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_checkpoint(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}))
-    epochs = Path(executed.lab.store.root, "epochs")
+    epochs = Path(executed.backend.store.root, "epochs")
     arguments = ["job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(executed.config)]
     process = executed.dagster.start(*arguments, log=tmp_path / "job.log")
     _wait_for(lambda: epochs.exists() and len(epochs.read_text().splitlines()) >= 10)
-    first = RunRecords(executed.lab.store, "small", f"{executed.sweeps()[0].id}.0000")
+    first = RunRecords(executed.backend.store, "small", f"{executed.sweeps()[0].id}.0000")
     _wait_for(lambda: bool(first.checkpoints()))
-    with executed.lab.catalog.read() as session:
-        killed = executed.lab.catalog.trials(session, executed.sweeps()[0].id)[0]
+    with executed.backend.catalog.read() as session:
+        killed = executed.backend.catalog.trials(session, executed.sweeps()[0].id)[0]
     os.kill(int(str(killed.worker).rpartition(":")[2]), signal.SIGKILL)
     assert process.wait() == 0, (tmp_path / "job.log").read_text()[-3000:]
-    with executed.lab.catalog.read() as session:
-        trials = executed.lab.catalog.trials(session, killed.sweep)
+    with executed.backend.catalog.read() as session:
+        trials = executed.backend.catalog.trials(session, killed.sweep)
     stand = [(trial.status, trial.attempt, trial.preemptions, trial.failures) for trial in trials]
     assert stand == [("completed", 2, 1, 0), ("completed", 1, 0, 0)]
-    points = curves(executed.lab.store, "small", [f"{killed.sweep}.0000"], "score")
+    points = curves(executed.backend.store, "small", [f"{killed.sweep}.0000"], "score")
     assert points["step"].to_pylist() == list(range(1, 21))
-    saved = RunRecords(executed.lab.store, "small", f"{killed.sweep}.0000").checkpoints()
+    saved = RunRecords(executed.backend.store, "small", f"{killed.sweep}.0000").checkpoints()
     assert {entry.attempt for entry in saved} == {1, 2}, "the second attempt went on from the first one's checkpoint"
 
 

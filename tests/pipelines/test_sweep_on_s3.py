@@ -35,14 +35,14 @@ class Executed:
         self.s3, self.bucket, self.folder = s3, secrets.token_hex(6), folder
         catalog = postgres.database(f"t{self.bucket}").replace("tests@", f"tests:{PASSWORD}@")  # which trusts everybody
         self.dagster = Dagster(folder, s3.root(self.bucket), catalog)
-        self.lab = self.dagster.lab
+        self.backend = self.dagster.backend
         config = folder / "sweep.yaml"
         config.write_text(yaml.safe_dump({**SMALL, "max_trials": 4}))
         self.process = self.dagster.execute_sweep(config)
 
     @property
     def store(self) -> Store:
-        return self.lab.store
+        return self.backend.store
 
     def objects(self) -> dict[str, bytes]:
         """Everything in the bucket, by its path."""
@@ -55,12 +55,12 @@ class Executed:
 def executed(tmp_path_factory: pytest.TempPathFactory, s3: S3, postgres: Postgres) -> Iterator[Executed]:
     found = Executed(tmp_path_factory.mktemp("s3"), s3, postgres)
     yield found
-    found.lab.catalog.close()
+    found.backend.catalog.close()
 
 
 def test_a_sweep_runs_to_its_champion_with_every_file_on_s3(executed: Executed) -> None:
     assert executed.process.returncode == 0, executed.process.stderr[-3000:]
-    with executed.lab.catalog.read() as session:
+    with executed.backend.catalog.read() as session:
         (sweep,) = session.scalars(select(SweepRow))
         (version,) = session.scalars(select(ModelVersionRow))
     assert sweep.status == "finished"

@@ -19,7 +19,7 @@ from sqlalchemy import update
 
 from pipelines import worker_pods
 from pipelines.worker_pods import MAX_CRASHES, WORKERS, WatchedSteps
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import TrialRow
 from resources.datasets.snapshots import take_snapshot
 from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
@@ -93,8 +93,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 class Watched:
     """The handler under test, looking at the slots of one sweep at a time that the test sets."""
 
-    def __init__(self, lab: Lab, scheduler: Scheduler, cluster: Cluster) -> None:
-        self.handler = WatchedSteps(lab, Jobs(cluster), Jobs(cluster))
+    def __init__(self, backend: Backend, scheduler: Scheduler, cluster: Cluster) -> None:
+        self.handler = WatchedSteps(backend, Jobs(cluster), Jobs(cluster))
         self._run, self._cluster = SimpleNamespace(run_id="r", tags={SWEEP_LABEL: scheduler.id}), cluster
 
     def context(self, slot: int) -> Any:
@@ -111,17 +111,17 @@ class Watched:
 
 
 @pytest.fixture
-def scheduler(lab: Lab, small: Small) -> Scheduler:
+def scheduler(backend: Backend, small: Small) -> Scheduler:
     spec = parse_spec(small(resources={"start_timeout_seconds": LIMIT}))
-    snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
-    return Scheduler(lab.catalog, open_sweep(lab.catalog, spec, snapshot.digest, driver="job", commit=None).id)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    return Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
 
 
 @pytest.fixture
-def watched(lab: Lab, scheduler: Scheduler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Watched:
+def watched(backend: Backend, scheduler: Scheduler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Watched:
     monkeypatch.setattr(worker_pods, "time", SimpleNamespace(monotonic=lambda: cluster.now))
     monkeypatch.setattr(worker_pods.DagsterEvent, "engine_event", lambda context, message, data: cluster.told.append(message))
-    return Watched(lab, scheduler, cluster)
+    return Watched(backend, scheduler, cluster)
 
 
 def unschedulable(nodes: int = 1) -> V1Pod:
@@ -135,10 +135,10 @@ def running() -> V1Pod:
 
 @pytest.mark.parametrize("state", ["waits for a node", "ran on a node that is lost"])
 def test_a_lost_trial_is_queued_again_although_no_worker_lives_to_do_it(
-    lab: Lab, scheduler: Scheduler, watched: Watched, cluster: Cluster, state: str
+    backend: Backend, scheduler: Scheduler, watched: Watched, cluster: Cluster, state: str
 ) -> None:
     scheduler.next_work("gone:1")
-    with lab.catalog.write() as session:
+    with backend.catalog.write() as session:
         session.execute(update(TrialRow).values(lease_until=1.0, doubted_until=2.0))
     cluster.shows(unschedulable() if state == "waits for a node" else running())
     assert watched.look(5).is_healthy
@@ -174,8 +174,10 @@ def test_a_slot_without_a_node_waits_while_another_worker_runs_or_has_just_run(w
     assert not watched.look(LIMIT, slot=1).is_healthy
 
 
-def test_a_paused_sweep_does_not_fail_for_want_of_workers(lab: Lab, scheduler: Scheduler, watched: Watched, cluster: Cluster) -> None:
-    pause_sweep(lab.catalog, scheduler.id)
+def test_a_paused_sweep_does_not_fail_for_want_of_workers(
+    backend: Backend, scheduler: Scheduler, watched: Watched, cluster: Cluster
+) -> None:
+    pause_sweep(backend.catalog, scheduler.id)
     cluster.shows(unschedulable())
     watched.launch()
     for _ in range(4):
@@ -184,10 +186,10 @@ def test_a_paused_sweep_does_not_fail_for_want_of_workers(lab: Lab, scheduler: S
 
 
 def test_a_slot_that_waits_when_the_search_is_over_is_let_go_and_that_is_no_crash(
-    lab: Lab, scheduler: Scheduler, watched: Watched, cluster: Cluster
+    backend: Backend, scheduler: Scheduler, watched: Watched, cluster: Cluster
 ) -> None:
-    with lab.catalog.write() as session:
-        lab.catalog.sweep(session, scheduler.id).status = "evaluating"
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, scheduler.id).status = "evaluating"
     cluster.shows(unschedulable())
     let_go = watched.look(5)
     assert "it is let go; this does not count as a crash" in str(let_go.unhealthy_reason)
@@ -242,13 +244,13 @@ def test_a_reason_is_told_once_however_its_numbers_change(watched: Watched, clus
     assert cluster.told == [f"{WORKERS}[0] waits for its pod to start: Unschedulable: 0/1 nodes are available"]
 
 
-_IN_USE: list[Any] = []  # the lab and the cluster of the job below
+_IN_USE: list[Any] = []  # the backend and the cluster of the job below
 
 
 @dg.executor(name="jobs", requirements=multiple_process_executor_requirements())
 def jobs(_context: dg.InitExecutorContext) -> StepDelegatingExecutor:
-    lab, cluster = _IN_USE
-    watched = WatchedSteps(lab, Jobs(cluster), Jobs(cluster))
+    backend, cluster = _IN_USE
+    watched = WatchedSteps(backend, Jobs(cluster), Jobs(cluster))
     return StepDelegatingExecutor(watched, RetryMode.ENABLED, sleep_seconds=0.0, check_step_health_interval_seconds=0)
 
 
@@ -263,7 +265,7 @@ def one_slot() -> None:
 
 @pytest.mark.parametrize(("reclaimed", "crashed", "success"), [(2 * MAX_CRASHES, MAX_CRASHES, True), (3, MAX_CRASHES + 1, False)])
 def test_a_worker_may_be_reclaimed_as_often_as_it_likes_and_crash_ten_times(
-    lab: Lab, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, reclaimed: int, crashed: int, success: bool
+    backend: Backend, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, reclaimed: int, crashed: int, success: bool
 ) -> None:
     monkeypatch.setattr(worker_pods, "_CHECK_SECONDS", 0)
     deaths = [pod("Failed", reason="Evicted") for _ in range(reclaimed)]
@@ -277,7 +279,7 @@ def test_a_worker_may_be_reclaimed_as_often_as_it_likes_and_crash_ten_times(
             yield DagsterEvent.step_success_event(context.get_step_context(WORKERS), StepSuccessData(duration_ms=0.0))  # type: ignore[arg-type]
 
     cluster.launch = launch
-    _IN_USE[:] = [lab, cluster]
+    _IN_USE[:] = [backend, cluster]
     with dg.instance_for_test() as instance:
         done = dg.execute_job(dg.reconstructable(one_slot), instance=instance, raise_on_error=False)
         failures = [event.step_failure_data.error for event in done.all_events if event.is_step_failure]
@@ -296,19 +298,19 @@ def test_the_executor_looks_at_the_sweep_in_the_lab_of_its_code_location(tmp_pat
     )
     given = {"load_incluster_config": False, "kubeconfig_file": str(config), "retries": {"enabled": {}}}
 
-    @dg.op(required_resource_keys={"lab"})
+    @dg.op(required_resource_keys={"backend"})
     def using() -> None: ...
 
     @dg.job(executor_def=worker_pods.worker_pods)
-    def of_a_lab() -> None:
+    def of_a_backend() -> None:
         using()
 
-    location = dg.Definitions(jobs=[of_a_lab], resources={"lab": Lab(root=str(tmp_path / "lab"))})
+    location = dg.Definitions(jobs=[of_a_backend], resources={"backend": Backend(root=str(tmp_path / "backend"))})
     context = dg.InitExecutorContext(
-        job=InMemoryJob(location.resolve_job_def("of_a_lab")),
+        job=InMemoryJob(location.resolve_job_def("of_a_backend")),
         executor_def=worker_pods.worker_pods,
         executor_config=given,
         instance=dg.DagsterInstance.ephemeral(),
     )
     executor = worker_pods.worker_pods.executor_creation_fn(context)  # type: ignore[misc]
-    assert executor._step_handler._lab.root == str(tmp_path / "lab")  # type: ignore[attr-defined]
+    assert executor._step_handler._backend.root == str(tmp_path / "backend")  # type: ignore[attr-defined]

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from resources.analysis.summary import Summary
-from resources.analysis.timeline import Milestone, Stint, Timeline
+from resources.analysis.attempts import Attempt
+from resources.analysis.summary import SweepSummary
+from resources.analysis.timeline import Milestone, Timeline
 from resources.catalog.trial_key import trial_key
 from resources.evaluation.figures.style import (
     ACCENT,
@@ -29,15 +30,15 @@ _LINES = 400  # trials drawn, of all brackets together
 _GAP = 60  # pixels between two brackets
 
 
-def ladder(summary: Summary, timeline: Timeline) -> Figure:
+def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
     """Every trial as a line in time that darkens as it climbs, with what was decided at each rung; a panel for each bracket."""
     from plotly.subplots import make_subplots
 
     title = "Rung ladder"
-    if not timeline.stints or not timeline.began or not timeline.ended:
+    if not timeline.attempts or not timeline.began or not timeline.ended:
         return Figure("ladder", title, "No attempt at a trial was recorded.", None)
     elapsed, unit = clock(timeline.began, timeline.ended)
-    brackets = sorted({stint.bracket for stint in timeline.stints})
+    brackets = sorted({attempt.bracket for attempt in timeline.attempts})
     chosen = _climbers(timeline, _LINES // len(brackets))
     rows = {bracket: {trial: place for place, trial in enumerate(chosen[bracket])} for bracket in brackets}
     heights = [60 + min(560, 7 * len(rows[bracket])) for bracket in brackets]
@@ -54,7 +55,7 @@ def ladder(summary: Summary, timeline: Timeline) -> Figure:
     drawing = _Ladder(figure, summary, elapsed, elapsed(timeline.ended))
     for row, bracket in enumerate(brackets, start=1):
         drawing.bracket(row, rows[bracket], timeline)
-    total = sum(len({stint.trial for stint in timeline.stints if stint.bracket == bracket}) for bracket in brackets)
+    total = sum(len({attempt.trial for attempt in timeline.attempts if attempt.bracket == bracket}) for bracket in brackets)
     shown = sum(len(places) for places in rows.values())
     styled(figure, Axes("", "", inside + 150))
     figure.update_layout(legend={"orientation": "h", "y": -45 / inside, "yanchor": "top"}, margin={"t": 40})
@@ -72,7 +73,7 @@ def ladder(summary: Summary, timeline: Timeline) -> Figure:
 class _Ladder:
     """Draws brackets one by one; each kind of line and mark is named once in the legend."""
 
-    def __init__(self, figure: Any, summary: Summary, elapsed: Callable[[datetime], float], end: float) -> None:
+    def __init__(self, figure: Any, summary: SweepSummary, elapsed: Callable[[datetime], float], end: float) -> None:
         self._figure, self._summary, self._elapsed, self._end = figure, summary, elapsed, end
         self._epochs = {(rung.bracket, rung.rung): rung.epochs for rung in summary.rungs}
         self._shades = shades(list(self._epochs.values()))
@@ -85,30 +86,32 @@ class _Ladder:
         passed: dict[tuple[int, int], list[Milestone]] = defaultdict(list)
         for milestone in timeline.milestones:
             passed[milestone.trial, milestone.attempt].append(milestone)
-        ended_before: dict[int, tuple[Stint, float]] = {}
-        for stint in timeline.stints:
-            if stint.trial not in places:
+        ended_before: dict[int, tuple[Attempt, float]] = {}
+        for attempt in timeline.attempts:
+            if attempt.trial not in places:
                 continue
-            place, at = places[stint.trial], self._elapsed(stint.began)
-            if stint.trial in ended_before:
-                before, since = ended_before[stint.trial]
+            place, at = places[attempt.trial], self._elapsed(attempt.began)
+            if attempt.trial in ended_before:
+                before, since = ended_before[attempt.trial]
                 waits.append((since, at, place))
-                if before.outcome == "pause" and not stint.audit:
-                    marks["promoted from its pause"].append((at, place, self._told(stint.trial, "resumed")))
-            since, rung = at, stint.rung
-            for milestone in passed[stint.trial, stint.attempt]:
+                if before.outcome == "pause" and not attempt.audit:
+                    marks["promoted from its pause"].append((at, place, self._told(attempt.trial, "resumed")))
+            since, rung = at, attempt.rung
+            for milestone in passed[attempt.trial, attempt.attempt]:
                 reached = self._elapsed(milestone.at)
-                lines[self._epochs[stint.bracket, milestone.rung], stint.audit].append((since, reached, place))
+                lines[self._epochs[attempt.bracket, milestone.rung], attempt.audit].append((since, reached, place))
                 told = f"{milestone.decision} after {in_epochs(milestone.epochs)}"
                 told += f", {self._summary.objective} {milestone.value:.4g}" if milestone.value is not None else ""
-                marks[_MARK_OF[milestone.decision]].append((reached, place, self._told(stint.trial, told)))
+                marks[_MARK_OF[milestone.decision]].append((reached, place, self._told(attempt.trial, told)))
                 since, rung = reached, milestone.rung + 1
-            end = self._elapsed(stint.ended) if stint.ended else self._end
-            if end > since and (stint.bracket, rung) in self._epochs:
-                lines[self._epochs[stint.bracket, rung], stint.audit].append((since, end, place))
-            if stint.outcome in _ENDED_BETWEEN_RUNGS:
-                marks[_ENDED_BETWEEN_RUNGS[stint.outcome]].append((end, place, self._told(stint.trial, f"attempt {stint.attempt} ended")))
-            ended_before[stint.trial] = (stint, end)
+            end = self._elapsed(attempt.ended) if attempt.ended else self._end
+            if end > since and (attempt.bracket, rung) in self._epochs:
+                lines[self._epochs[attempt.bracket, rung], attempt.audit].append((since, end, place))
+            if attempt.outcome in _ENDED_BETWEEN_RUNGS:
+                marks[_ENDED_BETWEEN_RUNGS[attempt.outcome]].append(
+                    (end, place, self._told(attempt.trial, f"attempt {attempt.attempt} ended"))
+                )
+            ended_before[attempt.trial] = (attempt, end)
         self._lines(row, "waiting", waits, {"color": FAINT, "width": 1})
         for (epochs, audit), parts in sorted(lines.items()):
             name = "trained for the audit" if audit else f"to {in_epochs(epochs)}"
@@ -190,18 +193,18 @@ _ENDED_BETWEEN_RUNGS = {"retry": "crashed, tried again", "preempted": "preempted
 
 def _climbers(timeline: Timeline, limit: int) -> dict[int, list[int]]:
     """Trials to draw in each bracket: those that got furthest, and an even sample of the others; by number."""
-    reached = Counter({stint.trial: stint.rung for stint in timeline.stints})
+    reached = Counter({attempt.trial: attempt.rung for attempt in timeline.attempts})
     for milestone in timeline.milestones:
         reached[milestone.trial] = max(reached[milestone.trial], milestone.rung + 1)
     of_bracket: dict[int, set[int]] = defaultdict(set)
-    for stint in timeline.stints:
-        of_bracket[stint.bracket].add(stint.trial)
+    for attempt in timeline.attempts:
+        of_bracket[attempt.bracket].add(attempt.trial)
     return {
         bracket: sorted(spread(sorted(trials, key=lambda trial: (-reached[trial], trial)), limit)) for bracket, trials in of_bracket.items()
     }
 
 
-def _ladder_of(summary: Summary, bracket: int) -> str:
+def _ladder_of(summary: SweepSummary, bracket: int) -> str:
     epochs = [str(rung.epochs) for rung in summary.rungs if rung.bracket == bracket]
     shown = epochs if len(epochs) <= 8 else [*epochs[:3], "…", epochs[-1]]
     return f"rungs at {', '.join(shown)} epochs"

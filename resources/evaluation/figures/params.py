@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from resources.analysis.summary import Summary
+from resources.analysis.summary import SweepSummary
 from resources.analysis.timeline import Timeline
 from resources.evaluation.figures.style import BAD, SAMPLED, Axes, Figure, in_epochs, not_drawn, styled, value_range
 from resources.search.suggest import distribution_of, load_optuna
@@ -46,7 +46,7 @@ class ParamFigures:
         timeline: its results at every rung.
     """
 
-    def __init__(self, spec: SweepSpec, summary: Summary, timeline: Timeline) -> None:
+    def __init__(self, spec: SweepSpec, summary: SweepSummary, timeline: Timeline) -> None:
         self._spec, self._summary = spec, summary
         self.epochs = comparable(spec, timeline)
         self._trials = self._comparable_trials(timeline)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from resources.analysis.summary import Rung, Summary
+from resources.analysis.summary import RungSummary, SweepSummary
 from resources.analysis.timeline import Milestone, Timeline
 from resources.catalog.trial_key import trial_key
 from resources.evaluation.figures.style import (
@@ -27,7 +27,7 @@ _RESULTS = 4000  # drawn in the history
 _BARS = 40  # rungs of a bracket
 
 
-def history(summary: Summary, timeline: Timeline) -> Figure:
+def history(summary: SweepSummary, timeline: Timeline) -> Figure:
     """Every result over time, and the leader's."""
     from plotly import graph_objects as go
 
@@ -81,7 +81,7 @@ def history(summary: Summary, timeline: Timeline) -> Figure:
     )
 
 
-def rungs(summary: Summary) -> Figure:
+def rungs(summary: SweepSummary) -> Figure:
     """How many trials reached each rung, and what became of them there."""
     from plotly import graph_objects as go
 
@@ -115,7 +115,7 @@ def rungs(summary: Summary) -> Figure:
     )
 
 
-def bounds(summary: Summary, metric: str) -> Figure:
+def bounds(summary: SweepSummary, metric: str) -> Figure:
     """A bounded metric against the objective, trials in and out of bounds apart."""
     from plotly import graph_objects as go
 
@@ -176,7 +176,7 @@ def _few_results(results: Sequence[Milestone], leaders: Sequence[Milestone]) -> 
     return spread(ordered, _RESULTS)
 
 
-def rung_table(summary: Summary) -> list[Rung]:
+def rung_table(summary: SweepSummary) -> list[RungSummary]:
     """The rungs that the page lists: those that a trial reached, at most as many as bars are drawn."""
     reached = [rung for rung in summary.rungs if rung.reached]
     return [rung for bracket in range(summary.brackets) for rung in spread([r for r in reached if r.bracket == bracket], _BARS)]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
 from resources.execution.kubernetes.cluster_config import VARIABLE
-from resources.execution.kubernetes.pod_status import death_of
-from resources.scheduling.death import Death
+from resources.execution.kubernetes.pod_status import termination_of
+from resources.scheduling.termination import Termination
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiException, BatchV1Api, CoreV1Api, CoreV1Event, V1Job, V1Pod
@@ -113,7 +113,7 @@ def words_of(error: "ApiException") -> str:
     return found[1].replace('\\"', '"') if found else str(error.reason)
 
 
-def autopsy(worker: str) -> Death | None:
+def termination_lookup(worker: str) -> Termination | None:
     """What became of a worker that is not heard of any more; None where its pod lives, as far as the cluster knows.
 
     Args:
@@ -121,7 +121,7 @@ def autopsy(worker: str) -> Death | None:
     """
     name = worker.rpartition(":")[0]
     pod = read_pod(name)
-    return Death(f"pod {name} is gone", own_fault=False) if pod is None else death_of(pod)
+    return Termination(f"pod {name} is gone", own_fault=False) if pod is None else termination_of(pod)
 
 
 @cache

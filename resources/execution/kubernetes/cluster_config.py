@@ -41,7 +41,7 @@ class TrialPods(Strict):
     read_only_root: bool = Field(default=True, description="Mount the image read-only; /tmp, which is HOME too, is writable.")
 
 
-class Cluster(Strict):
+class ClusterConfig(Strict):
     """How trials run on this cluster."""
 
     concurrency: int = Field(default=4, ge=1, description="Trials of a sweep that run at a time where its spec does not say.")
@@ -53,7 +53,7 @@ class Cluster(Strict):
     trial_pods: TrialPods = Field(default=TrialPods(), description="Pods of trials with an image of their own.")
 
 
-def load_cluster() -> Cluster | None:
+def load_cluster() -> ClusterConfig | None:
     """The settings of the cluster that trials run on; None where they run on the worker's own machine.
 
     Raises:
@@ -64,12 +64,12 @@ def load_cluster() -> Cluster | None:
 
 
 @cache
-def _load(path: str) -> Cluster:
+def _load(path: str) -> ClusterConfig:
     try:
         given = yaml.safe_load(Path(path).read_text())
     except (OSError, yaml.YAMLError) as error:
         raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted: {error}; give the path of the cluster's settings in YAML") from None
     try:
-        return Cluster.model_validate(given or {})
+        return ClusterConfig.model_validate(given or {})
     except ValidationError as error:
-        raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted:\n" + "\n".join(problems_of_model(error, Cluster))) from None
+        raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted:\n" + "\n".join(problems_of_model(error, ClusterConfig))) from None

@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from halving.errors import InvalidInput
-from resources.execution.kubernetes.cluster_config import Cluster, Nodes
+from resources.execution.kubernetes.cluster_config import ClusterConfig, Nodes
 from resources.scheduling.assignment import Assignment
 from resources.sweep_spec import Resources, SweepSpec
 from resources.sweep_spec.base import did_you_mean
@@ -25,7 +25,7 @@ _SHARED_MEMORY = {"name": "shared-memory", "empty_dir": {"medium": "Memory"}}
 _SHARED_MEMORY_MOUNT = {"name": "shared-memory", "mount_path": "/dev/shm"}
 
 
-def check_resources(spec: SweepSpec, cluster: Cluster) -> None:
+def check_resources(spec: SweepSpec, cluster: ClusterConfig) -> None:
     """Refuse what this cluster does not know, before anything runs.
 
     Raises:
@@ -45,7 +45,7 @@ def check_resources(spec: SweepSpec, cluster: Cluster) -> None:
         )
 
 
-def worker_config(spec: SweepSpec, cluster: Cluster, labels: dict[str, str]) -> dict[str, Any]:
+def worker_config(spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str]) -> dict[str, Any]:
     """The pod of a worker, as Dagster's ``dagster-k8s/config`` tag and ``k8s_job_executor`` take it.
 
     The trial runs in it, so it gets what the trial needs; or else, with an image of the trial's own, next to nothing.
@@ -75,7 +75,7 @@ def worker_config(spec: SweepSpec, cluster: Cluster, labels: dict[str, str]) -> 
 
 def trial_manifest(
     spec: SweepSpec,
-    cluster: Cluster,
+    cluster: ClusterConfig,
     *,
     name: str,
     labels: dict[str, str],
@@ -141,7 +141,7 @@ def trial_manifest(
     }
 
 
-def requirements(resources: Resources, cluster: Cluster) -> dict[str, dict[str, str]]:
+def requirements(resources: Resources, cluster: ClusterConfig) -> dict[str, dict[str, str]]:
     """Requests and limits of the trial's container.
 
     Cores are requested and not limited: a limit would throttle data loaders while other cores are idle.
@@ -154,7 +154,7 @@ def requirements(resources: Resources, cluster: Cluster) -> dict[str, dict[str, 
     return {"requests": requests, **({"limits": limits} if limits else {})}
 
 
-def placement(resources: Resources, cluster: Cluster) -> dict[str, Any]:
+def placement(resources: Resources, cluster: ClusterConfig) -> dict[str, Any]:
     """Where the trial's pod may run, and before whom: node selector, tolerations and priority class."""
     chosen: list[Nodes] = []
     if resources.gpus:
@@ -189,7 +189,7 @@ def label_value(text: str) -> str:
     return f"{re.sub('[^A-Za-z0-9_.-]', '-', text)[:50]}-{sha256(text.encode()).hexdigest()[:12]}"
 
 
-def _queue(resources: Resources, cluster: Cluster) -> dict[str, str]:
+def _queue(resources: Resources, cluster: ClusterConfig) -> dict[str, str]:
     queue = resources.queue or cluster.queue
     return {QUEUE_LABEL: queue} if queue else {}
 

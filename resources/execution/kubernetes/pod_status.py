@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from resources.scheduling.death import Death
+from resources.scheduling.termination import Termination
 
 if TYPE_CHECKING:
     from kubernetes.client import CoreV1Event, V1ContainerState, V1Pod
@@ -62,7 +62,7 @@ def is_lost(pod: "V1Pod", now: datetime) -> bool:
     return gone_by is not None and not ended and (now - gone_by).total_seconds() > _LOST_SECONDS
 
 
-def death_of(pod: "V1Pod") -> Death | None:
+def termination_of(pod: "V1Pod") -> Termination | None:
     """How the work in a pod came to its end; None while it goes on, and where it ended as it should.
 
     Running out of memory would happen again, so it is the trial's own fault. A pod that was deleted, evicted, or lost with its
@@ -73,28 +73,30 @@ def death_of(pod: "V1Pod") -> Death | None:
         limit = _memory_limit(pod, container.name)
         for state in (container.state, container.last_state):
             if state and state.terminated and state.terminated.reason == _OUT_OF_MEMORY:
-                return Death(f"pod {name} was OOMKilled: it ran out of memory{limit}", own_fault=True)
+                return Termination(f"pod {name} was OOMKilled: it ran out of memory{limit}", own_fault=True)
     if status.phase == "Failed" and status.reason:  # Evicted, NodeShutdown, Preempting, NodeLost …
-        return Death(f"pod {name}: {_said(status.reason, status.message)}", own_fault=False)
+        return Termination(f"pod {name}: {_said(status.reason, status.message)}", own_fault=False)
     disrupted = next((told for told in status.conditions or [] if (told.type, told.status) == ("DisruptionTarget", "True")), None)
     if status.phase == "Failed" and disrupted:  # taken away, or gone with its node: how its containers ended does not matter
-        return Death(f"pod {name}: {_said(disrupted.reason, disrupted.message)}", own_fault=False)
+        return Termination(f"pod {name}: {_said(disrupted.reason, disrupted.message)}", own_fault=False)
     if pod.metadata.deletion_timestamp is not None:
-        return Death(f"pod {name} was deleted", own_fault=False)
+        return Termination(f"pod {name} was deleted", own_fault=False)
     if status.phase == "Unknown":
-        return Death(f"pod {name} is lost with its node {pod.spec.node_name}: {_said(status.reason, status.message)}", own_fault=False)
+        return Termination(
+            f"pod {name} is lost with its node {pod.spec.node_name}: {_said(status.reason, status.message)}", own_fault=False
+        )
     for container in status.container_statuses or []:
         if container.state and container.state.terminated and container.state.terminated.exit_code:
             return _exited(name, container.state)
     return None
 
 
-def _exited(name: str, state: "V1ContainerState") -> Death:
+def _exited(name: str, state: "V1ContainerState") -> Termination:
     code = state.terminated.exit_code
     if code == _SIGTERM:
-        return Death(f"pod {name} was told to end by SIGTERM", own_fault=False)
+        return Termination(f"pod {name} was told to end by SIGTERM", own_fault=False)
     how = "was killed by SIGKILL" if code == _SIGKILL else f"ended with exit code {code}"
-    return Death(
+    return Termination(
         f"pod {name} {how}{f': {state.terminated.message.strip()}' if state.terminated.message else ''}", own_fault=code != _SIGKILL
     )
 

@@ -19,13 +19,13 @@ from halving.trial.mailbox import Mailbox, mail_folder
 from halving.trial.messages import Granted, Message, Raised, ReachedRung, ReturnedEarly
 from halving.trial_process.pod import VARIABLE, Task, post_task
 from resources.execution.kubernetes import api
-from resources.execution.kubernetes.cluster_config import Cluster
+from resources.execution.kubernetes.cluster_config import ClusterConfig
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, TRIAL_LABEL, label_value, labels_of, trial_manifest
-from resources.execution.kubernetes.pod_status import death_of, has_started, is_queued, waiting_reason
+from resources.execution.kubernetes.pod_status import has_started, is_queued, termination_of, waiting_reason
 from resources.execution.local_processes import thread_limits
 from resources.scheduling.assignment import Assignment, Superseded
-from resources.scheduling.death import Death
 from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.termination import Termination
 from resources.sweep_spec import SweepSpec
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class PodProcesses:
         store: where trials write.
     """
 
-    def __init__(self, cluster: Cluster, scheduler: Scheduler, store: Store) -> None:
+    def __init__(self, cluster: ClusterConfig, scheduler: Scheduler, store: Store) -> None:
         self._cluster, self._scheduler, self._store = cluster, scheduler, store
         pod = api.own_pod()
         self._owner = pod and {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
@@ -106,7 +106,7 @@ class PodProcess:
         self._tried = False  # to create it: the answer may be lost, and the pod be there
         self._created = self._started = False
         self._owed: Callable[[], None] | None = None  # a deletion that the API has not heard of yet
-        self._death: Death | None = None
+        self._termination: Termination | None = None
         self._ended = False
         self._last_look: float | None = None  # when to give up looking for the last word of a pod that has ended
         self._gone_by: float | None = None  # when a pod that was deleted must be gone
@@ -149,8 +149,8 @@ class PodProcess:
     def kill(self) -> None:
         self._delete(0)
 
-    def death(self) -> Death:
-        return self._death or Death(f"pod {self.name} ended and said nothing", own_fault=True)
+    def termination(self) -> Termination:
+        return self._termination or Termination(f"pod {self.name} ended and said nothing", own_fault=True)
 
     def close(self) -> None:
         """Delete the pod, whatever is known of it: one that is forgotten would train on, and keep its GPUs."""
@@ -200,7 +200,7 @@ class PodProcess:
         except ApiException as error:
             if error.status not in _NEVER:
                 raise
-            self._end(Death(f"the cluster does not accept the trial's pod: {api.words_of(error)}", own_fault=True))
+            self._end(Termination(f"the cluster does not accept the trial's pod: {api.words_of(error)}", own_fault=True))
             return False
         return True
 
@@ -226,12 +226,12 @@ class PodProcess:
             return
         (pod,) = found
         if pod is None:
-            self._end(self._death or Death(f"pod {self.name} was deleted", own_fault=False))
+            self._end(self._termination or Termination(f"pod {self.name} was deleted", own_fault=False))
             return
         if pod.metadata.deletion_timestamp is not None:
             self._leaving(pod)
         if pod.status.phase in ("Succeeded", "Failed"):
-            self._end(death_of(pod))
+            self._end(termination_of(pod))
         elif has_started(pod):
             self._started = True
             self._tell(None)
@@ -244,11 +244,13 @@ class PodProcess:
 
     def _leaving(self, pod: "V1Pod") -> None:
         """A pod that was deleted tells how it ended within its grace period; on a node that is lost it never does."""
-        self._death = death_of(pod)
+        self._termination = termination_of(pod)
         if self._gone_by is None:
             self._gone_by = time.monotonic() + self._resources.grace_seconds + _LOST_SECONDS
         elif time.monotonic() > self._gone_by:
-            self._end(Death(f"pod {self.name} is lost with its node {pod.spec.node_name}, which does not confirm its end", own_fault=False))
+            self._end(
+                Termination(f"pod {self.name} is lost with its node {pod.spec.node_name}, which does not confirm its end", own_fault=False)
+            )
 
     def _late(self) -> bool:
         """Give up a pod that has not started in time; it is deleted in :meth:`close`."""
@@ -256,11 +258,11 @@ class PodProcess:
         if self._started or time.monotonic() - self._began < limit:
             return False
         why = self._why or "the cluster gives no reason"
-        self._end(Death(f"the trial's pod did not start within resources.start_timeout_seconds = {limit:g}: {why}", own_fault=True))
+        self._end(Termination(f"the trial's pod did not start within resources.start_timeout_seconds = {limit:g}: {why}", own_fault=True))
         return True
 
-    def _end(self, death: Death | None) -> None:
-        self._ended, self._death = True, death
+    def _end(self, termination: Termination | None) -> None:
+        self._ended, self._termination = True, termination
         self._last_look = time.monotonic() + _LAST_WORD_SECONDS
 
     def _last_word(self) -> Message | None:
@@ -299,7 +301,7 @@ class PodProcess:
 
     def _delete(self, grace_seconds: int | None) -> None:
         if not self._tried:
-            self._end(Death(f"pod {self.name} was told to end before it was created", own_fault=False))
+            self._end(Termination(f"pod {self.name} was told to end before it was created", own_fault=False))
             return
         self._created = True  # or so it may be; the next look tells
         self._owed = None if self._ask_to_delete(grace_seconds) else partial(self._delete, grace_seconds)

@@ -14,7 +14,7 @@ SHARE = 0.05
 LONGEST = 600.0
 
 
-class Pace:
+class CheckpointInterval:
     """Decides when the next checkpoint is due, and counts.
 
     Attributes:

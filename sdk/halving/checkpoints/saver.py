@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any
 
 from halving.checkpoints import serialization
-from halving.checkpoints.interval import Pace
+from halving.checkpoints.interval import CheckpointInterval
 from halving.errors import StoreAway, StoreError
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.retry import Reach, patiently, tell
@@ -35,7 +35,7 @@ class Saver:
     def __init__(self, store: Store, records: RunRecords, flush: Callable[[], bool], give_up_at: Callable[[], float]) -> None:
         self._store, self._records, self._flush, self._give_up_at = store, records, flush, give_up_at
         self.newest: SavedCheckpoint | None = None
-        self.pace = Pace()
+        self.pace = CheckpointInterval()
         self._reach = Reach(store)
         self.missed: StoreError | None = None
         self._digest: str | None = None  # written, and not counted yet

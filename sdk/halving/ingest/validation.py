@@ -17,7 +17,7 @@ _MOST_WARNINGS = 100  # names warned about in a run
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
-class Intake:
+class Validator:
     """Checks, flattens and counts what is logged.
 
     Args:

@@ -14,7 +14,7 @@ from halving import Run, init
 from halving.errors import InvalidInput
 
 
-class LateRun:
+class DeferredRun:
     """The run that an integration logs to: the caller's, or its own, opened at the first need.
 
     Args:

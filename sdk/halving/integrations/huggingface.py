@@ -5,7 +5,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from halving import Run
-from halving.integrations.deferred_run import LateRun, plain
+from halving.integrations.deferred_run import DeferredRun, plain
 
 # Of TrainingArguments: where things are and who is told, not what is trained. They may differ when a run is continued.
 _NO_PARAMS = {"output_dir", "run_name", "project", "resume_from_checkpoint", "local_rank", "disable_tqdm", "report_to", "logging_dir"}
@@ -31,7 +31,7 @@ class HalvingCallback(TrainerCallback):
     """
 
     def __init__(self, project: str | None = None, *, run: Run | None = None, **init: Any) -> None:
-        self._late = LateRun(project, run, init)
+        self._late = DeferredRun(project, run, init)
 
     @property
     def run(self) -> Run | None:

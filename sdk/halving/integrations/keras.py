@@ -7,7 +7,7 @@ import keras
 
 from halving import Run
 from halving.errors import InvalidInput
-from halving.integrations.deferred_run import LateRun, plain
+from halving.integrations.deferred_run import DeferredRun, plain
 
 
 class HalvingCallback(keras.callbacks.Callback):
@@ -35,7 +35,7 @@ class HalvingCallback(keras.callbacks.Callback):
         super().__init__()
         if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
             raise InvalidInput(f"every {every!r:.80} is not accepted: give a positive integer or None")
-        self._late, self._every = LateRun(project, run, init), every
+        self._late, self._every = DeferredRun(project, run, init), every
         self._epoch_began = 0
 
     @property

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from halving import Run
 from halving.errors import AlreadyExists, HalvingError, InvalidInput
-from halving.integrations.deferred_run import LateRun, plain
+from halving.integrations.deferred_run import DeferredRun, plain
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers.logger import Logger, rank_zero_experiment
@@ -58,7 +58,7 @@ class HalvingLogger(Logger):
         super().__init__()
         if log_model not in (True, False, "all"):
             raise InvalidInput(f"log_model {log_model!r:.80} is not accepted: give True, False or 'all'")
-        self._late, self._log_model = LateRun(project, run, init), log_model
+        self._late, self._log_model = DeferredRun(project, run, init), log_model
         self._next_step = 0
         self._stored: dict[str, float] = {}  # checkpoint path to its time when it was stored
         self._checkpoints: Any = None  # the callback whose checkpoints are stored at the end
@@ -134,7 +134,7 @@ class HalvingLogger(Logger):
 class _Unopened:
     """Stands for a run until something of it is used."""
 
-    def __init__(self, late: LateRun) -> None:
+    def __init__(self, late: DeferredRun) -> None:
         self._late = late
 
     def __getattr__(self, name: str) -> Any:

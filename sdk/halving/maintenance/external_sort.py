@@ -20,7 +20,7 @@ POINT = [("curve", "<i4"), ("attempt", "<i4"), ("step", "<i8"), ("wall_time", "<
 LIMIT = 1 << 21  # points in memory at once: 64 MiB, and about three times that while they are sorted
 
 
-class Curve(NamedTuple):
+class CurveKey(NamedTuple):
     """One key of one run, in the order in which files of many runs are sorted."""
 
     key: str
@@ -39,8 +39,8 @@ class Sorter:
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self.curves: list[Curve] = []
-        self._codes: dict[Curve, int] = {}
+        self.curves: list[CurveKey] = []
+        self._codes: dict[CurveKey, int] = {}
         self._limit = limit
         self._temporary = tempfile.TemporaryDirectory(prefix="halving-")
         self.folder = Path(self._temporary.name)
@@ -72,7 +72,7 @@ class Sorter:
         indices = keys.indices.to_numpy(zero_copy_only=False)
         codes = np.zeros(len(keys.dictionary), np.int32)
         for place in np.unique(indices).tolist():  # a dictionary may name more keys than occur
-            codes[place] = self.code(Curve(keys.dictionary[place].as_py(), run))
+            codes[place] = self.code(CurveKey(keys.dictionary[place].as_py(), run))
         points = np.empty(batch.num_rows, POINT)
         points["curve"] = codes[indices]
         points["attempt"] = batch.column("attempt").to_numpy(zero_copy_only=False)
@@ -84,7 +84,7 @@ class Sorter:
         if self._count >= self._limit:
             self._spill()
 
-    def code(self, curve: Curve) -> int:
+    def code(self, curve: CurveKey) -> int:
         """The number of a curve, a new one for a new curve."""
         if curve not in self._codes:
             self._codes[curve] = len(self.curves)

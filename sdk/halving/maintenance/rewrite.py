@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halving.maintenance.external_sort import Curve, Sorter
+from halving.maintenance.external_sort import CurveKey, Sorter
 from halving.maintenance.rollups import BUCKET, Rollup
 from halving.metrics.manifest import Manifest, family_of, project_folder
 from halving.metrics.segments import schema, write_options
@@ -80,7 +80,7 @@ def add_history(sorter: Sorter, store: Store, project: str, run: str, manifest: 
             here = keys == key
             finest = int(levels[here].min())
             own = buckets[here & (levels == finest)]
-            code = sorter.code(Curve(key, run))
+            code = sorter.code(CurveKey(key, run))
             own["curve"] = code
             found[code] = (finest, own[np.argsort(own["step"], kind="stable")])
     return found
@@ -125,7 +125,7 @@ def held_by(sorter: Sorter) -> dict[str, dict[str, int]]:
 class _PointsFile:
     """A file of points, with row groups of their own for keys that have many, so that who reads one key skips the others."""
 
-    def __init__(self, path: Path, curves: list[Curve], totals: Mapping[str, int], metadata: dict[bytes, bytes] | None) -> None:
+    def __init__(self, path: Path, curves: list[CurveKey], totals: Mapping[str, int], metadata: dict[bytes, bytes] | None) -> None:
         import pyarrow.parquet as pq
 
         self._schema = schema().with_metadata(metadata)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halving.maintenance.external_sort import POINT, Curve
+from halving.maintenance.external_sort import POINT, CurveKey
 from halving.metrics import downsampling
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Rollup:
         history: curve number to its buckets in an earlier rollup whose points are gone, of dtype :data:`BUCKET`, and their level.
     """
 
-    def __init__(self, curves: list[Curve], folder: Path, history: "dict[int, tuple[int, Any]] | None" = None) -> None:
+    def __init__(self, curves: list[CurveKey], folder: Path, history: "dict[int, tuple[int, Any]] | None" = None) -> None:
         self._curves, self._folder, self._history = curves, folder, dict(history or {})
         self._only_history = sorted(self._history, key=curves.__getitem__, reverse=True)
         self._spools: dict[int, _Spool] = {}
@@ -97,7 +97,7 @@ class Rollup:
                 for buckets in self._spools[level].pieces():
                     writer.write_table(self._table(buckets, level), row_group_size=ROW_GROUP)
 
-    def _add_history(self, before: Curve | None = None) -> None:
+    def _add_history(self, before: CurveKey | None = None) -> None:
         """Curves without points of their own take their place in the order; the one at ``before`` has some."""
         while self._only_history and (before is None or self._curves[self._only_history[-1]] <= before):
             code = self._only_history.pop()

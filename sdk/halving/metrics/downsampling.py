@@ -142,7 +142,7 @@ def summary(table: "pa.Table") -> bytes | None:
     return b64encode(_LENGTH.pack(len(content)) + _zstd().compress(content, asbytes=True))
 
 
-class Summary:
+class SegmentBuckets:
     """A segment's buckets as they were written.
 
     Args:

@@ -38,11 +38,11 @@ class Files:
         self._lock = Lock()
         self._open: OrderedDict[str, _File] = OrderedDict()
 
-    def summary(self, path: str) -> "downsampling.Summary | None":
+    def summary(self, path: str) -> "downsampling.SegmentBuckets | None":
         """The buckets in a segment's footer, if it has any."""
         data = self._footer(path)
         found = _metadata_value(data, downsampling.BUCKETS)
-        return downsampling.Summary(found) if found is not None else None
+        return downsampling.SegmentBuckets(found) if found is not None else None
 
     def segment(self, path: str, attempt: int, keys: Sequence[str]) -> "dict[str, Points]":
         """The points of some keys in a segment, in the order of logging."""

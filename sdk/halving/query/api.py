@@ -78,7 +78,7 @@ def curves(
     """
     import numpy as np
 
-    from halving.query.curve_table import Curve, smoothed, table_of
+    from halving.query.curve_table import CurveRows, smoothed, table_of
 
     if max_points is not None and (isinstance(max_points, bool) or not isinstance(max_points, int) or max_points < 1):
         raise InvalidInput(f"max_points {max_points!r} is not accepted: give a number from 1 on, or None for every point")
@@ -87,12 +87,12 @@ def curves(
     axis, asked_keys, smoother = _axis(x), _keys(keys), smoothed(smooth)
     part = _window(axis, window)
 
-    def of_run(asked: _Asked, reader: "RunCurves") -> list[Curve]:
+    def of_run(asked: _Asked, reader: "RunCurves") -> list[CurveRows]:
         found = []
         for key in asked_keys:
             for attempt, units in _parts(reader, key, part, max_points, attempts == "raw"):
                 ordered = units if axis == "step" else units[np.argsort(units["wall_time"], kind="stable")]
-                found.append(Curve.of(asked.name, key, attempt, ordered, max_points, smoother))
+                found.append(CurveRows.of(asked.name, key, attempt, ordered, max_points, smoother))
         return found
 
     found = _read(runs, asked_keys, project, root, of_run)

@@ -226,7 +226,7 @@ def _units(points: Points) -> Any:
     return downsampling.of_points(points.step, points.time, points.value)
 
 
-def _asked(summary: downsampling.Summary | None, keys: Sequence[str]) -> dict[str, Any]:
+def _asked(summary: downsampling.SegmentBuckets | None, keys: Sequence[str]) -> dict[str, Any]:
     return {key: summary.block(key) for key in keys if key in summary.rows} if summary else {}
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Smoother = Callable[[Any], Any]
 
 
-class Curve(NamedTuple):
+class CurveRows(NamedTuple):
     """One curve's rows, as arrays."""
 
     run: str
@@ -31,14 +31,14 @@ class Curve(NamedTuple):
     count: Any
 
     @classmethod
-    def of(cls, run: str, key: str, attempt: int | None, units: Any, limit: int | None, smooth: Smoother) -> "Curve":
+    def of(cls, run: str, key: str, attempt: int | None, units: Any, limit: int | None, smooth: Smoother) -> "CurveRows":
         """Units in the order of the x axis, reduced to ``limit`` rows."""
         reduced = units if limit is None else downsampling.at_most(units, limit)
         values = smooth(downsampling.values_of(reduced))
         return cls(run, key, attempt, reduced["step"], reduced["wall_time"], values, reduced["min"], reduced["max"], reduced["count"])
 
 
-def table_of(curves: Sequence[Curve], *, raw: bool, single: bool) -> "pa.Table":
+def table_of(curves: Sequence[CurveRows], *, raw: bool, single: bool) -> "pa.Table":
     """One table of all curves: with ``raw`` attempts, and unless ``single`` points were asked for with min, max and count."""
     import numpy as np
     import pyarrow as pa
@@ -105,8 +105,8 @@ def keys_in(found: Iterable[Any]) -> set[str]:
     keys: set[str] = set()
     for part in found:
         for row in part if isinstance(part, list) else []:
-            if len(row.step if isinstance(row, Curve) else row[2]):
-                keys.add(row.key if isinstance(row, Curve) else row[1])
+            if len(row.step if isinstance(row, CurveRows) else row[2]):
+                keys.add(row.key if isinstance(row, CurveRows) else row[1])
     return keys
 
 

@@ -24,7 +24,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Attempt:
+class RunAttempt:
     """One attempt at a run.
 
     Attributes:
@@ -68,7 +68,7 @@ class RunInfo:
     parent: dict[str, Any]
     tags: dict[str, str]
     seed: int | None
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[RunAttempt, ...]
     summary: dict[str, float]
     summarized: bool
     record: dict[str, Any] = field(repr=False)
@@ -230,17 +230,17 @@ def _read_or_none(store: Store, project: str, run: str) -> RunInfo | None:
     return None
 
 
-def _attempt(store: Store, project: str, run: str, number: int, started: str, end: dict[str, Any] | None, *, newest: bool) -> Attempt:
+def _attempt(store: Store, project: str, run: str, number: int, started: str, end: dict[str, Any] | None, *, newest: bool) -> RunAttempt:
     began = seconds_of(started)
     if end is not None:
         counts = {name: end.get(name) for name in ("epoch", "points", "dropped_points", "rejected_values", "checkpoints")}
-        return Attempt(number, str(end["status"]), started, end["time"], max(0.0, seconds_of(end["time"]) - began), **counts)
+        return RunAttempt(number, str(end["status"]), started, end["time"], max(0.0, seconds_of(end["time"]) - began), **counts)
     if not newest:
-        return Attempt(number, UNFINISHED, started, None, None)
+        return RunAttempt(number, UNFINISHED, started, None, None)
     if is_running(store, project, run, number, began):
-        return Attempt(number, RUNNING, started, None, max(0.0, datetime.now(UTC).timestamp() - began))
+        return RunAttempt(number, RUNNING, started, None, max(0.0, datetime.now(UTC).timestamp() - began))
     written = last_written(store, project, run)
-    return Attempt(number, UNFINISHED, started, None, written - began if written and written > began else None)
+    return RunAttempt(number, UNFINISHED, started, None, written - began if written and written > began else None)
 
 
 def _number(name: str) -> int:

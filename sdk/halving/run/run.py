@@ -18,7 +18,7 @@ from halving.errors import InvalidInput, StoreError
 from halving.identifiers import check_name
 from halving.ingest.metric_writer import MetricWriter
 from halving.ingest.recovery import recover_run
-from halving.ingest.validation import Intake
+from halving.ingest.validation import Validator
 from halving.ingest.values import sort_values
 from halving.journal.format import checksum
 from halving.records import provenance
@@ -84,7 +84,7 @@ class Run:
         if dataset is not None:
             dataset.give_up_at = lambda: self._progress.give_up_at()
         self._progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
-        self._intake = Intake(self._writer, run_id, strict=strict)
+        self._validator = Validator(self._writer, run_id, strict=strict)
         self._finished = False
         self._process = os.getpid()
         self._system: SystemMetrics | None = None
@@ -124,14 +124,14 @@ class Run:
                 return
         except Exception:  # noqa: BLE001  # other names, other types, a full piece: looked at below
             pass
-        self._intake.take(values, step)
+        self._validator.take(values, step)
 
     def throughput(self, samples: int) -> None:
         """Count samples (images, tokens, rows) as trained: ``system/throughput`` is their number per second."""
         try:
             self._throughput.add(samples)
         except InvalidInput as error:
-            self._intake.reject({"throughput()": str(error)})
+            self._validator.reject({"throughput()": str(error)})
 
     def report(self, **metrics: float) -> None:
         """Report this epoch's results, the objective among them; they are logged at ``step=epoch`` too.
@@ -327,7 +327,7 @@ class Run:
         if self._system is not None:
             self._system.stop()
         self._throughput.stop()
-        self._intake.closed = True  # not before: those two log a last time
+        self._validator.closed = True  # not before: those two log a last time
         patience = min(_TRIAL_END_SECONDS if self._progress.is_trial else _END_SECONDS, self._progress.give_up_at() - monotonic())
         patience = max(_LAST_SECONDS, patience)
         if status != "failed":
@@ -337,7 +337,7 @@ class Run:
                 tell(f"the last checkpoint of {self.id} is not in the store: {error}")
         complete = self._writer.close(patience)
         ended = {"status": status, "epoch": self.epoch, "points": self._writer.points, "summary": self._writer.last, "time": now()}
-        ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._intake.rejected}
+        ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._validator.rejected}
         ended["checkpoints"] = self._saver.pace.as_dict()
         if complete:
             try:

@@ -15,7 +15,7 @@ import dagster as dg
 import kubernetes
 import urllib3
 
-from resources.backend import Lab
+from resources.backend import Backend
 from tests.kubernetes.overlay import Image, write_overlay
 from tests.kubernetes.services import ObjectStore, address_for_pods
 from tests.postgres import Postgres
@@ -43,12 +43,12 @@ os.kill(max(number for number in found if number != os.getpid()), signal.SIGKILL
 
 
 class Installation:
-    """The deployment's real base on the cluster, its Postgres and S3 on this machine, and the lab that both see.
+    """The deployment's real base on the cluster, its Postgres and S3 on this machine, and the backend that both see.
 
     Attributes:
         namespace: where everything is.
         core, batch, apps: the cluster's API (``kubernetes.client``).
-        lab: catalog and store, from this machine.
+        backend: catalog and store, from this machine.
         instance: Dagster's instance, from this machine: runs and events.
         postgres: the server; ``stop()`` and ``start()`` take it away and bring it back.
         s3: the object store; ``with s3.gate.away():`` takes it away for a while.
@@ -82,8 +82,8 @@ class Installation:
             }
             # This process uses the same store, and finds it as a pod does.
             closing.enter_context(_environment(keys | self.settings | {"HALVING_CATALOG": catalog}))
-            self.lab = Lab(root=self.settings["HALVING_ROOT"], catalog_url=catalog)
-            closing.callback(lambda: self.lab.catalog.close())
+            self.backend = Backend(root=self.settings["HALVING_ROOT"], catalog_url=catalog)
+            closing.callback(lambda: self.backend.catalog.close())
             home = self._folder / "dagster"
             home.mkdir()
             storage = {"storage": {"postgres": {"postgres_url": dagster}}, "telemetry": {"enabled": False}}

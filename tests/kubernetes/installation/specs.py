@@ -12,7 +12,7 @@ from sqlalchemy import select
 from halving import sql
 from halving.errors import NotFound
 from halving.query.runs import read_run, seconds_of
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import AttemptRow, RungResultRow, SweepRow, TrialRow
 from resources.catalog.trial_key import trial_key
 from tests.conftest import CHECKOUT, SMALL
@@ -48,9 +48,9 @@ def held(name: str, *, epochs: int = 6, **changes: Any) -> dict[str, Any]:
     return slow(name, epochs=epochs, trainable="tests.kubernetes.trainables:train_held", **changes)
 
 
-def release(lab: Lab, *sweeps: str) -> None:
+def release(backend: Backend, *sweeps: str) -> None:
     for sweep in sweeps:
-        lab.store.create(released(sweep), b"")
+        backend.store.create(released(sweep), b"")
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,17 @@ class Spell:
     gpus: frozenset[str]
 
 
-def spells(lab: Lab, sweep: str) -> list[Spell]:
+def spells(backend: Backend, sweep: str) -> list[Spell]:
     """Every attempt at a sweep's trials that began to train, by the points that it has logged."""
-    project, found = name_of(lab, sweep), []
+    project, found = name_of(backend, sweep), []
     points = sql(
-        f"select run, attempt, max(wall_time) as newest from points where run like '{sweep}.%' group by run, attempt", root=lab.store.root
+        f"select run, attempt, max(wall_time) as newest from points where run like '{sweep}.%' group by run, attempt",
+        root=backend.store.root,
     )
     newest = {(row["run"], row["attempt"]): row["newest"].timestamp() for row in points.to_pylist()}
-    for trial in trials(lab, sweep):
+    for trial in trials(backend, sweep):
         try:
-            run = read_run(lab.store, project, trial_key(sweep, trial.number))
+            run = read_run(backend.store, project, trial_key(sweep, trial.number))
         except NotFound:  # not begun yet
             continue
         for attempt in run.attempts:
@@ -94,41 +95,41 @@ def assert_exclusive(spells: list[Spell]) -> None:
             assert one.trial != other.trial, (one, other)
 
 
-def assert_nothing_lost(lab: Lab, sweep: str) -> None:
+def assert_nothing_lost(backend: Backend, sweep: str) -> None:
     """Every trial is complete with each of its epochs logged, and each rung was reached once."""
     logged = sql(
         f"""select run, list(distinct step order by step) as steps from points
         where run like '{sweep}.%' and key = 'train/loss' group by run""",
-        root=lab.store.root,
+        root=backend.store.root,
     )
     steps = {row["run"]: row["steps"] for row in logged.to_pylist()}
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         results = list(session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep)))
-    for trial in trials(lab, sweep):
+    for trial in trials(backend, sweep):
         assert trial.status == "completed", (trial.number, trial.status, trial.error)
         reached = max(result.epochs for result in results if result.trial == trial.number)
         assert steps[trial_key(sweep, trial.number)] == list(range(1, reached + 1))
 
 
-def sweep_of(lab: Lab, name: str) -> SweepRow | None:
+def sweep_of(backend: Backend, name: str) -> SweepRow | None:
     """The newest sweep of this name."""
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         return session.scalar(select(SweepRow).where(SweepRow.name == name).order_by(SweepRow.created_at.desc()))
 
 
-def name_of(lab: Lab, sweep: str) -> str:
-    with lab.catalog.read() as session:
-        return lab.catalog.sweep(session, sweep).name
+def name_of(backend: Backend, sweep: str) -> str:
+    with backend.catalog.read() as session:
+        return backend.catalog.sweep(session, sweep).name
 
 
-def trials(lab: Lab, sweep: str) -> list[TrialRow]:
-    with lab.catalog.read() as session:
-        return lab.catalog.trials(session, sweep)
+def trials(backend: Backend, sweep: str) -> list[TrialRow]:
+    with backend.catalog.read() as session:
+        return backend.catalog.trials(session, sweep)
 
 
-def attempts(lab: Lab, sweep: str, trial: int = 0) -> list[AttemptRow]:
+def attempts(backend: Backend, sweep: str, trial: int = 0) -> list[AttemptRow]:
     """A trial's history, oldest first."""
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         query = select(AttemptRow).where(AttemptRow.sweep == sweep, AttemptRow.trial == trial)
         return list(session.scalars(query.order_by(AttemptRow.attempt)))
 
@@ -139,7 +140,7 @@ def pod_of(attempt: AttemptRow) -> str:
     return attempt.worker.rpartition(":")[0]
 
 
-def pods_of(lab: Lab, sweep: str) -> set[str]:
+def pods_of(backend: Backend, sweep: str) -> set[str]:
     """The pods in which a sweep's attempts had their workers."""
-    history = [attempt for trial in trials(lab, sweep) for attempt in attempts(lab, sweep, trial.number)]
+    history = [attempt for trial in trials(backend, sweep) for attempt in attempts(backend, sweep, trial.number)]
     return {pod_of(attempt) for attempt in history if attempt.worker}

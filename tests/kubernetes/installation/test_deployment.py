@@ -45,7 +45,7 @@ def test_a_run_is_a_pod_of_its_own_whose_log_is_kept_in_the_object_store(install
     assert pod.spec.containers[0].security_context.read_only_root_filesystem
     listed = installation.kubectl("get", "job", f"dagster-run-{run}", "-o", "json")
     assert json.loads(listed)["spec"]["ttlSecondsAfterFinished"] == 60
-    kept = [entry for entry in installation.lab.store.filesystem.get_file_info(_below(installation.settings)) if run in entry.path]
+    kept = [entry for entry in installation.backend.store.filesystem.get_file_info(_below(installation.settings)) if run in entry.path]
     assert kept, "no log of the run below HALVING_LOGS_PREFIX"
 
 
@@ -82,13 +82,13 @@ def test_a_pool_holds_trials_back_in_the_queue_where_they_take_no_pod(installati
             # Where a run's step is over its place is free, although its pod is there for a moment more.
             told = [installation.instance.get_run_stats(pod.metadata.labels["dagster/run-id"]) for pod in pods]
             most = max(most, sum(not (stats.steps_succeeded or stats.steps_failed) for stats in told))
-            return sweep_of(installation.lab, spec["name"]).status == "finished"
+            return sweep_of(installation.backend, spec["name"]).status == "finished"
 
         installation.wait_for(over, "the end of the sweep")
     finally:
         pools.delete_concurrency_limit("trials")
     assert most == 1
-    first, second = sorted(spells(installation.lab, sweep_of(installation.lab, spec["name"]).id), key=lambda spell: spell.begin)
+    first, second = sorted(spells(installation.backend, sweep_of(installation.backend, spec["name"]).id), key=lambda spell: spell.begin)
     assert first.end <= second.begin
 
 

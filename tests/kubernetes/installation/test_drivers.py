@@ -18,14 +18,14 @@ def test_the_digits_sweep_runs_by_both_drivers_at_a_time_with_a_gpu_for_each_tri
     installation.wait_for(lambda: finished(installation, "digits-by-sensors"), "the end of the sweep by sensors", every=2)
     installation.wait_for_run(job)
 
-    sweeps = {name: sweep_of(installation.lab, name).id for name in ("digits-by-sensors", "digits-in-one-job")}
-    found = {name: spells(installation.lab, sweep) for name, sweep in sweeps.items()}
+    sweeps = {name: sweep_of(installation.backend, name).id for name in ("digits-by-sensors", "digits-in-one-job")}
+    found = {name: spells(installation.backend, sweep) for name, sweep in sweeps.items()}
     together = [spell for spells in found.values() for spell in spells]
     assert all(len(spell.gpus) == 1 for spell in together)
     assert_exclusive(together)
     for name, sweep in sweeps.items():
         assert len({spell.trial for spell in found[name]}) == by_sensors["max_trials"] > GPUS
-        with installation.lab.catalog.read() as session:
+        with installation.backend.catalog.read() as session:
             assert [version.sweep for version in versions_of(session, name)] == [sweep]
         materialized = installation.instance.fetch_materializations(dg.AssetKey("trial"), limit=1000).records
         keys = {record.partition_key for record in materialized if record.partition_key.startswith(sweep)}
@@ -34,12 +34,12 @@ def test_the_digits_sweep_runs_by_both_drivers_at_a_time_with_a_gpu_for_each_tri
     # By sensors: a run, and a pod, for each hand-out; a paused trial has none.
     sweep = sweeps["digits-by-sensors"]
     runs = installation.instance.get_runs(dg.RunsFilter(tags={"halving/sweep": sweep}, job_name="run_trial"))
-    assert len(runs) == sum(trial.attempt for trial in trials(installation.lab, sweep))
+    assert len(runs) == sum(trial.attempt for trial in trials(installation.backend, sweep))
     assert {run.status.value for run in runs} == {"SUCCESS"}
 
     # In one job: a pod for each place, and not for each trial.
     sweep = sweeps["digits-in-one-job"]
-    assert len(pods_of(installation.lab, sweep)) <= 2
+    assert len(pods_of(installation.backend, sweep)) <= 2
     assert installation.instance.get_run_by_id(job).tags["halving/sweep"] == sweep
 
 
@@ -51,7 +51,7 @@ def test_trials_in_an_image_of_their_own_run_by_both_drivers_in_pods_without_rig
 
     def each_has_a_pod() -> bool:
         for job, spec in specs.items():
-            if sweep := sweep_of(installation.lab, spec["name"]):
+            if sweep := sweep_of(installation.backend, spec["name"]):
                 for pod in installation.pods(f"halving/sweep={sweep.id},halving/pod=trial"):
                     seen[job] = pod
         return seen.keys() == specs.keys()
@@ -60,7 +60,7 @@ def test_trials_in_an_image_of_their_own_run_by_both_drivers_in_pods_without_rig
     installation.wait_for_run(runs["sweep"])
     for job, spec in specs.items():
         installation.wait_for(lambda name=spec["name"]: finished(installation, name), f"the end of {spec['name']}", every=1)
-        assert_nothing_lost(installation.lab, sweep_of(installation.lab, spec["name"]).id)
+        assert_nothing_lost(installation.backend, sweep_of(installation.backend, spec["name"]).id)
         pod = seen[job]
         assert pod.spec.service_account_name == "halving-trial"
         assert [owner.kind for owner in pod.metadata.owner_references] == ["Pod"], "it goes with its worker"
@@ -70,5 +70,5 @@ def test_trials_in_an_image_of_their_own_run_by_both_drivers_in_pods_without_rig
 
 
 def finished(installation: Installation, name: str) -> bool:
-    sweep = sweep_of(installation.lab, name)
+    sweep = sweep_of(installation.backend, name)
     return sweep is not None and sweep.status == "finished"

@@ -45,12 +45,12 @@ STANDSTILL_SECONDS = 5  # an epoch, the 2 s that a checkpoint may ask an absent 
 
 def opened(installation: Installation, spec: dict[str, Any]) -> str:
     """The id of the sweep that was submitted under a spec's name."""
-    return installation.wait_for(lambda: sweep_of(installation.lab, spec["name"]), f"the sweep {spec['name']} to be opened").id
+    return installation.wait_for(lambda: sweep_of(installation.backend, spec["name"]), f"the sweep {spec['name']} to be opened").id
 
 
 def trains(installation: Installation, sweep: str, trial: int = 0) -> AttemptRow | None:
     """The first attempt at a trial, if it is in the epoch in which trials are held, or behind it."""
-    found = [row for row in attempts(installation.lab, sweep, trial) if row.attempt == 1 and row.worker]
+    found = [row for row in attempts(installation.backend, sweep, trial) if row.attempt == 1 and row.worker]
     return found[0] if found and max(times(installation, sweep, trial, "begun", attempt=1), default=0) >= HELD_EPOCH else None
 
 
@@ -65,8 +65,8 @@ def ended(installation: Installation, sweep: str) -> None:
 
 
 def status_of(installation: Installation, sweep: str) -> str:
-    with installation.lab.catalog.read() as session:
-        return installation.lab.catalog.sweep(session, sweep).status
+    with installation.backend.catalog.read() as session:
+        return installation.backend.catalog.sweep(session, sweep).status
 
 
 def test_a_pod_taken_away_costs_its_trial_no_more_than_the_epochs_since_its_last_checkpoint(installation: Installation) -> None:
@@ -100,14 +100,14 @@ def test_a_pod_taken_away_costs_its_trial_no_more_than_the_epochs_since_its_last
         return faults.keys() == first.keys()
 
     installation.wait_for(all_taken_away, "every trial to train, and then to be taken away")
-    release(installation.lab, sensors_sweep, job_sweep)
+    release(installation.backend, sensors_sweep, job_sweep)
     for sweep in (sensors_sweep, job_sweep, hungry_sweep):
         ended(installation, sweep)
-        assert_nothing_lost(installation.lab, sweep)
-        assert_exclusive(spells(installation.lab, sweep))
+        assert_nothing_lost(installation.backend, sweep)
+        assert_exclusive(spells(installation.backend, sweep))
     told = {}
     for name, (sweep, number) in trial_of.items():
-        history = attempts(installation.lab, sweep, number)
+        history = attempts(installation.backend, sweep, number)
         outcome = "retry" if name in ("shot", "hungry") else "preempted"
         assert [row.outcome for row in history] == [outcome, "complete"], (name, history[0].error)
         told[name] = history[0].error or ""
@@ -131,17 +131,17 @@ def test_sweeps_go_on_while_everything_around_them_is_restarted(installation: In
     installation.delete_pod(coordinator.metadata.name, grace_seconds=0)
     everything_else = partial(installation.restart, "daemon", "webserver", "code-location")
     # Trials come to their rungs and ends while the rest is restarted.
-    for restart in (partial(release, installation.lab, by_sensors, in_one_job), everything_else):
+    for restart in (partial(release, installation.backend, by_sensors, in_one_job), everything_else):
         restart()
         installation.postgres.stop()
         installation.postgres.start()
     ended(installation, by_sensors)
     assert before.items() <= results(installation, by_sensors).items()
-    assert_exclusive(spells(installation.lab, by_sensors))
-    assert {trial.status for trial in trials(installation.lab, by_sensors)} <= {"completed", "paused", "pruned", "stopped"}
+    assert_exclusive(spells(installation.backend, by_sensors))
+    assert {trial.status for trial in trials(installation.backend, by_sensors)} <= {"completed", "paused", "pruned", "stopped"}
     installation.wait_for(lambda: status_of(installation, in_one_job) == "finished", "the job's end", every=2)
-    assert_nothing_lost(installation.lab, in_one_job)
-    assert_exclusive(spells(installation.lab, in_one_job))
+    assert_nothing_lost(installation.backend, in_one_job)
+    assert_exclusive(spells(installation.backend, in_one_job))
 
 
 def test_pods_that_cannot_start_say_so_within_a_minute_and_free_their_place(installation: Installation) -> None:
@@ -162,7 +162,7 @@ def test_pods_that_cannot_start_say_so_within_a_minute_and_free_their_place(inst
         installation.wait_for(shown, f"{reason!r} on the trial", seconds=60, every=0.2)
     for reason, sweep in sweeps.items():
         ended(installation, sweep)
-        (trial,) = trials(installation.lab, sweep)
+        (trial,) = trials(installation.backend, sweep)
         assert trial.status == "failed"
         assert "start_timeout_seconds = 30" in (trial.error or "")
         assert reason in (trial.error or "")
@@ -176,7 +176,7 @@ def test_pods_that_cannot_start_say_so_within_a_minute_and_free_their_place(inst
 
 
 def waits_for(installation: Installation, sweep: str, reason: str) -> bool:
-    return any(reason in (trial.waiting or trial.error or "") for trial in trials(installation.lab, sweep))
+    return any(reason in (trial.waiting or trial.error or "") for trial in trials(installation.backend, sweep))
 
 
 def no_pod_waits(installation: Installation, selectors: list[str]) -> bool:
@@ -189,7 +189,7 @@ def test_a_job_ends_although_one_of_its_workers_never_gets_a_node(installation: 
         job = installation.submit("sweep", slow("crowded", trials=2, epochs=2, max_trials=4, resources=wanted))
         installation.wait_for_run(job)
     sweep = installation.instance.get_run_by_id(job).tags["halving/sweep"]
-    assert len(pods_of(installation.lab, sweep)) == 1
+    assert len(pods_of(installation.backend, sweep)) == 1
     assert status_of(installation, sweep) == "finished"
     assert "Insufficient nvidia.com/gpu" in installation.told(job)
 
@@ -200,17 +200,17 @@ def test_a_store_or_a_database_that_is_away_for_a_while_slows_nobody_and_loses_n
     spec = slow("outages", epochs=epochs)
     installation.submit("launch_sweep", spec)
     sweep = opened(installation, spec)
-    for outage, seconds in ((installation.s3.gate.away(), 60), (no_connections_left(installation.lab.catalog.url), 20)):
+    for outage, seconds in ((installation.s3.gate.away(), 60), (no_connections_left(installation.backend.catalog.url), 20)):
         training(installation, sweep)
         with outage:
             time.sleep(seconds)
         assert status_of(installation, sweep) == "searching", "it still trained when the outage ended"
     ended(installation, sweep)
-    assert [row.outcome for row in attempts(installation.lab, sweep)] == ["complete"]
-    assert_nothing_lost(installation.lab, sweep)
+    assert [row.outcome for row in attempts(installation.backend, sweep)] == ["complete"]
+    assert_nothing_lost(installation.backend, sweep)
     paces = seconds_between_epochs(installation, sweep)
     assert max(paces) < STANDSTILL_SECONDS, sorted(paces)[-5:]
-    (spell,) = spells(installation.lab, sweep)
+    (spell,) = spells(installation.backend, sweep)
     assert spell.end - spell.begin < 1.1 * epochs
 
 
@@ -239,7 +239,7 @@ def no_connections_left(url: str) -> Iterator[None]:
 
 def seconds_between_epochs(installation: Installation, sweep: str) -> list[float]:
     query = f"select wall_time from points where key = 'train/loss' and run like '{sweep}.%' order by wall_time"
-    times = [row["wall_time"].timestamp() for row in sql(query, root=installation.lab.store.root).to_pylist()]
+    times = [row["wall_time"].timestamp() for row in sql(query, root=installation.backend.store.root).to_pylist()]
     return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
@@ -286,28 +286,28 @@ def test_a_lost_node_costs_one_lease_and_its_trial_is_queued_once(installation: 
         for driver, sweep in sweeps.items():
             lost = partial(lost_once, installation, sweep)
             installation.wait_for(lost, f"the lost trial of {driver} to be queued", seconds=LEASE_SECONDS)
-    release(installation.lab, *sweeps.values())
+    release(installation.backend, *sweeps.values())
     for sweep in sweeps.values():
         ended(installation, sweep)
-        assert [row.outcome for row in attempts(installation.lab, sweep)] == ["preempted", "complete"]
-        assert_nothing_lost(installation.lab, sweep)
-        assert_exclusive(spells(installation.lab, sweep))
+        assert [row.outcome for row in attempts(installation.backend, sweep)] == ["preempted", "complete"]
+        assert_nothing_lost(installation.backend, sweep)
+        assert_exclusive(spells(installation.backend, sweep))
 
 
 def lost_once(installation: Installation, sweep: str) -> bool:
-    (trial,) = trials(installation.lab, sweep)
+    (trial,) = trials(installation.backend, sweep)
     return trial.preemptions == 1
 
 
 def results(installation: Installation, sweep: str) -> dict[tuple[int, int], tuple[int, float | None]]:
-    with installation.lab.catalog.read() as session:
+    with installation.backend.catalog.read() as session:
         rows = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep))
         return {(row.trial, row.rung): (row.epochs, row.value) for row in rows}
 
 
 def last_checkpoint(installation: Installation, sweep: str, trial: int, *, attempt: int) -> int:
     """The epoch of an attempt's last checkpoint."""
-    records = RunRecords(installation.lab.store, name_of(installation.lab, sweep), trial_key(sweep, trial))
+    records = RunRecords(installation.backend.store, name_of(installation.backend, sweep), trial_key(sweep, trial))
     return max(saved.epoch for saved in records.checkpoints() if saved.attempt == attempt)
 
 
@@ -315,7 +315,7 @@ def times(installation: Installation, sweep: str, trial: int, key: str, *, attem
     """When an attempt logged ``key`` in each epoch, in seconds since the epoch."""
     run = trial_key(sweep, trial)
     query = f"select step, wall_time from points where key = '{key}' and attempt = {attempt} and run = '{run}'"
-    return {row["step"]: row["wall_time"].timestamp() for row in sql(query, root=installation.lab.store.root).to_pylist()}
+    return {row["step"]: row["wall_time"].timestamp() for row in sql(query, root=installation.backend.store.root).to_pylist()}
 
 
 def assert_one_interval_lost(installation: Installation, sweep: str, trial: int) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from resources.analysis.strategy_replay import NotReplayable, read_strategy, replay_sweep
-from resources.analysis.summary import Summary, outcome, summarize
-from resources.backend import Lab
+from resources.analysis.summary import SweepSummary, outcome, summarize
+from resources.backend import Backend
 from resources.catalog import Catalog
 from resources.scheduling.assignment import Report
 from resources.scheduling.scheduler import Scheduler
@@ -27,7 +27,7 @@ def asha(**changes: Any) -> dict[str, Any]:
     return {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, **changes}}
 
 
-def check_rungs(summary: Summary) -> None:
+def check_rungs(summary: SweepSummary) -> None:
     for rung in summary.rungs:
         assert rung.reached == rung.promoted + rung.paused + rung.stopped + rung.completed + rung.failed
     for rung, following in itertools.pairwise(summary.rungs):
@@ -35,9 +35,9 @@ def check_rungs(summary: Summary) -> None:
             assert rung.promoted == following.reached
 
 
-def test_rungs_of_every_bracket_add_up_and_epochs_are_trained_or_saved(lab: Lab, small_spec: Spec) -> None:
+def test_rungs_of_every_bracket_add_up_and_epochs_are_trained_or_saved(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(strategy={"hyperband": {"min_budget": 1, "max_budget": 9}}, max_trials=20, resources={"gpus": 2})
-    summary = summarize(lab.catalog, search(lab, spec, score, seconds=3.0))
+    summary = summarize(backend.catalog, search(backend, spec, score, seconds=3.0))
     check_rungs(summary)
     assert {(rung.bracket, rung.rung): rung.epochs for rung in summary.rungs} == {
         (0, 0): 1, (0, 1): 3, (0, 2): 9, (1, 0): 3, (1, 1): 9, (2, 0): 9
@@ -50,9 +50,9 @@ def test_rungs_of_every_bracket_add_up_and_epochs_are_trained_or_saved(lab: Lab,
     assert (summary.gpu_seconds, summary.gpu_seconds_saved) == (2 * summary.seconds, 2 * summary.seconds_saved)
 
 
-def test_what_the_audit_trained_is_not_the_searchs(lab: Lab, small_spec: Spec) -> None:
-    plain = summarize(lab.catalog, search(lab, small_spec(strategy=asha(), max_trials=12), score))
-    summary = summarize(lab.catalog, search(lab, small_spec(strategy=asha(audit=0.4), max_trials=12), score))
+def test_what_the_audit_trained_is_not_the_searchs(backend: Backend, small_spec: Spec) -> None:
+    plain = summarize(backend.catalog, search(backend, small_spec(strategy=asha(), max_trials=12), score))
+    summary = summarize(backend.catalog, search(backend, small_spec(strategy=asha(audit=0.4), max_trials=12), score))
     check_rungs(summary)
     assert (summary.epochs_trained, summary.epochs_full, summary.rungs) == (plain.epochs_trained, plain.epochs_full, plain.rungs)
     assert summary.audited > 0
@@ -61,9 +61,9 @@ def test_what_the_audit_trained_is_not_the_searchs(lab: Lab, small_spec: Spec) -
     assert plain.audit_epochs == plain.audit_seconds == plain.audited == 0
 
 
-def test_the_winner_is_within_bounds_whatever_lies_beyond(lab: Lab, small_spec: Spec) -> None:
+def test_the_winner_is_within_bounds_whatever_lies_beyond(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(bounds={"latency_ms": {"max": 40}}, strategy={"random": {"budget": 3}}, max_trials=12)
-    summary = summarize(lab.catalog, search(lab, spec, score))
+    summary = summarize(backend.catalog, search(backend, spec, score))
     assert summary.best is not None
     assert summary.best.violation == 0
     assert summary.best.metrics["latency_ms"] <= 40
@@ -71,33 +71,33 @@ def test_the_winner_is_within_bounds_whatever_lies_beyond(lab: Lab, small_spec: 
     assert max(summary.standings, key=lambda standing: standing.objective).violation > 0
 
 
-def test_trials_on_the_front_come_first_where_there_are_several_objectives(lab: Lab, small_spec: Spec) -> None:
+def test_trials_on_the_front_come_first_where_there_are_several_objectives(backend: Backend, small_spec: Spec) -> None:
     others = [{"metric": "latency_ms", "direction": "minimize"}]
     spec = small_spec(other_objectives=others, strategy={"random": {"budget": 3}}, max_trials=12)
-    summary = summarize(lab.catalog, search(lab, spec, score))
+    summary = summarize(backend.catalog, search(backend, spec, score))
     marked = [standing.on_front for standing in summary.standings]
     assert marked == sorted(marked, reverse=True)
     assert 1 < sum(marked) < 12
     assert [objective["metric"] for objective in summary.objectives] == ["score", "latency_ms"]
 
 
-def test_the_best_epochs_checkpoint_is_the_winners_only_where_the_best_counts(lab: Lab, small_spec: Spec) -> None:
+def test_the_best_epochs_checkpoint_is_the_winners_only_where_the_best_counts(backend: Backend, small_spec: Spec) -> None:
     for how, wanted in (("best", "sha256:best"), ("end", "sha256:last")):
         objective = {"metric": "score", "direction": "maximize", "summary": how}
-        sweep = search(lab, small_spec(objective=objective, max_trials=1, seed=len(how)), score, most=0)
-        scheduler = Scheduler(lab.catalog, sweep)
+        sweep = search(backend, small_spec(objective=objective, max_trials=1, seed=len(how)), score, most=0)
+        scheduler = Scheduler(backend.catalog, sweep)
         (given,) = scheduler.claimed()
         scheduler.reached(given, Report({"score": 0.9}, "sha256:last", 1, "sha256:best"), 1.0)
-        best = summarize(lab.catalog, sweep).best
+        best = summarize(backend.catalog, sweep).best
         assert best is not None
         assert best.checkpoint == wanted
 
 
-def test_failed_trials_are_neither_trained_nor_saved(lab: Lab, small_spec: Spec) -> None:
+def test_failed_trials_are_neither_trained_nor_saved(backend: Backend, small_spec: Spec) -> None:
     def fails_late(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float] | None:
         return None if trial % 2 or epochs > 1 else {"score": 0.9 - trial / 100}
 
-    summary = summarize(lab.catalog, search(lab, small_spec(max_trials=8, max_retries=0), fails_late))
+    summary = summarize(backend.catalog, search(backend, small_spec(max_trials=8, max_retries=0), fails_late))
     check_rungs(summary)
     assert len(summary.failed) >= 4
     assert sum(rung.failed for rung in summary.rungs) == len(summary.failed)
@@ -106,18 +106,18 @@ def test_failed_trials_are_neither_trained_nor_saved(lab: Lab, small_spec: Spec)
     assert summary.epochs_full == summary.epochs_trained + 8 * stopped
 
 
-def test_a_sweep_in_the_middle_and_one_that_is_stopped_add_up_too(lab: Lab, small_spec: Spec) -> None:
-    sweep = search(lab, small_spec(strategy=asha(sampler="tpe"), max_trials=9), score, most=4)
-    running = summarize(lab.catalog, sweep)
+def test_a_sweep_in_the_middle_and_one_that_is_stopped_add_up_too(backend: Backend, small_spec: Spec) -> None:
+    sweep = search(backend, small_spec(strategy=asha(sampler="tpe"), max_trials=9), score, most=4)
+    running = summarize(backend.catalog, sweep)
     assert (running.status, running.planned, running.counts["running"]) == ("searching", 9, 1)
     for rung in running.rungs:
         assert rung.reached == rung.promoted + rung.paused + rung.stopped + rung.completed + rung.failed
-    stop_sweep(lab.catalog, sweep)
-    scheduler = Scheduler(lab.catalog, sweep)
+    stop_sweep(backend.catalog, sweep)
+    scheduler = Scheduler(backend.catalog, sweep)
     (given,) = scheduler.claimed()
     scheduler.released(given, 1.0)
     scheduler.next_work("w")
-    stopped = summarize(lab.catalog, sweep)
+    stopped = summarize(backend.catalog, sweep)
     check_rungs(stopped)
     assert stopped.counts["stopped"] == 1
 
@@ -129,13 +129,13 @@ def test_a_status_is_told_in_a_word() -> None:
     assert outcome("failed", audited=True, searching=False) == "audited, failed"
 
 
-def replayed(lab: Lab, sweep: str, *strategies: Any) -> dict[str, Any]:
-    return replay_sweep(lab.store, lab.catalog, sweep, strategies).as_dict()
+def replayed(backend: Backend, sweep: str, *strategies: Any) -> dict[str, Any]:
+    return replay_sweep(backend.store, backend.catalog, sweep, strategies).as_dict()
 
 
-def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(lab: Lab, small_spec: Spec) -> None:
+def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(strategy=asha(), max_trials=4, concurrency=1)
-    found = replayed(lab, search(lab, spec, score, seconds=2.0, curves=True), {"asha": {"min_budget": 1}}, "random")
+    found = replayed(backend, search(backend, spec, score, seconds=2.0, curves=True), {"asha": {"min_budget": 1}}, "random")
     itself, same, full = found["itself"], *found["replayed"]
     for name in ("trials", "completed", "epochs", "worker_seconds", "winner", "winner_epochs", "winner_objective", "place"):
         assert same[name] == pytest.approx(itself[name]) if isinstance(itself[name], float) else same[name] == itself[name]
@@ -143,18 +143,18 @@ def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(la
     assert (full["epochs"], full["unknown_epochs"]) == (36, 36 - itself["epochs"])
 
 
-def test_a_sweep_that_cannot_be_replayed_says_why(lab: Lab, small_spec: Spec) -> None:
-    searching = search(lab, small_spec(), score, most=2)
+def test_a_sweep_that_cannot_be_replayed_says_why(backend: Backend, small_spec: Spec) -> None:
+    searching = search(backend, small_spec(), score, most=2)
     with pytest.raises(NotReplayable, match=f"sweep {searching} is searching: replay it when its search is over"):
-        replayed(lab, searching, "asha")
-    failed = search(lab, small_spec(max_trials=1, seed=1), lambda *_: None)
+        replayed(backend, searching, "asha")
+    failed = search(backend, small_spec(max_trials=1, seed=1), lambda *_: None)
     with pytest.raises(NotReplayable, match="has no trial with a result"):
-        replayed(lab, failed, "asha")
-    without = search(lab, small_spec(max_trials=1, seed=2), score)
+        replayed(backend, failed, "asha")
+    without = search(backend, small_spec(max_trials=1, seed=2), score)
     with pytest.raises(LookupError, match="has no points of sweep"):
-        replayed(lab, without, "asha")
+        replayed(backend, without, "asha")
     with pytest.raises(LookupError, match="no sweep 'nope'"):
-        replayed(lab, "nope", "asha")
+        replayed(backend, "nope", "asha")
 
 
 @pytest.mark.parametrize(("text", "meant"), [("hyperband", "hyperband"), ("asha: {min_budget: 3}", {"asha": {"min_budget": 3}})])
@@ -167,10 +167,10 @@ def test_text_that_is_no_yaml_is_refused_in_a_line() -> None:
         read_strategy("[a")
 
 
-def test_summaries_of_large_sweeps_stay_quick(lab: Lab, small_spec: Spec, catalog_reads: Callable[[Catalog], list[str]]) -> None:
-    sweep = search(lab, small_spec(strategy={"random": {"budget": 1}}, max_trials=40), score)
-    statements = catalog_reads(lab.catalog)
-    summarize(lab.catalog, sweep)
+def test_summaries_of_large_sweeps_stay_quick(backend: Backend, small_spec: Spec, catalog_reads: Callable[[Catalog], list[str]]) -> None:
+    sweep = search(backend, small_spec(strategy={"random": {"budget": 1}}, max_trials=40), score)
+    statements = catalog_reads(backend.catalog)
+    summarize(backend.catalog, sweep)
     assert len(statements) < 12  # none for each trial
 
 

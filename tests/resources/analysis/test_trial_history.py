@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from resources.analysis.trial_history import history_of
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import Catalog
 from resources.scheduling.assignment import Assignment, Report
 from resources.scheduling.scheduler import Scheduler
@@ -24,14 +24,14 @@ from tests.conftest import snapshot_row
     ],
 )
 def test_a_trial_waits_only_for_what_can_come(
-    lab: Lab, small_spec: Callable[..., SweepSpec], told: Callable[[Catalog, str], Any], paused: str, queued: str
+    backend: Backend, small_spec: Callable[..., SweepSpec], told: Callable[[Catalog, str], Any], paused: str, queued: str
 ) -> None:
-    with lab.catalog.write() as session:
+    with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    scheduler = Scheduler(lab.catalog, open_sweep(lab.catalog, small_spec(), "sha256:s", driver="job", commit=None).id)
+    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, small_spec(), "sha256:s", driver="job", commit=None).id)
     given = [scheduler.next_work(f"w:{number}") for number in range(3)]
     first, second, third = [one for one in given if isinstance(one, Assignment)]
     scheduler.reached(first, Report({"score": 0.1}, "sha256:c", 1), 1.0)
     scheduler.released(second, 1.0)
-    told(lab.catalog, scheduler.id)
-    assert [history_of(lab.catalog, one.key).waiting for one in (first, second, third)] == [paused, queued, None]
+    told(backend.catalog, scheduler.id)
+    assert [history_of(backend.catalog, one.key).waiting for one in (first, second, third)] == [paused, queued, None]

@@ -136,7 +136,7 @@ def test_a_decision_takes_two_round_trips_and_a_heartbeat_one(postgres: Postgres
             assert trips_of(scheduler.reached, given, report, 1.0)[1] == 2
 
         def decide_nothing() -> None:
-            with scheduler._ledger.deciding():
+            with scheduler._transactions.deciding():
                 pass
 
         assert trips_of(decide_nothing)[1] == 2

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from halving import Dataset, InvalidInput, Store, StoreError
 from halving.trial.import_string import import_function
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.datasets import snapshots
 from resources.datasets.snapshots import split_rows, take_snapshot
 from resources.sweep_spec import DatasetSource
@@ -40,52 +40,52 @@ def provide(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 
 
 def test_the_same_content_is_the_same_snapshot_wherever_and_whenever_it_is_taken(tmp_path: Path) -> None:
-    here, there = Lab(root=str(tmp_path / "here")), Lab(root=str(tmp_path / "there"))
-    first, again, other = (take_snapshot(lab.store, lab.catalog, source()) for lab in (here, here, there))
+    here, there = Backend(root=str(tmp_path / "here")), Backend(root=str(tmp_path / "there"))
+    first, again, other = (take_snapshot(backend.store, backend.catalog, source()) for backend in (here, here, there))
     assert first.digest == again.digest == other.digest
     assert (first.new, again.new, other.new) == (True, False, True)
     assert first.key == f"points@{first.digest.removeprefix('sha256:')[:16]}"
 
 
-def test_other_rows_another_split_seed_or_another_target_are_another_snapshot(lab: Lab, provide: Callable[[Any], None]) -> None:
+def test_other_rows_another_split_seed_or_another_target_are_another_snapshot(backend: Backend, provide: Callable[[Any], None]) -> None:
     table = import_function("source", POINTS["source"])()
-    digests = [take_snapshot(lab.store, lab.catalog, source()).digest]
-    digests.append(take_snapshot(lab.store, lab.catalog, source(seed=1)).digest)
-    digests.append(take_snapshot(lab.store, lab.catalog, source(target="x")).digest)
+    digests = [take_snapshot(backend.store, backend.catalog, source()).digest]
+    digests.append(take_snapshot(backend.store, backend.catalog, source(seed=1)).digest)
+    digests.append(take_snapshot(backend.store, backend.catalog, source(target="x")).digest)
     provide(table.slice(0, 89))
-    digests.append(take_snapshot(lab.store, lab.catalog, source()).digest)
+    digests.append(take_snapshot(backend.store, backend.catalog, source()).digest)
     assert len(set(digests)) == 4
 
 
-def test_how_the_table_was_built_does_not_matter(lab: Lab, provide: Callable[[Any], None]) -> None:
+def test_how_the_table_was_built_does_not_matter(backend: Backend, provide: Callable[[Any], None]) -> None:
     table = import_function("source", POINTS["source"])()
-    whole = take_snapshot(lab.store, lab.catalog, source()).digest
+    whole = take_snapshot(backend.store, backend.catalog, source()).digest
     provide(pa.concat_tables([table.slice(0, 10), table.slice(10)]).replace_schema_metadata({"made": "today"}))
-    assert take_snapshot(lab.store, lab.catalog, source()).digest == whole
+    assert take_snapshot(backend.store, backend.catalog, source()).digest == whole
 
 
-def test_what_the_record_says_is_what_is_there(lab: Lab) -> None:
-    snapshot = take_snapshot(lab.store, lab.catalog, source())
-    dataset = Dataset(lab.store, "points", snapshot.digest)
+def test_what_the_record_says_is_what_is_there(backend: Backend) -> None:
+    snapshot = take_snapshot(backend.store, backend.catalog, source())
+    dataset = Dataset(backend.store, "points", snapshot.digest)
     assert snapshot.rows == 90 == dataset.read().num_rows
     assert snapshot.splits == {"train": 54, "validation": 18, "test": 18}
-    folder = Path(lab.store.path(dataset.folder))
+    folder = Path(backend.store.path(dataset.folder))
     assert snapshot.bytes == sum(file.stat().st_size for file in folder.rglob("*.arrow"))
     assert snapshot.source == POINTS["source"]
     assert len(snapshot.schema_sha256) == len(snapshot.transform_sha256) == 64
     assert dataset.manifest["schema"] == {"x": "double", "label": "string"}
 
 
-def test_splits_share_no_row_and_together_are_all_rows(lab: Lab) -> None:
-    snapshot = take_snapshot(lab.store, lab.catalog, source())
-    dataset = Dataset(lab.store, "points", snapshot.digest)
+def test_splits_share_no_row_and_together_are_all_rows(backend: Backend) -> None:
+    snapshot = take_snapshot(backend.store, backend.catalog, source())
+    dataset = Dataset(backend.store, "points", snapshot.digest)
     rows = [row for split in dataset.splits for row in dataset.read(split)["x"].to_pylist()]
     assert sorted(rows) == sorted(dataset.read()["x"].to_pylist())
 
 
-def test_splits_are_row_numbers_not_copies(lab: Lab) -> None:
-    snapshot = take_snapshot(lab.store, lab.catalog, source())
-    folder = Path(lab.store.path(Dataset(lab.store, "points", snapshot.digest).folder))
+def test_splits_are_row_numbers_not_copies(backend: Backend) -> None:
+    snapshot = take_snapshot(backend.store, backend.catalog, source())
+    folder = Path(backend.store.path(Dataset(backend.store, "points", snapshot.digest).folder))
     for split in snapshot.splits:
         with pa.memory_map(str(folder / "splits" / f"{split}.arrow")) as file:
             assert pa.ipc.open_file(file).read_all().schema == pa.schema([("row", pa.int64())])
@@ -109,20 +109,22 @@ def test_the_shuffle_is_frozen_for_ever() -> None:
     assert split_rows(10, {"test": 0.3, "train": 0.7}, seed=0) == {"test": [2, 4, 8], "train": [0, 1, 3, 5, 6, 7, 9]}
 
 
-def test_a_folder_of_files_is_a_snapshot_with_a_row_for_each_file(lab: Lab, tmp_path: Path, provide: Callable[[Any], None]) -> None:
+def test_a_folder_of_files_is_a_snapshot_with_a_row_for_each_file(backend: Backend, tmp_path: Path, provide: Callable[[Any], None]) -> None:
     for label in ("cat", "dog"):
         (tmp_path / "images" / label).mkdir(parents=True)
         for number in range(5):
             (tmp_path / "images" / label / f"{number}.png").write_bytes(f"{label} {number}".encode())
     provide(str(tmp_path / "images"))
-    snapshot = take_snapshot(lab.store, lab.catalog, source())
-    dataset = Dataset(lab.store, "points", snapshot.digest)
+    snapshot = take_snapshot(backend.store, backend.catalog, source())
+    dataset = Dataset(backend.store, "points", snapshot.digest)
     rows = dataset.read().to_pylist()
     assert [row["label"] for row in rows] == ["cat"] * 5 + ["dog"] * 5
     assert dataset.file(rows[7]["path"]) == b"dog 2"
 
 
-def test_a_file_of_the_source_that_is_called_like_our_manifest_is_content(lab: Lab, tmp_path: Path, provide: Callable[[Any], None]) -> None:
+def test_a_file_of_the_source_that_is_called_like_our_manifest_is_content(
+    backend: Backend, tmp_path: Path, provide: Callable[[Any], None]
+) -> None:
     digests = []
     for content in ("one", "two"):
         folder = tmp_path / content
@@ -132,21 +134,21 @@ def test_a_file_of_the_source_that_is_called_like_our_manifest_is_content(lab: L
         (folder / "manifest.json").write_text(content)
         (folder / "inner" / "manifest.json").write_text("same")
         provide(str(folder))
-        snapshot = take_snapshot(lab.store, lab.catalog, source())
+        snapshot = take_snapshot(backend.store, backend.catalog, source())
         assert snapshot.rows == 10
-        assert Dataset(lab.store, "points", snapshot.digest).file("manifest.json") == content.encode()
+        assert Dataset(backend.store, "points", snapshot.digest).file("manifest.json") == content.encode()
         digests.append(snapshot.digest)
     assert digests[0] != digests[1]
 
 
-def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the remote should be")
     monkeypatch.setenv("HALVING_DVC_REMOTE", str(blocked))
     with pytest.raises(StoreError, match=f"DVC could not track .*check its remote .{blocked}"):
-        take_snapshot(lab.store, lab.catalog, source())
+        take_snapshot(backend.store, backend.catalog, source())
     blocked.unlink()
-    take_snapshot(lab.store, lab.catalog, source())
+    take_snapshot(backend.store, backend.catalog, source())
     assert [path for path in blocked.rglob("*") if path.is_file()]
 
 
@@ -174,33 +176,33 @@ def test_the_first_two_sweeps_of_a_store_may_track_at_once(tmp_path: Path) -> No
     ],
 )
 def test_a_source_that_cannot_be_a_dataset_is_refused_by_field_and_value(
-    lab: Lab, provide: Callable[[Any], None], content: Any, said: str
+    backend: Backend, provide: Callable[[Any], None], content: Any, said: str
 ) -> None:
     provide(content)
     with pytest.raises(InvalidInput, match=said):
-        take_snapshot(lab.store, lab.catalog, source())
+        take_snapshot(backend.store, backend.catalog, source())
 
 
-def test_dvc_brings_a_lost_snapshot_back_from_its_remote(lab: Lab) -> None:
-    snapshot = take_snapshot(lab.store, lab.catalog, source())
-    dataset = Dataset(lab.store, "points", snapshot.digest)
-    folder, project = Path(lab.store.path(dataset.folder)), Path(lab.store.path("datasets"))
+def test_dvc_brings_a_lost_snapshot_back_from_its_remote(backend: Backend) -> None:
+    snapshot = take_snapshot(backend.store, backend.catalog, source())
+    dataset = Dataset(backend.store, "points", snapshot.digest)
+    folder, project = Path(backend.store.path(dataset.folder)), Path(backend.store.path("datasets"))
     before = dataset.read("train")
     shutil.rmtree(folder)
     shutil.rmtree(project / ".dvc" / "cache")
     subprocess.run([sys.executable, "-m", "dvc", "pull", "-q"], cwd=project, check=True)
-    assert Dataset(lab.store, "points", snapshot.digest).read("train").equals(before)
+    assert Dataset(backend.store, "points", snapshot.digest).read("train").equals(before)
 
 
-def test_a_lost_snapshot_is_written_again_when_its_source_still_gives_it(lab: Lab) -> None:
-    snapshot = take_snapshot(lab.store, lab.catalog, source())
-    shutil.rmtree(lab.store.path(Dataset(lab.store, "points", snapshot.digest).folder))
-    assert take_snapshot(lab.store, lab.catalog, source()).digest == snapshot.digest
-    assert Dataset(lab.store, "points", snapshot.digest).read("test").num_rows == 18
+def test_a_lost_snapshot_is_written_again_when_its_source_still_gives_it(backend: Backend) -> None:
+    snapshot = take_snapshot(backend.store, backend.catalog, source())
+    shutil.rmtree(backend.store.path(Dataset(backend.store, "points", snapshot.digest).folder))
+    assert take_snapshot(backend.store, backend.catalog, source()).digest == snapshot.digest
+    assert Dataset(backend.store, "points", snapshot.digest).read("test").num_rows == 18
 
 
 def test_a_store_that_cannot_be_written_ends_in_one_clear_error(tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the store should be")
     with pytest.raises(OSError, match=str(blocked)):
-        take_snapshot(Store(blocked), Lab(root=str(tmp_path / "other")).catalog, source())
+        take_snapshot(Store(blocked), Backend(root=str(tmp_path / "other")).catalog, source())

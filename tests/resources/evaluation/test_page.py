@@ -9,7 +9,7 @@ import pytest
 
 from resources.analysis.summary import summarize
 from resources.analysis.timeline import Milestone, Timeline, timeline_of
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import utcnow
 from resources.evaluation.figures.params import ParamFigures, comparable
 from resources.evaluation.figures.search import history
@@ -33,12 +33,12 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
 
 
 @pytest.fixture
-def page(lab: Lab, small_spec: Spec) -> Callable[..., str]:
+def page(backend: Backend, small_spec: Spec) -> Callable[..., str]:
     """Search a spec, and give its page without Plotly's script."""
 
     def made(train: Any = score, **changes: Any) -> str:
-        sweep = search(lab, small_spec(predictor="tests.trainables:predict_badly", **changes), train)
-        html = lab.store.get_blob(evaluate_sweep(lab.store, lab.catalog, sweep).html_digest).decode()
+        sweep = search(backend, small_spec(predictor="tests.trainables:predict_badly", **changes), train)
+        html = backend.store.get_blob(evaluate_sweep(backend.store, backend.catalog, sweep).html_digest).decode()
         assert html.count("plotly.js v") == 1
         before, _, after = html.partition("</script>")
         assert "could not be drawn" not in after
@@ -62,7 +62,13 @@ def test_a_sweep_in_brackets_shows_every_section(page: Callable[..., str]) -> No
         space={name: {"float": {"low": 0.0, "high": 1.0}} for name in "xyzuv"},
         max_trials=24,
     )
-    wanted = ["Optimisation history", "What was stopped, and where", "Rung ladder", "What early stopping saved", "Bound on latency_ms"]
+    wanted = [
+        "Optimisation history",
+        "What was stopped, and where",
+        "Rung ladder",
+        "What early stopping saved",
+        "Bound on latency_ms",
+    ]
     wanted += ["Hyperparameter importances", "Parallel coordinates", "Another strategy?"]
     assert set(wanted) <= set(figure_titles(shown))
     assert sum(title.startswith("Slices: ") for title in figure_titles(shown)) == 2
@@ -139,34 +145,34 @@ def test_many_checks_of_the_median_rule_stay_readable(page: Callable[..., str]) 
     assert re.search(r"Not drawn: \d+ of \d+ rungs\.", shown)
 
 
-def test_only_failures_have_a_page_though_no_report(lab: Lab, small_spec: Spec) -> None:
-    sweep = search(lab, small_spec(max_trials=2, max_retries=0), lambda *_: None)
+def test_only_failures_have_a_page_though_no_report(backend: Backend, small_spec: Spec) -> None:
+    sweep = search(backend, small_spec(max_trials=2, max_retries=0), lambda *_: None)
     with pytest.raises(NoWinner, match=rf"2 trials failed: .* What happened: .*reports/{sweep}\.html"):
-        evaluate_sweep(lab.store, lab.catalog, sweep)
-    shown = lab.store.read(report_path(sweep)).decode()
+        evaluate_sweep(backend.store, backend.catalog, sweep)
+    shown = backend.store.read(report_path(sweep)).decode()
     assert "No trial has a result, so there is nothing to evaluate." in shown
     assert "RuntimeError: trial 0 cannot be trained" in shown
     assert "Rung ladder" in shown
 
 
-def test_the_timeline_knows_what_belongs_to_the_audit(lab: Lab, small_spec: Spec) -> None:
+def test_the_timeline_knows_what_belongs_to_the_audit(backend: Backend, small_spec: Spec) -> None:
     strategy = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "audit": 0.5}}
-    sweep = search(lab, small_spec(strategy=strategy, max_trials=8), score)
-    timeline, summary = timeline_of(lab.catalog, sweep), summarize(lab.catalog, sweep)
-    assert len({stint.trial for stint in timeline.stints if stint.audit}) == summary.audited > 0
+    sweep = search(backend, small_spec(strategy=strategy, max_trials=8), score)
+    timeline, summary = timeline_of(backend.catalog, sweep), summarize(backend.catalog, sweep)
+    assert len({attempt.trial for attempt in timeline.attempts if attempt.audit}) == summary.audited > 0
     assert sum(not milestone.audit for milestone in timeline.milestones) == sum(rung.reached for rung in summary.rungs)
     assert timeline.began is not None
-    assert all(timeline.began <= stint.began <= (stint.ended or stint.began) for stint in timeline.stints)
+    assert all(timeline.began <= attempt.began <= (attempt.ended or attempt.began) for attempt in timeline.attempts)
 
 
-def test_what_matters_is_important_whichever_way_is_better(lab: Lab, small_spec: Spec) -> None:
+def test_what_matters_is_important_whichever_way_is_better(backend: Backend, small_spec: Spec) -> None:
     space = {name: {"float": {"low": 0.0, "high": 1.0}} for name in "xy"}
     for direction, sign in (("maximize", 1), ("minimize", -1)):
         others = [{"metric": "size", "direction": "minimize"}]
         objective = {"metric": "score", "direction": direction}
         spec = small_spec(space=space, objective=objective, other_objectives=others, strategy={"random": {"budget": 1}}, max_trials=60)
-        sweep = search(lab, spec, lambda n, params, e, sign=sign: {"score": sign * (params["x"] > 0.8), "size": params["y"]})
-        figures = ParamFigures(spec, summarize(lab.catalog, sweep), timeline_of(lab.catalog, sweep))
+        sweep = search(backend, spec, lambda n, params, e, sign=sign: {"score": sign * (params["x"] > 0.8), "size": params["y"]})
+        figures = ParamFigures(spec, summarize(backend.catalog, sweep), timeline_of(backend.catalog, sweep))
         of_score, of_size = figures.importances().plot.data
         assert dict(zip(of_score.y, of_score.x, strict=True))["x"] > 0.8
         assert dict(zip(of_size.y, of_size.x, strict=True))["y"] > 0.8
@@ -187,9 +193,9 @@ def test_results_are_compared_after_the_most_epochs_that_enough_trials_have(smal
     assert at() == 0
 
 
-def test_pages_of_ten_thousand_results_draw_a_bounded_number(lab: Lab, small_spec: Spec) -> None:
-    sweep = search(lab, small_spec(max_trials=2, strategy={"random": {"budget": 1}}), score)
-    summary = summarize(lab.catalog, sweep)
+def test_pages_of_ten_thousand_results_draw_a_bounded_number(backend: Backend, small_spec: Spec) -> None:
+    sweep = search(backend, small_spec(max_trials=2, strategy={"random": {"budget": 1}}), score)
+    summary = summarize(backend.catalog, sweep)
     timeline = Timeline([], [milestone(number, 1, number / 1e4) for number in range(10_000)])
     figure = history(summary, timeline)
     assert sum(len(trace.x) for trace in figure.plot.data if trace.mode == "markers") == 4000

@@ -11,7 +11,7 @@ import pytest
 
 from halving.records.run_record import RunRecords
 from resources.analysis.summary import summarize
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.page import duration, number
 from resources.evaluation.report import NoWinner, Report, evaluate_sweep, explain_failures, load_report, report_path
@@ -28,33 +28,33 @@ CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 
 @pytest.fixture
-def worked(lab: Lab, small_spec: Spec) -> Callable[..., str]:
+def worked(backend: Backend, small_spec: Spec) -> Callable[..., str]:
     """Search a spec to its end in this process, and give the sweep."""
 
     def run(**changes: Any) -> str:
         spec = small_spec(**changes)
-        snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
-        scheduler = Scheduler(lab.catalog, open_sweep(lab.catalog, spec, snapshot.digest, driver="job", commit=None).id)
-        runner = TrialRunner(scheduler, lab.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+        snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+        scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
+        runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
         work(scheduler, runner, lambda changed: None)
         return scheduler.id
 
     return run
 
 
-def promoted(lab: Lab, sweep: str) -> Report:
-    report = evaluate_sweep(lab.store, lab.catalog, sweep)
-    register(lab.catalog, new_version(lab.store, report), auto_promote=False)
-    lab.catalog.end_sweep(sweep, "finished")
+def promoted(backend: Backend, sweep: str) -> Report:
+    report = evaluate_sweep(backend.store, backend.catalog, sweep)
+    register(backend.catalog, new_version(backend.store, report), auto_promote=False)
+    backend.catalog.end_sweep(sweep, "finished")
     return report
 
 
 @pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="needs Debian's chromium and chromium-driver on the PATH")
-def test_the_page_draws_its_charts_in_a_browser_without_a_network(lab: Lab, worked: Callable[..., str], tmp_path: Path) -> None:
+def test_the_page_draws_its_charts_in_a_browser_without_a_network(backend: Backend, worked: Callable[..., str], tmp_path: Path) -> None:
     from selenium import webdriver
 
     sweep = worked(trainable="tests.trainables:train_raising", max_retries=0)
-    promoted(lab, sweep)
+    promoted(backend, sweep)
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
@@ -63,21 +63,28 @@ def test_the_page_draws_its_charts_in_a_browser_without_a_network(lab: Lab, work
         options.add_argument(argument)
     options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")
     with webdriver.Chrome(options=options, service=webdriver.ChromeService(str(CHROMEDRIVER))) as browser:
-        browser.get(f"file://{lab.store.path(report_path(sweep))}")
+        browser.get(f"file://{backend.store.path(report_path(sweep))}")
         charts = browser.find_elements("css selector", ".js-plotly-plot .main-svg")
         text = browser.find_element("tag name", "body").text
         assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
     assert len(charts) >= 6
     for said in (sweep, "Winner", "Confusion matrix", "Failed trials", "is too much for me", "There is no champion", "stopped here"):
         assert said in text
-    for said in ("Optimisation history", "Rung ladder", "Slices", "What early stopping saved", "Was pruning right?", "halving replay"):
+    for said in (
+        "Optimisation history",
+        "Rung ladder",
+        "Slices",
+        "What early stopping saved",
+        "Was pruning right?",
+        "halving replay",
+    ):
         assert said in text
 
 
-def test_a_report_is_found_again_and_names_what_was_stopped_where(lab: Lab, worked: Callable[..., str]) -> None:
+def test_a_report_is_found_again_and_names_what_was_stopped_where(backend: Backend, worked: Callable[..., str]) -> None:
     sweep = worked()
-    made = promoted(lab, sweep)
-    found = load_report(lab.store, lab.catalog, sweep)
+    made = promoted(backend, sweep)
+    found = load_report(backend.store, backend.catalog, sweep)
     assert (found.digest, found.html_digest, found.path) == (made.digest, made.html_digest, made.path)
     rungs = found.data["summary"]["rungs"]
     for rung, following in itertools.pairwise(rungs):
@@ -88,51 +95,51 @@ def test_a_report_is_found_again_and_names_what_was_stopped_where(lab: Lab, work
     assert len(found.preview) < 3000
 
 
-def test_a_report_compares_with_the_champion_on_the_same_rows(lab: Lab, worked: Callable[..., str]) -> None:
-    promoted(lab, worked())
-    report = evaluate_sweep(lab.store, lab.catalog, worked(seed=1, predictor="tests.trainables:predict_badly"))
+def test_a_report_compares_with_the_champion_on_the_same_rows(backend: Backend, worked: Callable[..., str]) -> None:
+    promoted(backend, worked())
+    report = evaluate_sweep(backend.store, backend.catalog, worked(seed=1, predictor="tests.trainables:predict_badly"))
     champion = report.data["champion"]
     assert (champion["version"], champion["same_snapshot"], champion["metrics"]["accuracy"]) == ("1.0.0", True, 1.0)
     assert report.data["metrics"]["accuracy"] < 1
-    page = lab.store.get_blob(report.html_digest).decode()
+    page = backend.store.get_blob(report.html_digest).decode()
     assert "champion 1.0.0" in page
     assert "Champion 1.0.0 on the same split: accuracy 1.0000" in report.preview
 
 
-def test_a_champion_from_another_snapshot_is_said_to_be_so(lab: Lab, worked: Callable[..., str], small: Callable[..., Any]) -> None:
-    promoted(lab, worked())
-    report = evaluate_sweep(lab.store, lab.catalog, worked(dataset={**small()["dataset"], "seed": 5}))
+def test_a_champion_from_another_snapshot_is_said_to_be_so(backend: Backend, worked: Callable[..., str], small: Callable[..., Any]) -> None:
+    promoted(backend, worked())
+    report = evaluate_sweep(backend.store, backend.catalog, worked(dataset={**small()["dataset"], "seed": 5}))
     assert report.data["champion"]["same_snapshot"] is False
-    assert "was trained on another snapshot" in lab.store.get_blob(report.html_digest).decode()
+    assert "was trained on another snapshot" in backend.store.get_blob(report.html_digest).decode()
 
 
-def test_complete_lineage_misses_nothing_and_each_loss_is_named(lab: Lab, worked: Callable[..., str]) -> None:
-    report = evaluate_sweep(lab.store, lab.catalog, worked(max_trials=1))
-    assert missing_lineage(lab.store, report.data) == []
+def test_complete_lineage_misses_nothing_and_each_loss_is_named(backend: Backend, worked: Callable[..., str]) -> None:
+    report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1))
+    assert missing_lineage(backend.store, report.data) == []
     other = {**report.data, "snapshot": {**report.data["snapshot"], "digest": "sha256:other"}}
-    assert "snapshot: the run trained on sha256:" in missing_lineage(lab.store, other)[0]
+    assert "snapshot: the run trained on sha256:" in missing_lineage(backend.store, other)[0]
     winner = report.data["winner"]
-    Path(lab.store.path(f"artifacts/sha256/{winner['checkpoint'][7:9]}/{winner['checkpoint'][7:]}")).unlink()
-    assert any(missing.startswith("checkpoint (no artifacts/") for missing in missing_lineage(lab.store, report.data))
-    record = Path(lab.store.path(f"{RunRecords(lab.store, 'small', winner['key']).folder}/record.json"))
+    Path(backend.store.path(f"artifacts/sha256/{winner['checkpoint'][7:9]}/{winner['checkpoint'][7:]}")).unlink()
+    assert any(missing.startswith("checkpoint (no artifacts/") for missing in missing_lineage(backend.store, report.data))
+    record = Path(backend.store.path(f"{RunRecords(backend.store, 'small', winner['key']).folder}/record.json"))
     changed = json.loads(record.read_text())
     changed["params"]["x"] = 2
     record.write_text(json.dumps(changed))
-    assert any("params" in missing for missing in missing_lineage(lab.store, report.data))
+    assert any("params" in missing for missing in missing_lineage(backend.store, report.data))
     record.unlink()
-    assert missing_lineage(lab.store, report.data)[0].startswith("run record (no run")
+    assert missing_lineage(backend.store, report.data)[0].startswith("run record (no run")
 
 
-def test_a_sweep_without_a_result_has_no_report_but_its_reasons(lab: Lab, worked: Callable[..., str]) -> None:
+def test_a_sweep_without_a_result_has_no_report_but_its_reasons(backend: Backend, worked: Callable[..., str]) -> None:
     sweep = worked(trainable="tests.trainables:train_raising_always", max_retries=0, max_trials=2)
     with pytest.raises(NoWinner, match=r"2 trials failed: .*0000, .*0001: RuntimeError: no trial of this sweep can work"):
-        evaluate_sweep(lab.store, lab.catalog, sweep)
+        evaluate_sweep(backend.store, backend.catalog, sweep)
     with pytest.raises(NoWinner, match="has no evaluation report yet"):
-        load_report(lab.store, lab.catalog, sweep)
+        load_report(backend.store, backend.catalog, sweep)
 
 
-def test_what_early_stopping_saved_is_counted_in_epochs(lab: Lab, worked: Callable[..., str]) -> None:
-    summary = summarize(lab.catalog, worked())
+def test_what_early_stopping_saved_is_counted_in_epochs(backend: Backend, worked: Callable[..., str]) -> None:
+    summary = summarize(backend.catalog, worked())
     assert summary.epochs_full == 9 * 9
     assert summary.epochs_trained == sum(standing.epochs for standing in summary.standings) < 81
     assert summary.saved == pytest.approx(1 - summary.epochs_trained / 81)

@@ -8,7 +8,7 @@ import pytest
 
 from halving import Dataset, InvalidInput
 from halving.checkpoints.serialization import pack
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.scoring import PredictionFailed, Scores, evaluate_checkpoint, is_regression, score
 from resources.sweep_spec import DatasetSource
@@ -36,13 +36,15 @@ def test_a_prediction_that_is_not_finite_makes_every_metric_nan() -> None:
 
 
 @pytest.fixture
-def judged(lab: Lab) -> Callable[..., Scores]:
+def judged(backend: Backend) -> Callable[..., Scores]:
     def judge(predictor: str, **changes: Any) -> Scores:
         given = {"name": "points", "source": "tests.trainables:data", "target": "label", **changes}
-        snapshot = take_snapshot(lab.store, lab.catalog, DatasetSource.model_validate(given))
-        checkpoint = lab.store.put_blob(pack({"epochs_seen": [1]}))
-        dataset = Dataset(lab.store, snapshot.name, snapshot.digest)
-        return evaluate_checkpoint(lab.store, predictor=f"tests.trainables:{predictor}", params={}, dataset=dataset, checkpoint=checkpoint)
+        snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(given))
+        checkpoint = backend.store.put_blob(pack({"epochs_seen": [1]}))
+        dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
+        return evaluate_checkpoint(
+            backend.store, predictor=f"tests.trainables:{predictor}", params={}, dataset=dataset, checkpoint=checkpoint
+        )
 
     return judge
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from halving import Store
 from halving.query.divergence_watch import DivergenceWatch
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import AttemptRow
 from resources.execution import attempt
 from resources.execution.attempt import Attempt
@@ -39,21 +39,23 @@ def endless(small_spec: Spec) -> SweepSpec:
     return small_spec(trainable="tests.search_trainables:train_until_told", max_trials=1, strategy={"random": {"budget": 100_000}})
 
 
-def once_it_trains(ran: Ran, act: Callable[[Lab], object]) -> None:
+def once_it_trains(ran: Ran, act: Callable[[Backend], object]) -> None:
     """Act from another thread, with another connection, as soon as the trial has saved something."""
 
     def watch() -> None:
         while not ran.records(0).checkpoints():
             time.sleep(0.02)
-        act(Lab(root=ran.lab.store.root))
+        act(Backend(root=ran.backend.store.root))
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_and_goes_on_from_there(lab: Lab, small_spec: Spec) -> None:
-    ran = Ran(lab, endless(small_spec))
+def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_and_goes_on_from_there(
+    backend: Backend, small_spec: Spec
+) -> None:
+    ran = Ran(backend, endless(small_spec))
 
-    def pause_and_resume(other: Lab) -> None:
+    def pause_and_resume(other: Backend) -> None:
         pause_sweep(other.catalog, ran.sweep)
         watching = Scheduler(other.catalog, ran.sweep)
         while watching.state().trials[0].status is not Status.QUEUED:
@@ -72,32 +74,32 @@ def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_
     assert epochs == list(range(1, len(epochs) + 1))
     assert {count for _, count in trained(ran, 0)} == {1}, "an epoch was trained twice"
     assert 1 <= seen[0] < len(epochs)
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         outcomes = list(session.scalars(select(AttemptRow.outcome).order_by(AttemptRow.attempt)))
     assert outcomes[0] == "requeue"
     assert outcomes[-1] == "requeue"
 
 
-def test_a_stopped_sweep_with_results_goes_on_to_its_evaluation(lab: Lab, small_spec: Spec) -> None:
+def test_a_stopped_sweep_with_results_goes_on_to_its_evaluation(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(trainable="tests.search_trainables:train_until_told", max_trials=50, strategy={"asha": {"sampler": "random"}})
-    ran = Ran(lab, spec)
+    ran = Ran(backend, spec)
     done: list[object] = []
 
     def stop_after_three(changed: object) -> None:
         done.append(changed)
         if len(done) == 3:
-            stop_sweep(lab.catalog, ran.sweep)
+            stop_sweep(backend.catalog, ran.sweep)
 
     work(ran.scheduler, ran.runner, stop_after_three)
     assert len(ran.rows()) < 50
-    with lab.catalog.read() as session:
-        assert lab.catalog.sweep(session, ran.sweep).status == "evaluating"
+    with backend.catalog.read() as session:
+        assert backend.catalog.sweep(session, ran.sweep).status == "evaluating"
 
 
-def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(lab: Lab, small_spec: Spec) -> None:
+def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(trainable="tests.search_trainables:stream_nan", max_trials=1, divergence={"train/loss": {"max": 100.0}})
     began = time.monotonic()
-    ran = Ran(lab, spec).work()
+    ran = Ran(backend, spec).work()
     (row,) = ran.rows()
     assert (row.status, row.attempt) == ("failed", 1)
     assert "'train/loss' became nan at step 2" in str(row.error)
@@ -105,11 +107,11 @@ def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(l
 
 
 def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_checkpoint(
-    lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt, "UNHEARD_SECONDS", 0.5)
     spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 25}})
-    ran = Ran(lab, spec)
+    ran = Ran(backend, spec)
 
     def unheard(given: Assignment) -> Control:
         if given.attempt == 1 and ran.records(0).checkpoints():
@@ -120,7 +122,7 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
     ran.work()
     (row,) = ran.rows()
     assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 1)
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         errors = list(session.scalars(select(AttemptRow.error).order_by(AttemptRow.attempt)))
     assert re.fullmatch(r"its worker could not renew the lease for \d+ s: the database is away", str(errors[0]))
     assert {count for _, count in trained(ran, 0)} == {1}, "an epoch was trained twice"
@@ -128,12 +130,12 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
 
 @pytest.mark.parametrize("root", ["folder", "s3://bucket/prefix"])
 def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
-    lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: str
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: str
 ) -> None:
     monkeypatch.setattr(attempt, "OBJECT_STORE_LOOK_SECONDS", 1000.0)
     looks: list[float] = []
     monkeypatch.setattr(DivergenceWatch, "check", lambda _: looks.append(time.monotonic()))
-    ran = Ran(lab, small_spec())
+    ran = Ran(backend, small_spec())
     given = ran.scheduler.next_work("w:1")
     assert isinstance(given, Assignment)
     begun = Attempt(ran.scheduler, given, Store(root if "://" in root else tmp_path / root))
@@ -146,18 +148,20 @@ def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
     assert bool(looks) is (root == "folder")
 
 
-def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     began, waits = time.monotonic(), 3.0
     monkeypatch.setattr(LocalProcess, "started", property(lambda process: time.monotonic() > began + waits))
     spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 20}})
-    ran = Ran(lab, spec)
+    ran = Ran(backend, spec)
     began = time.monotonic()
     ran.work()
     (row,) = ran.rows()
     assert 0 < row.seconds < time.monotonic() - began - waits
 
 
-def test_a_trial_out_of_bounds_ranks_behind_every_trial_within_them(lab: Lab, small_spec: Spec) -> None:
+def test_a_trial_out_of_bounds_ranks_behind_every_trial_within_them(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(
         trainable="tests.search_trainables:exceed_bounds",
         strategy={"random": {"budget": 1}},
@@ -165,7 +169,7 @@ def test_a_trial_out_of_bounds_ranks_behind_every_trial_within_them(lab: Lab, sm
         start_from=[{"x": 0.9}, {"x": 0.1}, {"x": 0.4}, {"x": 0.6}],
         bounds={"latency_ms": {"max": 50.0}},
     )
-    ran = Ran(lab, spec).work()
+    ran = Ran(backend, spec).work()
     assert [trial.number for trial, _ in ranking(ran.scheduler.state())] == [2, 1, 3, 0]
     violations = {result.trial: round(result.violation, 6) for result in ran.results()}
     assert violations == {0: 0.8, 1: 0.0, 2: 0.0, 3: 0.2}

@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from halving.errors import InvalidInput
 from halving.records.run_record import RunRecords
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import TrialRow
 from resources.execution.machine import local_concurrency
 from resources.execution.worker import TrialRunner
@@ -42,7 +42,7 @@ if __name__ == "__main__":
     process.start()
     while process.alive:
         process.receive(1.0)
-    print(process.death().reason)
+    print(process.termination().reason)
     process.close()
 """
 
@@ -69,11 +69,11 @@ if __name__ == "__main__":
 
 STOPPED = """
 import json, os, signal, sys, threading, time
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.sweep_spec import parse_spec
 from tests.resources.execution.test_worker import Ran
 if __name__ == "__main__":
-    ran = Ran(Lab(root=sys.argv[1]), parse_spec(json.loads(sys.argv[2])))
+    ran = Ran(Backend(root=sys.argv[1]), parse_spec(json.loads(sys.argv[2])))
     def stop():
         while not ran.records(0).checkpoints():
             time.sleep(0.02)
@@ -120,19 +120,19 @@ def group() -> Iterator[Path]:
     group.rmdir()
 
 
-def death(group: Path, tmp_path: Path, trainable: str) -> str:
+def termination(group: Path, tmp_path: Path, trainable: str) -> str:
     """How a trial dies whose worker is in a control group."""
     done = python(tmp_path, WORKER, str(group / "cgroup.procs"), str(tmp_path / "root"), trainable)
     return done.stdout.strip()
 
 
 def test_a_trial_that_the_kernel_kills_for_memory_is_said_to_be_with_the_limit(group: Path, tmp_path: Path) -> None:
-    told = death(group, tmp_path, "take_all_memory")
+    told = termination(group, tmp_path, "take_all_memory")
     assert told == "the trial's process was killed by SIGKILL: out of memory (the limit is 512Mi)"
 
 
 def test_a_trial_that_somebody_else_kills_is_not(group: Path, tmp_path: Path) -> None:
-    assert death(group, tmp_path, "be_killed") == "the trial's process was killed by SIGKILL"
+    assert termination(group, tmp_path, "be_killed") == "the trial's process was killed by SIGKILL"
 
 
 def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,17 +147,17 @@ def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tm
 
 @pytest.mark.parametrize(("number", "preemptions"), [(signal.SIGTERM, 1), (signal.SIGINT, 0)])
 def test_a_worker_whose_machine_is_taken_away_counts_as_preempted_and_one_whose_user_stops_it_does_not(
-    lab: Lab, small: Callable[..., dict[str, Any]], tmp_path: Path, number: signal.Signals, preemptions: int
+    backend: Backend, small: Callable[..., dict[str, Any]], tmp_path: Path, number: signal.Signals, preemptions: int
 ) -> None:
     given = small(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}})
-    ended = python(tmp_path, STOPPED, lab.store.root, json.dumps(given), str(int(number)))
+    ended = python(tmp_path, STOPPED, backend.store.root, json.dumps(given), str(int(number)))
     raised = "SystemExit" if number is signal.SIGTERM else "KeyboardInterrupt"
     assert ended.stdout.splitlines()[-1:] == [f"{raised}, handler restored"], ended.stderr
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         (row,) = session.scalars(select(TrialRow))
     assert (row.status, row.failures, row.preemptions) == ("queued", 0, preemptions)
     assert ("was told to end by SIGTERM" in str(row.error)) is bool(preemptions)
-    assert RunRecords(lab.store, "small", f"{row.sweep}.0000").latest_checkpoint() is not None
+    assert RunRecords(backend.store, "small", f"{row.sweep}.0000").latest_checkpoint() is not None
 
 
 @pytest.fixture
@@ -172,9 +172,9 @@ def visible(ran: Ran) -> Any:
 
 @pytest.mark.usefixtures("gpus")
 def test_the_gpus_of_a_trial_are_those_of_its_workers_slot_and_on_record(
-    lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = Ran(lab, small_spec(max_trials=1, resources={"gpus": 2}))
+    ran = Ran(backend, small_spec(max_trials=1, resources={"gpus": 2}))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")  # another worker's process
     ran.runner = runner(ran, slot=1)
@@ -183,11 +183,11 @@ def test_the_gpus_of_a_trial_are_those_of_its_workers_slot_and_on_record(
 
 @pytest.mark.usefixtures("gpus")
 def test_a_worker_in_a_pod_of_its_own_uses_all_gpus_of_the_pod_whatever_its_slot_is(
-    lab: Lab, small_spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, small_spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cluster.yaml").write_text("{}")
     monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
-    ran = Ran(lab, small_spec(max_trials=1, resources={"gpus": 2}))
+    ran = Ran(backend, small_spec(max_trials=1, resources={"gpus": 2}))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     ran.runner = runner(ran, slot=7)
     assert visible(ran.work()) == "2,3"
@@ -196,12 +196,12 @@ def test_a_worker_in_a_pod_of_its_own_uses_all_gpus_of_the_pod_whatever_its_slot
 def runner(ran: Ran, slot: int) -> TrialRunner:
     given: Any = ran.runner
     name, digest = given._dataset
-    return TrialRunner(ran.scheduler, ran.lab.store, dataset_name=name, dataset_digest=digest, labels={}, slot=slot)
+    return TrialRunner(ran.scheduler, ran.backend.store, dataset_name=name, dataset_digest=digest, labels={}, slot=slot)
 
 
-def test_an_image_is_refused_where_there_is_no_cluster_before_anything_runs(lab: Lab, small_spec: Spec) -> None:
+def test_an_image_is_refused_where_there_is_no_cluster_before_anything_runs(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(image="registry.example/train:1")
     with pytest.raises(InvalidInput, match=r"image = 'registry\.example/train:1' is not accepted here"):
         local_concurrency(spec)
     with pytest.raises(InvalidInput, match="HALVING_CLUSTER is not set"):
-        Ran(lab, spec)
+        Ran(backend, spec)

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from halving.query import api as query
 from halving.records.run_record import RunRecords
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import RungResultRow, TrialRow
 from resources.catalog.pipelined import transaction
 from resources.datasets.snapshots import take_snapshot
@@ -37,12 +37,12 @@ Spec = Callable[..., SweepSpec]
 class Ran:
     """A sweep that was worked off by one worker in this process."""
 
-    def __init__(self, lab: Lab, spec: SweepSpec) -> None:
-        self.snapshot = snapshot = take_snapshot(lab.store, lab.catalog, spec.dataset)
-        self.lab = lab
-        self.sweep = open_sweep(lab.catalog, spec, snapshot.digest, driver="job", commit=None).id
-        self.scheduler = Scheduler(lab.catalog, self.sweep)
-        self.runner = TrialRunner(self.scheduler, lab.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+    def __init__(self, backend: Backend, spec: SweepSpec) -> None:
+        self.snapshot = snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+        self.backend = backend
+        self.sweep = open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
+        self.scheduler = Scheduler(backend.catalog, self.sweep)
+        self.runner = TrialRunner(self.scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
         self.changes: list[Assignment] = []
 
     def work(self) -> "Ran":
@@ -50,25 +50,25 @@ class Ran:
         return self
 
     def rows(self) -> list[TrialRow]:
-        with self.lab.catalog.read() as session:
-            return self.lab.catalog.trials(session, self.sweep)
+        with self.backend.catalog.read() as session:
+            return self.backend.catalog.trials(session, self.sweep)
 
     def results(self) -> list[RungResultRow]:
-        with self.lab.catalog.read() as session:
+        with self.backend.catalog.read() as session:
             return list(session.scalars(select(RungResultRow)))
 
     def records(self, number: int) -> RunRecords:
-        return RunRecords(self.lab.store, "small", f"{self.sweep}.{number:04d}")
+        return RunRecords(self.backend.store, "small", f"{self.sweep}.{number:04d}")
 
 
 def trained(ran: Ran, number: int) -> list[tuple[int, int]]:
     """Each epoch that was reported of a trial, and how often, over all of its attempts."""
-    points = query.curves([f"{ran.sweep}.{number:04d}"], "score", project="small", root=ran.lab.store, max_points=None, attempts="raw")
+    points = query.curves([f"{ran.sweep}.{number:04d}"], "score", project="small", root=ran.backend.store, max_points=None, attempts="raw")
     return sorted(Counter(points["step"].to_pylist()).items())
 
 
-def test_a_sweep_runs_to_its_end_and_trains_every_epoch_once(lab: Lab, small_spec: Spec) -> None:
-    ran = Ran(lab, small_spec()).work()
+def test_a_sweep_runs_to_its_end_and_trains_every_epoch_once(backend: Backend, small_spec: Spec) -> None:
+    ran = Ran(backend, small_spec()).work()
     assert [trial.status for trial in ran.scheduler.state().trials].count(Status.COMPLETED) >= 1
     for row in ran.rows():
         results = [result for result in ran.results() if result.trial == row.number]
@@ -79,8 +79,8 @@ def test_a_sweep_runs_to_its_end_and_trains_every_epoch_once(lab: Lab, small_spe
     assert {(change.trial) for change in ran.changes} == {trial for trial, _ in reached}
 
 
-def test_the_record_of_a_trial_says_where_it_comes_from(lab: Lab, small_spec: Spec) -> None:
-    ran = Ran(lab, small_spec(max_trials=1)).work()
+def test_the_record_of_a_trial_says_where_it_comes_from(backend: Backend, small_spec: Spec) -> None:
+    ran = Ran(backend, small_spec(max_trials=1)).work()
     record = ran.records(0).read()
     assert record["params"] == ran.rows()[0].params
     assert record["parent"]["sweep"] == ran.sweep
@@ -93,24 +93,24 @@ def test_the_record_of_a_trial_says_where_it_comes_from(lab: Lab, small_spec: Sp
     assert isinstance(record["seed"], int)
 
 
-def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(lab: Lab, small_spec: Spec) -> None:
+def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(trainable="tests.trainables:train_crashing", max_trials=3, strategy={"random": {"budget": 4}})
-    ran = Ran(lab, spec).work()
+    ran = Ran(backend, spec).work()
     for row in ran.rows():
         assert (row.status, row.failures, row.attempt) == ("completed", 1, 2)
         assert trained(ran, row.number) == [(1, 1), (2, 1), (3, 1), (4, 1)]
 
 
-def test_a_trial_that_is_killed_every_time_is_given_up_after_its_retries_and_says_by_what(lab: Lab, small_spec: Spec) -> None:
-    ran = Ran(lab, small_spec(trainable="tests.trainables:train_killed_always", max_trials=1, max_retries=2)).work()
+def test_a_trial_that_is_killed_every_time_is_given_up_after_its_retries_and_says_by_what(backend: Backend, small_spec: Spec) -> None:
+    ran = Ran(backend, small_spec(trainable="tests.trainables:train_killed_always", max_trials=1, max_retries=2)).work()
     (row,) = ran.rows()
     assert (row.status, row.attempt) == ("failed", 3)
     assert "killed by SIGKILL" in str(row.error)
     assert ran.scheduler.state().trials[0].results == (None,)
 
 
-def test_a_trainable_that_raises_fails_with_its_own_lines_and_the_sweep_goes_on(lab: Lab, small_spec: Spec) -> None:
-    ran = Ran(lab, small_spec(trainable="tests.trainables:train_raising", max_retries=0)).work()
+def test_a_trainable_that_raises_fails_with_its_own_lines_and_the_sweep_goes_on(backend: Backend, small_spec: Spec) -> None:
+    ran = Ran(backend, small_spec(trainable="tests.trainables:train_raising", max_retries=0)).work()
     failed = [row for row in ran.rows() if row.status == "failed"]
     assert failed
     assert len(failed) < 9
@@ -121,9 +121,9 @@ def test_a_trainable_that_raises_fails_with_its_own_lines_and_the_sweep_goes_on(
     assert len(ran.rows()) == 9
 
 
-def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpoint(lab: Lab, small_spec: Spec) -> None:
+def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpoint(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(trainable="tests.trainables:train_diverging", strategy={"random": {"budget": 4}})
-    ran = Ran(lab, spec).work()
+    ran = Ran(backend, spec).work()
     diverged = [row for row in ran.rows() if row.params["x"] > 0.5]
     assert diverged
     for row in diverged:
@@ -131,7 +131,7 @@ def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpo
         assert "objective 'score' became nan at epoch 2" in str(row.error)
         (kept,) = ran.records(row.number).checkpoints()
         assert (kept.epoch, kept.digest) == (1, row.checkpoint)
-        assert lab.store.get_blob(kept.digest)
+        assert backend.store.get_blob(kept.digest)
     assert [row.status for row in ran.rows() if row.params["x"] <= 0.5] == ["completed"] * (9 - len(diverged))
 
 
@@ -143,24 +143,24 @@ def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpo
     ],
 )
 def test_a_trainable_that_leaves_something_out_is_told_what_and_not_tried_again(
-    lab: Lab, small_spec: Spec, trainable: str, said: str
+    backend: Backend, small_spec: Spec, trainable: str, said: str
 ) -> None:
-    ran = Ran(lab, small_spec(trainable=f"tests.trainables:{trainable}", max_trials=2)).work()
+    ran = Ran(backend, small_spec(trainable=f"tests.trainables:{trainable}", max_trials=2)).work()
     for row in ran.rows():
         assert (row.status, row.attempt) == ("failed", 1)
         assert said in str(row.error)
 
 
-def test_a_trainable_that_returns_early_ends_its_trial_with_its_last_result(lab: Lab, small_spec: Spec) -> None:
+def test_a_trainable_that_returns_early_ends_its_trial_with_its_last_result(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(trainable="tests.trainables:train_giving_up", max_trials=2, strategy={"random": {"budget": 9}})
-    ran = Ran(lab, spec).work()
+    ran = Ran(backend, spec).work()
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1)] * 2
     assert [result.epochs for result in ran.results()] == [2, 2]
 
 
-def test_a_worker_that_is_stopped_gives_its_trial_back_and_ends_its_process(lab: Lab, small_spec: Spec) -> None:
-    epochs = Path(lab.store.root, "epochs")
-    ran = Ran(lab, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}))
+def test_a_worker_that_is_stopped_gives_its_trial_back_and_ends_its_process(backend: Backend, small_spec: Spec) -> None:
+    epochs = Path(backend.store.root, "epochs")
+    ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}))
     _when_begun(epochs, 3, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         ran.work()
@@ -182,50 +182,52 @@ def _when_begun(path: Path, epochs: int, act: Callable[[], None]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.1)
-    ran = Ran(lab, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}))
+    ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}))
     given = ran.scheduler.next_work(worker_name())
     assert isinstance(given, Assignment)
 
     def take_over() -> None:
-        with Lab(root=lab.store.root).catalog.write() as session:
+        with Backend(root=backend.store.root).catalog.write() as session:
             row = session.get(TrialRow, (ran.sweep, 0))
             assert row is not None
             row.attempt = 2
 
-    _when_begun(Path(lab.store.root, "epochs"), 2, take_over)
+    _when_begun(Path(backend.store.root, "epochs"), 2, take_over)
     assert ran.runner.run(given, ran.changes.append) is None
     assert ran.rows()[0].attempt == 2
     assert ran.changes == []
-    trained = Path(lab.store.root, "epochs").read_text()
+    trained = Path(backend.store.root, "epochs").read_text()
     time.sleep(0.6)
-    assert Path(lab.store.root, "epochs").read_text() == trained
+    assert Path(backend.store.root, "epochs").read_text() == trained
 
 
-def test_a_trainable_may_have_processes_of_its_own(lab: Lab, small_spec: Spec) -> None:
-    ran = Ran(lab, small_spec(trainable="tests.trainables:train_with_children", max_trials=1)).work()
+def test_a_trainable_may_have_processes_of_its_own(backend: Backend, small_spec: Spec) -> None:
+    ran = Ran(backend, small_spec(trainable="tests.trainables:train_with_children", max_trials=1)).work()
     assert [(row.status, row.error) for row in ran.rows()] == [("paused", None)]
 
 
-def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(lab: Lab, small_spec: Spec) -> None:
-    ran = Ran(lab, small_spec(trainable="tests.trainables:train_killed_beside_a_child", max_trials=1, max_retries=0))
+def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(backend: Backend, small_spec: Spec) -> None:
+    ran = Ran(backend, small_spec(trainable="tests.trainables:train_killed_beside_a_child", max_trials=1, max_retries=0))
     began = time.monotonic()
     ran.work()
     assert "killed by SIGKILL" in str(ran.rows()[0].error)
     assert time.monotonic() - began < 80, "the child sleeps for longer"
 
 
-def test_a_trainable_that_takes_long_to_import_keeps_its_lease(lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trainable_that_takes_long_to_import_keeps_its_lease(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
-    ran = Ran(lab, small_spec(trainable="tests.slow_to_import:train", max_trials=1)).work()
+    ran = Ran(backend, small_spec(trainable="tests.slow_to_import:train", max_trials=1)).work()
     assert [(row.status, row.attempt, row.failures) for row in ran.rows()] == [("paused", 1, 0)]
 
 
-def test_a_catalog_that_is_away_for_a_moment_costs_no_attempt(lab: Lab, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_is_away_for_a_moment_costs_no_attempt(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.05)
-    ran = Ran(lab, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}))
+    ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}))
     away = iter(range(6))
 
     def begin(engine: Engine) -> Any:
@@ -239,8 +241,8 @@ def test_a_catalog_that_is_away_for_a_moment_costs_no_attempt(lab: Lab, small_sp
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1)]
 
 
-def test_a_listener_that_fails_changes_nothing_for_the_trial(lab: Lab, small_spec: Spec) -> None:
-    ran = Ran(lab, small_spec(max_trials=3))
+def test_a_listener_that_fails_changes_nothing_for_the_trial(backend: Backend, small_spec: Spec) -> None:
+    ran = Ran(backend, small_spec(max_trials=3))
 
     def fail(changed: Assignment) -> None:
         raise RuntimeError("Dagster's event log is away")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halving import InvalidInput, NotFound
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import Catalog, SweepRow, utcnow
 from resources.catalog.models import versions_of
 from resources.registry.gates import check_gates
@@ -58,14 +58,14 @@ def test_a_winner_out_of_its_bounds_does_not_pass(violation: float, passed: bool
 
 
 @pytest.fixture
-def lab(either_lab: Lab) -> Lab:
-    return either_lab
+def backend(either_backend: Backend) -> Backend:
+    return either_backend
 
 
 @pytest.fixture
-def sweeps(lab: Lab) -> list[str]:
+def sweeps(backend: Backend) -> list[str]:
     """Four sweeps to have winners of, on two snapshots."""
-    with lab.catalog.write() as session:
+    with backend.catalog.write() as session:
         for digest in ("sha256:s0", "sha256:s1"):
             session.add(snapshot_row(digest))
         for number in range(4):
@@ -102,71 +102,71 @@ def winner(sweep: str, **changes: Any) -> NewVersion:
     return NewVersion(**{**given, **changes})
 
 
-def stages(lab: Lab) -> dict[str, str]:
-    with lab.catalog.read() as session:
+def stages(backend: Backend) -> dict[str, str]:
+    with backend.catalog.read() as session:
         return {row.version: row.stage for row in versions_of(session, "digits")}
 
 
-def test_the_first_version_becomes_champion_and_later_ones_wait_as_staging(lab: Lab, sweeps: list[str]) -> None:
+def test_the_first_version_becomes_champion_and_later_ones_wait_as_staging(backend: Backend, sweeps: list[str]) -> None:
     for sweep in sweeps[:3]:
-        register(lab.catalog, winner(sweep), auto_promote=False)
-    assert stages(lab) == {"1.0.0": "champion", "1.0.1": "staging", "1.0.2": "staging"}
+        register(backend.catalog, winner(sweep), auto_promote=False)
+    assert stages(backend) == {"1.0.0": "champion", "1.0.1": "staging", "1.0.2": "staging"}
 
 
-def test_auto_promote_makes_the_new_version_champion_and_archives_the_old(lab: Lab, sweeps: list[str]) -> None:
+def test_auto_promote_makes_the_new_version_champion_and_archives_the_old(backend: Backend, sweeps: list[str]) -> None:
     for sweep in sweeps[:2]:
-        register(lab.catalog, winner(sweep), auto_promote=True)
-    assert stages(lab) == {"1.0.0": "archived", "1.0.1": "champion"}
+        register(backend.catalog, winner(sweep), auto_promote=True)
+    assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
 
 
-def test_promotion_by_hand_works_in_both_directions_and_twice(lab: Lab, sweeps: list[str]) -> None:
+def test_promotion_by_hand_works_in_both_directions_and_twice(backend: Backend, sweeps: list[str]) -> None:
     for sweep in sweeps[:2]:
-        register(lab.catalog, winner(sweep), auto_promote=False)
-    promote(lab.catalog, "digits", "1.0.1")
-    promote(lab.catalog, "digits", "1.0.1")
-    assert stages(lab) == {"1.0.0": "archived", "1.0.1": "champion"}
-    promote(lab.catalog, "digits", "1.0.0")
-    assert stages(lab) == {"1.0.0": "champion", "1.0.1": "archived"}
+        register(backend.catalog, winner(sweep), auto_promote=False)
+    promote(backend.catalog, "digits", "1.0.1")
+    promote(backend.catalog, "digits", "1.0.1")
+    assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
+    promote(backend.catalog, "digits", "1.0.0")
+    assert stages(backend) == {"1.0.0": "champion", "1.0.1": "archived"}
 
 
-def test_without_its_champion_a_model_takes_the_next_winner(lab: Lab, sweeps: list[str]) -> None:
-    register(lab.catalog, winner(sweeps[0]), auto_promote=False)
-    archive(lab.catalog, "digits", "1.0.0")
-    register(lab.catalog, winner(sweeps[1]), auto_promote=False)
-    assert stages(lab) == {"1.0.0": "archived", "1.0.1": "champion"}
+def test_without_its_champion_a_model_takes_the_next_winner(backend: Backend, sweeps: list[str]) -> None:
+    register(backend.catalog, winner(sweeps[0]), auto_promote=False)
+    archive(backend.catalog, "digits", "1.0.0")
+    register(backend.catalog, winner(sweeps[1]), auto_promote=False)
+    assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
 
 
-def test_a_sweep_has_one_version_however_often_it_is_registered(lab: Lab, sweeps: list[str]) -> None:
+def test_a_sweep_has_one_version_however_often_it_is_registered(backend: Backend, sweeps: list[str]) -> None:
     for _ in range(3):
-        register(lab.catalog, winner(sweeps[0]), auto_promote=False)
-    assert stages(lab) == {"1.0.0": "champion"}
+        register(backend.catalog, winner(sweeps[0]), auto_promote=False)
+    assert stages(backend) == {"1.0.0": "champion"}
 
 
-def test_versions_follow_what_changed(lab: Lab, sweeps: list[str]) -> None:
-    register(lab.catalog, winner(sweeps[0]), auto_promote=False)
-    register(lab.catalog, winner(sweeps[1], snapshot="sha256:s1"), auto_promote=False)
-    register(lab.catalog, winner(sweeps[2], snapshot="sha256:s1"), auto_promote=False)
-    register(lab.catalog, winner(sweeps[3], input_schema={"z": "float"}), auto_promote=False)
-    assert list(stages(lab)) == ["1.0.0", "1.1.0", "1.1.1", "2.0.0"]
+def test_versions_follow_what_changed(backend: Backend, sweeps: list[str]) -> None:
+    register(backend.catalog, winner(sweeps[0]), auto_promote=False)
+    register(backend.catalog, winner(sweeps[1], snapshot="sha256:s1"), auto_promote=False)
+    register(backend.catalog, winner(sweeps[2], snapshot="sha256:s1"), auto_promote=False)
+    register(backend.catalog, winner(sweeps[3], input_schema={"z": "float"}), auto_promote=False)
+    assert list(stages(backend)) == ["1.0.0", "1.1.0", "1.1.1", "2.0.0"]
 
 
-def test_winners_registered_at_once_get_versions_of_their_own_and_one_champion(lab: Lab, sweeps: list[str]) -> None:
+def test_winners_registered_at_once_get_versions_of_their_own_and_one_champion(backend: Backend, sweeps: list[str]) -> None:
     def registers(sweep: str) -> None:
-        with closing(Catalog(lab.catalog.url)) as catalog:
+        with closing(Catalog(backend.catalog.url)) as catalog:
             register(catalog, winner(sweep), auto_promote=True)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(registers, sweeps))
-    assert sorted(stages(lab)) == ["1.0.0", "1.0.1", "1.0.2", "1.0.3"]
-    assert list(stages(lab).values()).count("champion") == 1
+    assert sorted(stages(backend)) == ["1.0.0", "1.0.1", "1.0.2", "1.0.3"]
+    assert list(stages(backend).values()).count("champion") == 1
 
 
-def test_an_unknown_version_is_answered_with_those_that_exist(lab: Lab, sweeps: list[str]) -> None:
+def test_an_unknown_version_is_answered_with_those_that_exist(backend: Backend, sweeps: list[str]) -> None:
     with pytest.raises(NotFound, match="no versions yet: run a sweep first"):
-        promote(lab.catalog, "digits", "9.9.9")
-    register(lab.catalog, winner(sweeps[0]), auto_promote=False)
+        promote(backend.catalog, "digits", "9.9.9")
+    register(backend.catalog, winner(sweeps[0]), auto_promote=False)
     with pytest.raises(NotFound, match=r"no version '9\.9\.9' of model 'digits'; there are \['digits 1\.0\.0 \(champion\)'\]"):
-        promote(lab.catalog, "digits", "9.9.9")
+        promote(backend.catalog, "digits", "9.9.9")
 
 
 def test_a_version_that_is_none_is_refused() -> None:

@@ -5,21 +5,21 @@ import json
 import pytest
 
 from halving import NotFound
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, utcnow
 from resources.registry.retention_protection import protected, runs_of_sweep
 from tests.conftest import snapshot_row
 
 
 @pytest.fixture
-def lab(either_lab: Lab) -> Lab:
-    return either_lab
+def backend(either_backend: Backend) -> Backend:
+    return either_backend
 
 
-def add_sweep(lab: Lab, sweep: str, status: str, stage: str | None = None, *, reported: bool = False) -> None:
+def add_sweep(backend: Backend, sweep: str, status: str, stage: str | None = None, *, reported: bool = False) -> None:
     """A sweep of three trials whose winner is number 1; trial 2 reached two rungs."""
-    digest = lab.store.put_blob(json.dumps({"name": "digits", "winner": {"key": f"{sweep}.0001"}}).encode())
-    with lab.catalog.write() as session:
+    digest = backend.store.put_blob(json.dumps({"name": "digits", "winner": {"key": f"{sweep}.0001"}}).encode())
+    with backend.catalog.write() as session:
         if not session.get(type(snapshot_row("sha256:s")), "sha256:s"):
             session.add(snapshot_row("sha256:s"))
             session.flush()
@@ -44,35 +44,35 @@ def add_sweep(lab: Lab, sweep: str, status: str, stage: str | None = None, *, re
             session.add(version)
 
 
-def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_protected_and_nothing_else(lab: Lab) -> None:
-    add_sweep(lab, "s-1", "finished", "archived")
-    add_sweep(lab, "s-2", "finished", "champion")
-    add_sweep(lab, "s-3", "finished", "staging")
-    add_sweep(lab, "s-4", "rejected", reported=True)
-    add_sweep(lab, "s-5", "failed")
-    assert protected(lab.store, lab.catalog).runs == {("digits", f"s-{number}.0001") for number in (2, 3, 4)}
-    add_sweep(lab, "s-6", "searching")
-    assert protected(lab.store, lab.catalog).runs == {
+def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_protected_and_nothing_else(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished", "archived")
+    add_sweep(backend, "s-2", "finished", "champion")
+    add_sweep(backend, "s-3", "finished", "staging")
+    add_sweep(backend, "s-4", "rejected", reported=True)
+    add_sweep(backend, "s-5", "failed")
+    assert protected(backend.store, backend.catalog).runs == {("digits", f"s-{number}.0001") for number in (2, 3, 4)}
+    add_sweep(backend, "s-6", "searching")
+    assert protected(backend.store, backend.catalog).runs == {
         *(("digits", f"s-{number}.0001") for number in (2, 3, 4)),
         *(("digits", f"s-6.{number:04d}") for number in range(3)),
     }
 
 
-def test_the_checkpoints_of_every_version_and_of_each_trials_highest_rung_stay(lab: Lab) -> None:
-    add_sweep(lab, "s-1", "finished", "archived")
-    assert protected(lab.store, lab.catalog).blobs == {"sha256:s-1-winner", "sha256:s-1-rung1"}
+def test_the_checkpoints_of_every_version_and_of_each_trials_highest_rung_stay(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished", "archived")
+    assert protected(backend.store, backend.catalog).blobs == {"sha256:s-1-winner", "sha256:s-1-rung1"}
 
 
-def test_a_report_that_cannot_be_read_stops_retention(lab: Lab) -> None:
-    add_sweep(lab, "s-1", "finished", reported=True)
-    with lab.catalog.write() as session:
+def test_a_report_that_cannot_be_read_stops_retention(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished", reported=True)
+    with backend.catalog.write() as session:
         (session.get(ReportRow, "s-1") or pytest.fail("no report")).digest = "sha256:" + "0" * 64
     with pytest.raises(NotFound):
-        protected(lab.store, lab.catalog)
+        protected(backend.store, backend.catalog)
 
 
-def test_the_runs_of_a_sweep_are_its_trials(lab: Lab) -> None:
-    add_sweep(lab, "s-1", "finished")
-    assert runs_of_sweep(lab.catalog, "s-1") == ("digits", ["s-1.0000", "s-1.0001", "s-1.0002"])
+def test_the_runs_of_a_sweep_are_its_trials(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished")
+    assert runs_of_sweep(backend.catalog, "s-1") == ("digits", ["s-1.0000", "s-1.0001", "s-1.0002"])
     with pytest.raises(NotFound, match="s-2"):
-        runs_of_sweep(lab.catalog, "s-2")
+        runs_of_sweep(backend.catalog, "s-2")

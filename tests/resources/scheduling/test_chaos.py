@@ -27,7 +27,7 @@ from resources.scheduling import transaction as sweep_transaction
 from resources.scheduling.assignment import Assignment, Report, Superseded
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
 from resources.scheduling.scheduler import Scheduler
-from resources.scheduling.state_cache import Mirror
+from resources.scheduling.state_cache import StateCache
 from resources.scheduling.sweeps import SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep
 from resources.search.decide import Continue, Decision, ranking
 from resources.search.state import Rung, Status
@@ -371,8 +371,8 @@ def order(table: Table, one: Scheduler, amount: float) -> None:
 
 
 def fail_to_commit(table: Table, one: Scheduler, amount: float) -> None:
-    with suppress(OSError), one._ledger.deciding():
-        one._ledger.add(Suggestion({"x": amount}))
+    with suppress(OSError), one._transactions.deciding():
+        one._transactions.add(Suggestion({"x": amount}))
         raise OSError("the disk is full")
 
 
@@ -397,13 +397,13 @@ def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
 
 def seen(one: Scheduler) -> dict[str, Any]:
     """All that a scheduler has in memory of its sweep, brought up to date."""
-    with one._ledger.looking():
-        mirror, state = one._ledger.mirror, one._ledger.state
+    with one._transactions.looking():
+        cache, state = one._transactions.cache, one._transactions.state
         return {
             **{name: value for name, value in vars(state).items() if name != "rungs_from_the_top"},
-            "known": list(mirror.known),
-            "revision": mirror.revision,
-            "sweep": (mirror.status, mirror.sampler_attrs),
+            "known": list(cache.known),
+            "revision": cache.revision,
+            "sweep": (cache.status, cache.sampler_attrs),
             "trials": list(state.trials),
         }
 
@@ -483,7 +483,7 @@ def _is_in_top(rung: Rung) -> bool:
     return any(sum(other < place for other in rung.results) < len(rung.results) // 2 for place in rung.paused)
 
 
-# Schedulers side by side: the mirror of each equals the catalog, whatever the others do in between.
+# Schedulers side by side: the cache of each equals the catalog, whatever the others do in between.
 
 STEPS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(sorted(ACTIONS)), st.floats(0, 1)), min_size=5, max_size=30)
 
@@ -510,16 +510,16 @@ def test_a_look_that_fails_halfway_is_begun_anew(interleaved: Catalog, monkeypat
     for _ in range(3):
         work(table, other, 0.5)
         reach(table, other, 0.5)
-    put, calls = Mirror.put, []
+    put, calls = StateCache.put, []
 
-    def failing(mirror: Mirror, *changed: Any) -> None:
+    def failing(cache: StateCache, *changed: Any) -> None:
         calls.append(changed)
         if len(calls) == 2:
             raise OSError("the disk is gone")
-        put(mirror, *changed)
+        put(cache, *changed)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Mirror, "put", failing)
+        patched.setattr(StateCache, "put", failing)
         with pytest.raises(OSError, match="the disk is gone"):
             one.state()
     assert seen(one) == seen(other)

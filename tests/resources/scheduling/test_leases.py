@@ -8,13 +8,13 @@ from contextlib import closing
 import pytest
 from sqlalchemy import select
 
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import AttemptRow, Catalog, RungResultRow, SnapshotRow, TrialRow
 from resources.scheduling.assignment import Assignment, Report, Superseded
-from resources.scheduling.death import Death
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
+from resources.scheduling.termination import Termination
 from resources.search.decide import Continue, Pause, Requeue, Retry
 from resources.sweep_spec import SweepSpec
 from tests.clock import Clock
@@ -25,16 +25,16 @@ Spec = Callable[..., SweepSpec]
 
 
 @pytest.fixture
-def lab(either_lab: Lab) -> Lab:
-    with either_lab.catalog.write() as session:
+def backend(either_backend: Backend) -> Backend:
+    with either_backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    return either_lab
+    return either_backend
 
 
-def opened(lab: Lab, spec: SweepSpec, clock: Clock, **options: object) -> Scheduler:
-    with lab.catalog.read() as session:
+def opened(backend: Backend, spec: SweepSpec, clock: Clock, **options: object) -> Scheduler:
+    with backend.catalog.read() as session:
         assert session.get(SnapshotRow, "sha256:s")
-    return Scheduler(lab.catalog, open_sweep(lab.catalog, spec, "sha256:s", driver="job", commit=None).id, clock, **options)  # type: ignore[arg-type]
+    return Scheduler(backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id, clock, **options)  # type: ignore[arg-type]
 
 
 def work(scheduler: Scheduler, worker: str | None = "pod:1") -> Assignment:
@@ -43,19 +43,19 @@ def work(scheduler: Scheduler, worker: str | None = "pod:1") -> Assignment:
     return given
 
 
-def row_of(lab: Lab, given: Assignment) -> TrialRow:
-    with lab.catalog.read() as session:
+def row_of(backend: Backend, given: Assignment) -> TrialRow:
+    with backend.catalog.read() as session:
         return session.get_one(TrialRow, (given.sweep, given.trial))
 
 
-def attempts(lab: Lab) -> list[tuple[int, int, str | None, str | None]]:
-    with lab.catalog.read() as session:
+def attempts(backend: Backend) -> list[tuple[int, int, str | None, str | None]]:
+    with backend.catalog.read() as session:
         rows = session.scalars(select(AttemptRow).order_by(AttemptRow.trial, AttemptRow.attempt))
         return [(row.trial, row.attempt, row.outcome, row.error) for row in rows]
 
 
-def test_after_a_time_without_the_catalog_only_who_is_dead_is_lost(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_after_a_time_without_the_catalog_only_who_is_dead_is_lost(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     living, dead = work(scheduler), work(scheduler)
     clock.now += 20 * LEASE_SECONDS
     assert scheduler.requeue_lost() == []
@@ -69,11 +69,11 @@ def test_after_a_time_without_the_catalog_only_who_is_dead_is_lost(lab: Lab, sma
         scheduler.heartbeat(dead)
 
 
-def test_a_worker_whose_clock_is_behind_keeps_what_it_renews(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_a_worker_whose_clock_is_behind_keeps_what_it_renews(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     behind = Clock()
     behind.now -= 10 * LEASE_SECONDS
-    late = Scheduler(lab.catalog, scheduler.id, behind)
+    late = Scheduler(backend.catalog, scheduler.id, behind)
     given = work(late)
     for _ in range(10):
         assert scheduler.requeue_lost() == []
@@ -82,87 +82,89 @@ def test_a_worker_whose_clock_is_behind_keeps_what_it_renews(lab: Lab, small_spe
 
 
 @pytest.mark.parametrize("how", [Scheduler.reached, Scheduler.heartbeat], ids=["a report", "a heartbeat"])
-def test_a_sign_of_life_ends_the_doubt(lab: Lab, small_spec: Spec, clock: Clock, how: Callable[..., object]) -> None:
-    scheduler = opened(lab, small_spec(max_trials=3), clock)
+def test_a_sign_of_life_ends_the_doubt(backend: Backend, small_spec: Spec, clock: Clock, how: Callable[..., object]) -> None:
+    scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
         scheduler.reached(work(scheduler), Report({"score": value}, "sha256:c", 1), 1.0)
     given = work(scheduler)
     clock.now += LEASE_SECONDS + 1
     scheduler.requeue_lost()
-    assert row_of(lab, given).doubted_until == clock.now + DOUBT_SECONDS
+    assert row_of(backend, given).doubted_until == clock.now + DOUBT_SECONDS
     if how is Scheduler.reached:
         assert isinstance(scheduler.reached(given, Report({"score": 0.9}, "sha256:c", 1), 1.0), Continue)
     else:
         scheduler.heartbeat(given)
-    assert row_of(lab, given).doubted_until is None
+    assert row_of(backend, given).doubted_until is None
 
 
-def test_a_lost_attempt_was_preempted_for_the_reason_that_the_autopsy_knows(lab: Lab, small_spec: Spec, clock: Clock) -> None:
+def test_a_lost_attempt_was_preempted_for_the_reason_that_the_autopsy_knows(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     asked = []
 
-    def autopsy(worker: str) -> Death | None:
+    def termination_lookup(worker: str) -> Termination | None:
         asked.append(worker)
-        return Death("pod/pod was deleted: spot reclaim", own_fault=False)
+        return Termination("pod/pod was deleted: spot reclaim", own_fault=False)
 
-    scheduler = opened(lab, small_spec(max_retries=0), clock, autopsy=autopsy)
+    scheduler = opened(backend, small_spec(max_retries=0), clock, termination_lookup=termination_lookup)
     given = work(scheduler, "pod:1")
     scheduler.requeue_lost()
     assert asked == []
     clock.lose_all(scheduler)
     assert [lost.attempt for lost in scheduler.requeue_lost()] == [1]
     assert asked == ["pod:1"]
-    row = row_of(lab, given)
+    row = row_of(backend, given)
     told = "attempt 1 was lost: worker pod:1 stopped sending heartbeats; pod/pod was deleted: spot reclaim"
     assert (row.status, row.failures, row.preemptions, row.error) == ("queued", 0, 1, told)
-    assert attempts(lab) == [(0, 1, "preempted", told)]
+    assert attempts(backend) == [(0, 1, "preempted", told)]
 
 
-def test_a_worker_that_ran_out_of_memory_has_crashed(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_retries=1), clock, autopsy=lambda _: Death("OOMKilled: over 2Gi", own_fault=True))
+def test_a_worker_that_ran_out_of_memory_has_crashed(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(
+        backend, small_spec(max_retries=1), clock, termination_lookup=lambda _: Termination("OOMKilled: over 2Gi", own_fault=True)
+    )
     for outcome in ("retry", "fail"):
         given = work(scheduler)
         clock.lose_all(scheduler)
         scheduler.requeue_lost()
-        assert attempts(lab)[-1][2] == outcome
-    row = row_of(lab, given)
+        assert attempts(backend)[-1][2] == outcome
+    row = row_of(backend, given)
     assert (row.status, row.failures, row.preemptions) == ("failed", 2, 0)
     assert str(row.error).endswith("; OOMKilled: over 2Gi")
 
 
-def test_a_trial_whose_death_nobody_can_tell_goes_on_all_the_same(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    def autopsy(worker: str) -> Death | None:
+def test_a_trial_whose_death_nobody_can_tell_goes_on_all_the_same(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    def termination_lookup(worker: str) -> Termination | None:
         raise ConnectionError("the cluster does not answer")
 
-    scheduler = opened(lab, small_spec(), clock, autopsy=autopsy)
+    scheduler = opened(backend, small_spec(), clock, termination_lookup=termination_lookup)
     given = work(scheduler)
     clock.lose_all(scheduler)
     assert [lost.key for lost in scheduler.requeue_lost()] == [given.key]
 
 
-def test_a_reclaimed_worker_gives_its_trial_back_as_preempted(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_retries=0), clock)
+def test_a_reclaimed_worker_gives_its_trial_back_as_preempted(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(max_retries=0), clock)
     first = work(scheduler)
     assert isinstance(scheduler.preempted(first, "the worker's pod was told to end (SIGTERM)", 2.0), Requeue)
     second = work(scheduler)
     scheduler.released(second, 1.0)
-    assert [outcome for _, _, outcome, _ in attempts(lab)] == ["preempted", "requeue"]
-    assert row_of(lab, second).failures == 0
+    assert [outcome for _, _, outcome, _ in attempts(backend)] == ["preempted", "requeue"]
+    assert row_of(backend, second).failures == 0
 
 
-def test_whatever_a_trial_or_a_cluster_says_can_be_kept(lab: Lab, small_spec: Spec, clock: Clock) -> None:
+def test_whatever_a_trial_or_a_cluster_says_can_be_kept(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     said = "\N{BULLET} a name \udcff and NUL \0 in " + "a long trace " * 2000 + "ValueError: \0 boom \udcff"
-    autopsy = Death(said, own_fault=False)
-    scheduler = opened(lab, small_spec(max_retries=5), clock, autopsy=lambda _: autopsy)
+    termination_lookup = Termination(said, own_fault=False)
+    scheduler = opened(backend, small_spec(max_retries=5), clock, termination_lookup=lambda _: termination_lookup)
     given = work(scheduler)
     scheduler.note_waiting(given, said)
-    assert str(row_of(lab, given).waiting).endswith("ValueError:  boom ?")
+    assert str(row_of(backend, given).waiting).endswith("ValueError:  boom ?")
     assert [type(scheduler.crashed(given, said, 1.0)) for _ in range(2)] == [Retry, Retry]
     work(scheduler)
     clock.lose_all(scheduler)
     assert len(scheduler.requeue_lost()) == 1
-    assert [str(error).endswith("ValueError:  boom ?") for *_, error in attempts(lab)] == [True, True]
-    assert [len(str(error)) < 21_000 for *_, error in attempts(lab)] == [True, True]
-    assert row_of(lab, given).failures == 1
+    assert [str(error).endswith("ValueError:  boom ?") for *_, error in attempts(backend)] == [True, True]
+    assert [len(str(error)) < 21_000 for *_, error in attempts(backend)] == [True, True]
+    assert row_of(backend, given).failures == 1
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql")
@@ -184,28 +186,28 @@ def test_leases_are_by_the_databases_clock(postgres: Postgres, small_spec: Spec,
         assert abs(lease - LEASE_SECONDS - right()) < 30
 
 
-def test_why_a_pod_has_not_started_is_kept_until_its_attempt_is_claimed_or_ends(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_why_a_pod_has_not_started_is_kept_until_its_attempt_is_claimed_or_ends(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     given = work(scheduler, None)
     scheduler.note_waiting(given, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", unclaimed=True)
-    assert row_of(lab, given).waiting == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    assert row_of(backend, given).waiting == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     claimed = scheduler.claim(given.trial, "pod:1")
-    assert row_of(lab, given).waiting is None
+    assert row_of(backend, given).waiting is None
     scheduler.note_waiting(given, "what was seen before the claim", unclaimed=True)
-    assert row_of(lab, given).waiting is None
+    assert row_of(backend, given).waiting is None
     scheduler.note_waiting(claimed, "its image is pulled")
     scheduler.heartbeat(claimed)
-    assert row_of(lab, given).waiting == "its image is pulled"
+    assert row_of(backend, given).waiting == "its image is pulled"
     scheduler.released(claimed, 1.0)
-    assert row_of(lab, given).waiting is None
+    assert row_of(backend, given).waiting is None
     scheduler.note_waiting(claimed, "too late")
     work(scheduler)
     scheduler.note_waiting(claimed, "of an earlier attempt")
-    assert row_of(lab, given).waiting is None
+    assert row_of(backend, given).waiting is None
 
 
-def test_what_an_attempt_says_twice_is_recorded_once_and_answered_the_same(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_trials=3), clock)
+def test_what_an_attempt_says_twice_is_recorded_once_and_answered_the_same(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
         given, report = work(scheduler), Report({"score": value}, "sha256:c", 1)
         assert [type(scheduler.reached(given, report, 1.0)) for _ in range(2)] == [Pause, Pause]
@@ -213,9 +215,9 @@ def test_what_an_attempt_says_twice_is_recorded_once_and_answered_the_same(lab: 
     assert [type(scheduler.reached(best, report, 1.0)) for _ in range(2)] == [Continue, Continue]
     assert [type(scheduler.crashed(best, "boom", 1.0)) for _ in range(2)] == [Retry, Retry]
     assert [type(scheduler.preempted(work(scheduler), "SIGTERM", 1.0)) for _ in range(1)] == [Requeue]
-    with lab.catalog.read() as session:
+    with backend.catalog.read() as session:
         assert sorted(tuple(row) for row in session.execute(select(RungResultRow.trial, RungResultRow.rung))) == [(0, 0), (1, 0), (2, 0)]
-    row = row_of(lab, best)
+    row = row_of(backend, best)
     assert (row.failures, row.preemptions, row.seconds) == (1, 1, 3.0)
     with pytest.raises(Superseded):
         scheduler.crashed(best, "another word", 1.0)

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import Catalog, SnapshotRow
 from resources.catalog.trial_key import parse_trial_key, trial_key
 from resources.scheduling.assignment import Assignment, Report, Superseded
@@ -24,16 +24,16 @@ Spec = Callable[..., SweepSpec]
 
 
 @pytest.fixture
-def lab(either_lab: Lab) -> Lab:
-    return either_lab
+def backend(either_backend: Backend) -> Backend:
+    return either_backend
 
 
-def opened(lab: Lab, spec: SweepSpec, clock: Clock, driver: str = "job") -> Scheduler:
-    with lab.catalog.write() as session:
+def opened(backend: Backend, spec: SweepSpec, clock: Clock, driver: str = "job") -> Scheduler:
+    with backend.catalog.write() as session:
         if session.get(SnapshotRow, "sha256:s") is None:
             session.add(snapshot_row("sha256:s"))
-    row = open_sweep(lab.catalog, spec, "sha256:s", driver=driver, commit="c0ffee")
-    return Scheduler(lab.catalog, row.id, clock)
+    row = open_sweep(backend.catalog, spec, "sha256:s", driver=driver, commit="c0ffee")
+    return Scheduler(backend.catalog, row.id, clock)
 
 
 def work(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
@@ -50,8 +50,8 @@ def report(value: float, epochs: int) -> Report:
     return Report({"score": value}, "sha256:c", epochs)
 
 
-def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_trials=3), clock)
+def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(max_trials=3), clock)
     first, second, third = work(scheduler), work(scheduler), work(scheduler)
     assert (first.granted, first.rung, first.attempt) == (1, 0, 1)
     assert isinstance(reach(scheduler, first, 0.9), Pause)
@@ -62,8 +62,8 @@ def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(lab: 
     assert isinstance(scheduler.next_work("w"), Finish)
 
 
-def test_a_promoted_pause_resumes_at_the_next_rung_with_the_next_attempt(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_trials=3), clock)
+def test_a_promoted_pause_resumes_at_the_next_rung_with_the_next_attempt(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.9, 0.1, 0.2):
         reach(scheduler, work(scheduler), value)
     resumed = work(scheduler)
@@ -71,19 +71,19 @@ def test_a_promoted_pause_resumes_at_the_next_rung_with_the_next_attempt(lab: La
     assert resumed.run_key == f"{scheduler.id}.0000/r1/a2"
 
 
-def test_the_same_launch_is_resumed_until_it_ends_and_then_a_new_one_begins(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
-    assert opened(lab, small_spec(), clock).id == scheduler.id
-    assert opened(lab, small_spec(seed=5), clock).id != scheduler.id
-    assert opened(lab, small_spec(), clock, driver="sensors").id != scheduler.id
-    lab.catalog.end_sweep(scheduler.id, "finished")
-    again = opened(lab, small_spec(), clock)
+def test_the_same_launch_is_resumed_until_it_ends_and_then_a_new_one_begins(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
+    assert opened(backend, small_spec(), clock).id == scheduler.id
+    assert opened(backend, small_spec(seed=5), clock).id != scheduler.id
+    assert opened(backend, small_spec(), clock, driver="sensors").id != scheduler.id
+    backend.catalog.end_sweep(scheduler.id, "finished")
+    again = opened(backend, small_spec(), clock)
     assert again.id != scheduler.id
     assert again.id.startswith("small-")
 
 
-def test_params_and_seed_of_a_trial_never_change(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_params_and_seed_of_a_trial_never_change(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     first = work(scheduler)
     scheduler.crashed(first, "boom", 0.1)
     second = work(scheduler)
@@ -92,9 +92,9 @@ def test_params_and_seed_of_a_trial_never_change(lab: Lab, small_spec: Spec, clo
 
 
 def test_a_lost_lease_gives_the_trial_to_another_and_refuses_whatever_the_first_still_says(
-    lab: Lab, small_spec: Spec, clock: Clock
+    backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+    scheduler = opened(backend, small_spec(), clock)
     first = work(scheduler, "first")
     clock.lose_all(scheduler)
     second = work(scheduler, "second")
@@ -110,8 +110,8 @@ def test_a_lost_lease_gives_the_trial_to_another_and_refuses_whatever_the_first_
     assert isinstance(reach(scheduler, second, 0.5), Pause)
 
 
-def test_heartbeats_keep_a_lease(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_heartbeats_keep_a_lease(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     first = work(scheduler)
     for _ in range(5):
         clock.now += LEASE_SECONDS - 1
@@ -120,39 +120,39 @@ def test_heartbeats_keep_a_lease(lab: Lab, small_spec: Spec, clock: Clock) -> No
     assert work(scheduler).trial == 1
 
 
-def test_a_trial_is_given_up_after_its_retries_with_its_error(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_retries=1), clock)
+def test_a_trial_is_given_up_after_its_retries_with_its_error(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(max_retries=1), clock)
     assert isinstance(scheduler.crashed(work(scheduler), "first", 0.5), Retry)
     assert isinstance(scheduler.crashed(work(scheduler), "second", 0.5), Fail)
-    with lab.catalog.read() as session:
-        row = lab.catalog.trials(session, scheduler.id)[0]
+    with backend.catalog.read() as session:
+        row = backend.catalog.trials(session, scheduler.id)[0]
     assert (row.status, row.error, row.failures, row.seconds) == ("failed", "second", 2, 1.0)
     assert scheduler.state().trials[0].results == (None,)
 
 
-def test_a_released_trial_goes_on_elsewhere_without_a_failure_counted(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_retries=0), clock)
+def test_a_released_trial_goes_on_elsewhere_without_a_failure_counted(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(max_retries=0), clock)
     scheduler.released(work(scheduler), 1.0)
     again = work(scheduler)
     assert (again.trial, again.attempt) == (0, 2)
     assert scheduler.state().trials[0].failures == 0
 
 
-def test_a_sweep_without_any_result_fails_and_one_with_a_result_is_evaluated(lab: Lab, small_spec: Spec, clock: Clock) -> None:
+def test_a_sweep_without_any_result_fails_and_one_with_a_result_is_evaluated(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     for seed, value, status in ((0, None, "failed"), (1, 0.5, "evaluating")):
-        scheduler = opened(lab, small_spec(max_trials=1, seed=seed), clock)
+        scheduler = opened(backend, small_spec(max_trials=1, seed=seed), clock)
         given = work(scheduler)
         if value is None:
             scheduler.failed(given, "NaN", 0.1, None)
         else:
             reach(scheduler, given, value)
         assert isinstance(scheduler.next_work("w"), Finish)
-        with lab.catalog.read() as session:
-            assert lab.catalog.sweep(session, scheduler.id).status == status
+        with backend.catalog.read() as session:
+            assert backend.catalog.sweep(session, scheduler.id).status == status
 
 
-def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock, driver="sensors")
+def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock, driver="sensors")
     given = work(scheduler, None)
     assert [waiting.run_key for waiting in scheduler.handed_out()] == [given.run_key] == [f"{scheduler.id}.0000/r0/a1"]
     assert scheduler.handed_out() == scheduler.handed_out()
@@ -164,8 +164,8 @@ def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(
         scheduler.claim(7, "run-2")
 
 
-def test_a_run_of_an_attempt_that_was_given_up_does_not_claim_the_next_one(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_trials=1), clock, driver="sensors")
+def test_a_run_of_an_attempt_that_was_given_up_does_not_claim_the_next_one(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(max_trials=1), clock, driver="sensors")
     assert scheduler.launch_failed(work(scheduler, None), "its pod did not start")
     second = work(scheduler, None)
     with pytest.raises(Superseded, match=r"attempt 1 at trial .*0000 was given up: attempt 2 waits for a run of its own"):
@@ -173,8 +173,8 @@ def test_a_run_of_an_attempt_that_was_given_up_does_not_claim_the_next_one(lab: 
     assert scheduler.claim(0, "run-2", attempt=2) == second
 
 
-def test_a_trial_may_wait_for_its_run_as_long_as_it_has_to(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock, driver="sensors")
+def test_a_trial_may_wait_for_its_run_as_long_as_it_has_to(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock, driver="sensors")
     given = work(scheduler, None)
     clock.now += 1e6
     assert scheduler.requeue_lost() == []
@@ -182,9 +182,9 @@ def test_a_trial_may_wait_for_its_run_as_long_as_it_has_to(lab: Lab, small_spec:
 
 
 def test_a_trial_whose_run_ended_before_it_began_is_handed_out_again_and_given_up_in_the_end(
-    lab: Lab, small_spec: Spec, clock: Clock
+    backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(lab, small_spec(max_retries=1), clock, driver="sensors")
+    scheduler = opened(backend, small_spec(max_retries=1), clock, driver="sensors")
     given = work(scheduler, None)
     assert scheduler.launch_failed(given, "no image")
     assert not scheduler.launch_failed(given, "no image")
@@ -197,13 +197,13 @@ def test_a_trial_whose_run_ended_before_it_began_is_handed_out_again_and_given_u
     assert not scheduler.launch_failed(third, "it runs")
 
 
-def test_workers_that_come_at_once_never_get_the_same_attempt(lab: Lab, small_spec: Spec, clock: Clock) -> None:
+def test_workers_that_come_at_once_never_get_the_same_attempt(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     spec = small_spec(max_trials=12, strategy={"asha": {"sampler": "random", "max_budget": 9}})
-    sweep = opened(lab, spec, clock).id
+    sweep = opened(backend, spec, clock).id
     ran: list[tuple[int, int]] = []
 
     def pull() -> None:
-        with closing(Catalog(lab.catalog.url)) as catalog:
+        with closing(Catalog(backend.catalog.url)) as catalog:
             own = Scheduler(catalog, sweep)
             while not isinstance(given := own.next_work(threading.current_thread().name), Finish):
                 if isinstance(given, Assignment):
@@ -215,13 +215,13 @@ def test_workers_that_come_at_once_never_get_the_same_attempt(lab: Lab, small_sp
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: pull(), range(4)))
     assert len(ran) == len(set(ran))
-    state = Scheduler(lab.catalog, sweep).state()
+    state = Scheduler(backend.catalog, sweep).state()
     assert len(state.trials) == 12
     assert {trial.status for trial in state.trials} <= {Status.PAUSED, Status.COMPLETED}
 
 
-def test_the_last_rung_completes_a_trial(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(strategy={"random": {"budget": 5}}, max_trials=1), clock)
+def test_the_last_rung_completes_a_trial(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(strategy={"random": {"budget": 5}}, max_trials=1), clock)
     given = work(scheduler)
     assert given.granted == 5
     assert isinstance(reach(scheduler, given, 0.1), Complete)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halving.errors import InvalidInput, NotFound
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.scheduling.assignment import Assignment, Report
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import MOST_TRIALS, SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep, stop_sweep
@@ -21,15 +21,15 @@ Spec = Callable[..., SweepSpec]
 
 
 @pytest.fixture
-def lab(either_lab: Lab) -> Lab:
-    with either_lab.catalog.write() as session:
+def backend(either_backend: Backend) -> Backend:
+    with either_backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    return either_lab
+    return either_backend
 
 
-def opened(lab: Lab, spec: SweepSpec, clock: Clock) -> Scheduler:
-    row = open_sweep(lab.catalog, spec, "sha256:s", driver="job", commit=None)
-    return Scheduler(lab.catalog, row.id, clock)
+def opened(backend: Backend, spec: SweepSpec, clock: Clock) -> Scheduler:
+    row = open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None)
+    return Scheduler(backend.catalog, row.id, clock)
 
 
 def work(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
@@ -50,9 +50,9 @@ def statuses(scheduler: Scheduler) -> list[str]:
     return [trial.status.value for trial in scheduler.state().trials]
 
 
-def sweep_status(lab: Lab, scheduler: Scheduler) -> str:
-    with lab.catalog.read() as session:
-        return lab.catalog.sweep(session, scheduler.id).status
+def sweep_status(backend: Backend, scheduler: Scheduler) -> str:
+    with backend.catalog.read() as session:
+        return backend.catalog.sweep(session, scheduler.id).status
 
 
 def to_its_end(scheduler: Scheduler, given: Assignment, value: float) -> None:
@@ -73,107 +73,113 @@ TPE = {"asha": {"sampler": "tpe", "max_budget": 9}}
 
 
 @pytest.mark.parametrize("strategy", [None, TPE], ids=["random", "tpe"])
-def test_nothing_is_handed_out_while_a_sweep_is_paused(lab: Lab, small_spec: Spec, clock: Clock, strategy: Any) -> None:
-    scheduler = opened(lab, small_spec(**({"strategy": strategy} if strategy else {})), clock)
+def test_nothing_is_handed_out_while_a_sweep_is_paused(backend: Backend, small_spec: Spec, clock: Clock, strategy: Any) -> None:
+    scheduler = opened(backend, small_spec(**({"strategy": strategy} if strategy else {})), clock)
     given = work(scheduler)
-    pause_sweep(lab.catalog, scheduler.id)
+    pause_sweep(backend.catalog, scheduler.id)
     assert isinstance(scheduler.next_work("w"), Wait)
     assert scheduler.suggest_ahead(3) == 0
     assert scheduler.heartbeat(given) is Control.PAUSE
     assert isinstance(scheduler.released(given, 1.0), Requeue)
     assert isinstance(scheduler.next_work("w"), Wait)
-    assert sweep_status(lab, scheduler) == "searching"
-    resume_sweep(lab.catalog, scheduler.id)
+    assert sweep_status(backend, scheduler) == "searching"
+    resume_sweep(backend.catalog, scheduler.id)
     again = work(scheduler)
     assert (again.trial, again.attempt, again.params) == (given.trial, 2, given.params)
     assert scheduler.state().trials[0].failures == scheduler.state().trials[0].preemptions == 0
 
 
-def test_a_trial_that_reaches_its_rung_while_paused_keeps_its_result_and_goes_on_later(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_a_trial_that_reaches_its_rung_while_paused_keeps_its_result_and_goes_on_later(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     trials = [work(scheduler) for _ in range(4)]
-    pause_sweep(lab.catalog, scheduler.id)
+    pause_sweep(backend.catalog, scheduler.id)
     assert [type(reach(scheduler, given, value)) for given, value in zip(trials[:3], (0.1, 0.2, 0.9), strict=True)] == [
         Pause,
         Pause,
         Requeue,
     ]
-    resume_sweep(lab.catalog, scheduler.id)
+    resume_sweep(backend.catalog, scheduler.id)
     again = work(scheduler)
     assert (again.trial, again.rung, again.granted, again.attempt) == (2, 1, 3, 2)
 
 
-def test_a_worker_that_is_lost_while_paused_costs_its_trial_nothing_but_the_attempt(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_a_worker_that_is_lost_while_paused_costs_its_trial_nothing_but_the_attempt(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     given = work(scheduler)
-    pause_sweep(lab.catalog, scheduler.id)
+    pause_sweep(backend.catalog, scheduler.id)
     clock.lose_all(scheduler)
     assert isinstance(scheduler.next_work("w"), Wait)
     assert statuses(scheduler) == [Status.QUEUED]
-    resume_sweep(lab.catalog, scheduler.id)
+    resume_sweep(backend.catalog, scheduler.id)
     assert work(scheduler).trial == given.trial
 
 
-def test_a_stop_lets_the_running_trials_go_and_evaluates_what_was_found(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_a_stop_lets_the_running_trials_go_and_evaluates_what_was_found(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     trials = [work(scheduler) for _ in range(4)]
     reach(scheduler, trials[0], 0.5)
     scheduler.released(trials[1], 1.0)
-    stop_sweep(lab.catalog, scheduler.id)
+    stop_sweep(backend.catalog, scheduler.id)
     assert isinstance(scheduler.next_work("w"), Wait)  # for the two that still run
     assert scheduler.heartbeat(trials[2]) is Control.STOP
     assert isinstance(scheduler.released(trials[2], 1.0), Requeue)
     clock.lose_all(scheduler)  # and the other's worker is gone
     assert isinstance(scheduler.next_work("w"), Finish)
     assert statuses(scheduler) == ["paused", "stopped", "stopped", "stopped"]
-    assert sweep_status(lab, scheduler) == "evaluating"
+    assert sweep_status(backend, scheduler) == "evaluating"
     assert isinstance(scheduler.next_work("w"), Finish)
 
 
-def test_a_sweep_that_is_stopped_before_any_result_has_failed(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_a_sweep_that_is_stopped_before_any_result_has_failed(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     scheduler.released(work(scheduler), 1.0)
-    stop_sweep(lab.catalog, scheduler.id)
+    stop_sweep(backend.catalog, scheduler.id)
     assert isinstance(scheduler.next_work("w"), Finish)
-    assert sweep_status(lab, scheduler) == "failed"
+    assert sweep_status(backend, scheduler) == "failed"
 
 
-def test_a_stop_is_taken_back_by_a_resume_before_it_has_come_to_its_end(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_a_stop_is_taken_back_by_a_resume_before_it_has_come_to_its_end(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     first, second = work(scheduler), work(scheduler)
-    stop_sweep(lab.catalog, scheduler.id)
+    stop_sweep(backend.catalog, scheduler.id)
     scheduler.released(first, 1.0)
-    resume_sweep(lab.catalog, scheduler.id)
+    resume_sweep(backend.catalog, scheduler.id)
     assert scheduler.heartbeat(second) is Control.RUN
     assert work(scheduler).trial == 0
     assert statuses(scheduler) == ["running", "running"]
 
 
-def test_suggestions_made_ahead_are_started_after_a_pause_and_left_alone_by_a_stop(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(strategy=TPE), clock)
+def test_suggestions_made_ahead_are_started_after_a_pause_and_left_alone_by_a_stop(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
+    scheduler = opened(backend, small_spec(strategy=TPE), clock)
     assert scheduler.suggest_ahead(3) == 3
     reach(scheduler, work(scheduler), 0.5)
-    pause_sweep(lab.catalog, scheduler.id)
+    pause_sweep(backend.catalog, scheduler.id)
     assert isinstance(scheduler.next_work("w"), Wait)
-    resume_sweep(lab.catalog, scheduler.id)
+    resume_sweep(backend.catalog, scheduler.id)
     running = work(scheduler)
     assert running.trial == 1
-    stop_sweep(lab.catalog, scheduler.id)
+    stop_sweep(backend.catalog, scheduler.id)
     scheduler.released(running, 1.0)
     assert isinstance(scheduler.next_work("w"), Finish)
     assert statuses(scheduler) == ["paused", "stopped", "suggested"]
 
 
 def test_a_suggestion_that_a_stop_overtook_comes_to_nothing(
-    lab: Lab, small_spec: Spec, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, small_spec: Spec, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = opened(lab, small_spec(strategy=TPE), clock)
+    scheduler = opened(backend, small_spec(strategy=TPE), clock)
     reach(scheduler, work(scheduler), 0.5)
     suggest = scheduler._suggester.suggest
 
     def slowly(number: int) -> Any:
-        stop_sweep(lab.catalog, scheduler.id)
-        assert isinstance(Scheduler(lab.catalog, scheduler.id, clock).next_work("other"), Finish)
+        stop_sweep(backend.catalog, scheduler.id)
+        assert isinstance(Scheduler(backend.catalog, scheduler.id, clock).next_work("other"), Finish)
         return suggest(number)
 
     monkeypatch.setattr(scheduler._suggester, "suggest", slowly)
@@ -182,30 +188,30 @@ def test_a_suggestion_that_a_stop_overtook_comes_to_nothing(
 
 
 @pytest.mark.parametrize("strategy", [None, TPE], ids=["random", "tpe"])
-def test_an_extended_sweep_starts_more_trials(lab: Lab, small_spec: Spec, clock: Clock, strategy: Any) -> None:
+def test_an_extended_sweep_starts_more_trials(backend: Backend, small_spec: Spec, clock: Clock, strategy: Any) -> None:
     spec = small_spec(max_trials=2, **({"strategy": strategy} if strategy else {}))
     scheduler, plain = (
-        opened(lab, spec, clock),
-        opened(lab, small_spec(max_trials=4, **({"strategy": strategy} if strategy else {})), clock),
+        opened(backend, spec, clock),
+        opened(backend, small_spec(max_trials=4, **({"strategy": strategy} if strategy else {})), clock),
     )
     given = [work(scheduler), work(scheduler)]
     assert isinstance(scheduler.next_work("w"), Wait)
-    extend_sweep(lab.catalog, scheduler.id, 4)
+    extend_sweep(backend.catalog, scheduler.id, 4)
     given += [work(scheduler), work(scheduler)]
     assert isinstance(scheduler.next_work("w"), Wait)
     assert [trial.params for trial in given] == [work(plain).params for _ in range(4)]
-    assert Scheduler(lab.catalog, scheduler.id).state().max_trials == 4
+    assert Scheduler(backend.catalog, scheduler.id).state().max_trials == 4
 
 
-def test_a_sweep_extended_during_its_audit_searches_on_and_audits_later(lab: Lab, small_spec: Spec, clock: Clock) -> None:
+def test_a_sweep_extended_during_its_audit_searches_on_and_audits_later(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     strategy = {"asha": {"sampler": "random", "max_budget": 9, "audit": 1.0}}
-    scheduler = opened(lab, small_spec(max_trials=3, strategy=strategy), clock)
+    scheduler = opened(backend, small_spec(max_trials=3, strategy=strategy), clock)
     for value in (0.3, 0.2, 0.1):
         reach(scheduler, work(scheduler), value)
     reach(scheduler, work(scheduler), 0.3)  # the best one, promoted, waits at the second rung
     audit = work(scheduler)
     assert scheduler.state().trials[audit.trial].audited is not None
-    extend_sweep(lab.catalog, scheduler.id, 5)
+    extend_sweep(backend.catalog, scheduler.id, 5)
     more = [work(scheduler), work(scheduler)]
     assert [given.trial for given in more] == [3, 4]
     # A fourth result of the search's own at the first rung; the audit's is at a rung of its own.
@@ -217,7 +223,7 @@ def test_a_sweep_extended_during_its_audit_searches_on_and_audits_later(lab: Lab
     finished(scheduler)
     audited = [trial.audited is not None for trial in scheduler.state().trials]
     assert audited == [True, True, True, False, True]
-    assert sweep_status(lab, scheduler) == "evaluating"
+    assert sweep_status(backend, scheduler) == "evaluating"
 
 
 REFUSED = [
@@ -228,31 +234,31 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("wanted", "message"), REFUSED)
-def test_a_sweep_is_extended_to_more_trials_only(lab: Lab, small_spec: Spec, clock: Clock, wanted: int, message: str) -> None:
-    scheduler = opened(lab, small_spec(), clock)
+def test_a_sweep_is_extended_to_more_trials_only(backend: Backend, small_spec: Spec, clock: Clock, wanted: int, message: str) -> None:
+    scheduler = opened(backend, small_spec(), clock)
     with pytest.raises(InvalidInput, match=message):
-        extend_sweep(lab.catalog, scheduler.id, wanted)
+        extend_sweep(backend.catalog, scheduler.id, wanted)
     assert scheduler.state().max_trials == 9
 
 
-def test_a_grid_is_not_extended(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(strategy={"grid": {"points": 3}}), clock)
+def test_a_grid_is_not_extended(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(strategy={"grid": {"points": 3}}), clock)
     with pytest.raises(InvalidInput, match=r"is a grid of 3 points and tries them all: launch another with more points"):
-        extend_sweep(lab.catalog, scheduler.id, 5)
+        extend_sweep(backend.catalog, scheduler.id, 5)
 
 
-def test_an_ended_sweep_refuses_every_order_and_says_what_to_do_instead(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_trials=1), clock)
+def test_an_ended_sweep_refuses_every_order_and_says_what_to_do_instead(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(max_trials=1), clock)
     finished(scheduler)
     for order in (pause_sweep, resume_sweep, stop_sweep, lambda catalog, sweep: extend_sweep(catalog, sweep, 5)):
         with pytest.raises(SweepEnded, match=rf"sweep {scheduler.id} is evaluating.*warm_start: \[{scheduler.id}\]"):
-            order(lab.catalog, scheduler.id)
+            order(backend.catalog, scheduler.id)
         with pytest.raises(NotFound, match=rf"no sweep 'other' in the catalog; the newest are \['{scheduler.id}'\]"):
-            order(lab.catalog, "other")
+            order(backend.catalog, "other")
 
 
-def test_a_trial_is_given_up_when_its_workers_are_lost_too_often(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_preemptions=2, max_retries=0, max_trials=2), clock)
+def test_a_trial_is_given_up_when_its_workers_are_lost_too_often(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(max_preemptions=2, max_retries=0, max_trials=2), clock)
     for attempt in (1, 2, 3):
         given = work(scheduler, "lost")
         assert (given.trial, given.attempt) == (0, attempt)
@@ -260,14 +266,14 @@ def test_a_trial_is_given_up_when_its_workers_are_lost_too_often(lab: Lab, small
     assert [lost.attempt for lost in scheduler.requeue_lost()] == [3]
     trial = scheduler.state().trials[0]
     assert (trial.status, trial.preemptions, trial.failures, trial.results) == (Status.FAILED, 3, 0, (None,))
-    with lab.catalog.read() as session:
-        row = lab.catalog.trials(session, scheduler.id)[0]
+    with backend.catalog.read() as session:
+        row = backend.catalog.trials(session, scheduler.id)[0]
     assert row.error == "attempt 3 was lost: worker lost stopped sending heartbeats"
     assert isinstance(reach(scheduler, work(scheduler), 0.5), Pause)
 
 
-def test_crashes_and_lost_workers_are_counted_apart(lab: Lab, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(lab, small_spec(max_preemptions=1, max_retries=1), clock)
+def test_crashes_and_lost_workers_are_counted_apart(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(max_preemptions=1, max_retries=1), clock)
     work(scheduler)
     clock.lose_all(scheduler)
     scheduler.crashed(work(scheduler), "boom", 1.0)

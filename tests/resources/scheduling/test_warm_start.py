@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halving.errors import InvalidInput
-from resources.backend import Lab
+from resources.backend import Backend
 from resources.catalog import SweepRow, utcnow
 from resources.scheduling.assignment import Assignment, Report
 from resources.scheduling.scheduler import Scheduler
@@ -39,27 +39,27 @@ pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalW
 
 
 @pytest.fixture
-def lab(lab: Lab) -> Lab:
-    with lab.catalog.write() as session:
+def backend(backend: Backend) -> Backend:
+    with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    return lab
+    return backend
 
 
 @pytest.fixture
-def either_lab(either_lab: Lab) -> Lab:
-    with either_lab.catalog.write() as session:
+def either_backend(either_backend: Backend) -> Backend:
+    with either_backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    return either_lab
+    return either_backend
 
 
-def opened(lab: Lab, spec: SweepSpec) -> str:
-    return open_sweep(lab.catalog, spec, "sha256:s", driver="job", commit=None).id
+def opened(backend: Backend, spec: SweepSpec) -> str:
+    return open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id
 
 
-def searched(lab: Lab, spec: SweepSpec, report: Callable[[Assignment], dict[str, float] | None] | None = None) -> str:
+def searched(backend: Backend, spec: SweepSpec, report: Callable[[Assignment], dict[str, float] | None] | None = None) -> str:
     """A sweep that has come to its end; a trial without a report fails."""
-    sweep = opened(lab, spec)
-    scheduler = Scheduler(lab.catalog, sweep)
+    sweep = opened(backend, spec)
+    scheduler = Scheduler(backend.catalog, sweep)
     while not isinstance(given := scheduler.next_work("w"), Finish):
         assert isinstance(given, Assignment)
         values = report(given) if report else {"score": given.params["x"]}
@@ -77,31 +77,31 @@ def first(small_spec: Spec, **changes: Any) -> SweepSpec:
     return small_spec(**{**given, **changes})
 
 
-def learned(lab: Lab, sweep: str) -> list[Earlier]:
+def learned(backend: Backend, sweep: str) -> list[Earlier]:
     """What a process that opens the sweep learns from."""
-    with lab.catalog.read() as session:
-        row = lab.catalog.sweep(session, sweep)
-        return earlier_trials(lab.catalog, session, row, Scheduler(lab.catalog, sweep).spec)
+    with backend.catalog.read() as session:
+        row = backend.catalog.sweep(session, sweep)
+        return earlier_trials(backend.catalog, session, row, Scheduler(backend.catalog, sweep).spec)
 
 
-def learned_by(lab: Lab, spec: SweepSpec) -> list[Earlier]:
-    return learned(lab, opened(lab, spec))
+def learned_by(backend: Backend, spec: SweepSpec) -> list[Earlier]:
+    return learned(backend, opened(backend, spec))
 
 
-def test_a_sweep_learns_from_every_trial_of_an_earlier_one_with_its_last_result(lab: Lab, small_spec: Spec) -> None:
-    earlier = searched(lab, first(small_spec))
-    assert learned_by(lab, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier])) == [
+def test_a_sweep_learns_from_every_trial_of_an_earlier_one_with_its_last_result(backend: Backend, small_spec: Spec) -> None:
+    earlier = searched(backend, first(small_spec))
+    assert learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier])) == [
         Earlier(params, 3, Result((params["x"],))) for params in POINTS
     ]
 
 
-def test_a_trial_counts_with_the_highest_rung_that_it_reached_and_not_at_all_where_it_failed(lab: Lab, small_spec: Spec) -> None:
+def test_a_trial_counts_with_the_highest_rung_that_it_reached_and_not_at_all_where_it_failed(backend: Backend, small_spec: Spec) -> None:
     def report(given: Assignment) -> dict[str, float] | None:
         return None if given.trial == 1 else {"score": given.params["x"]}
 
     spec = first(small_spec, strategy={"asha": {"sampler": "random", "max_budget": 3}})
-    earlier = searched(lab, spec, report)
-    found = learned_by(lab, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
+    earlier = searched(backend, spec, report)
+    found = learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
     assert [(trial.params["x"], trial.epochs) for trial in found] == [(0.1, 1), (0.9, 3)]
 
 
@@ -120,11 +120,11 @@ MAPPED: list[tuple[dict[str, Any], list[str], list[dict[str, Any]]]] = [
 
 @pytest.mark.parametrize(("space", "constraints", "expected"), MAPPED)
 def test_trials_are_mapped_to_the_new_space_and_dropped_where_they_are_no_points_of_it(
-    lab: Lab, small_spec: Spec, space: dict[str, Any], constraints: list[str], expected: list[dict[str, Any]]
+    backend: Backend, small_spec: Spec, space: dict[str, Any], constraints: list[str], expected: list[dict[str, Any]]
 ) -> None:
-    earlier = searched(lab, first(small_spec))
+    earlier = searched(backend, first(small_spec))
     spec = small_spec(space=space, constraints=constraints, strategy=TPE, warm_start=[earlier])
-    assert [trial.params for trial in learned_by(lab, spec)] == expected
+    assert [trial.params for trial in learned_by(backend, spec)] == expected
 
 
 # Why nothing can be learned from a sweep: how the earlier and the new one differ from what goes together, and what is said.
@@ -147,82 +147,82 @@ MISFITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("earlier", "changes", "message"), MISFITS)
 def test_a_sweep_that_does_not_fit_is_refused_by_name_and_reason_and_left_out_by_auto(
-    lab: Lab, small_spec: Spec, earlier: dict[str, Any], changes: dict[str, Any], message: str
+    backend: Backend, small_spec: Spec, earlier: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
-    before = searched(lab, first(small_spec, **earlier))
+    before = searched(backend, first(small_spec, **earlier))
     given = {"space": SPACE, "strategy": TPE, **changes}
     spec = small_spec(warm_start=[before], **given)
     with pytest.raises(InvalidInput, match=rf"warm_start = '{before}' is not accepted: {message}.*give auto"):
-        check_warm_start(lab.catalog, spec)
+        check_warm_start(backend.catalog, spec)
     with pytest.raises(InvalidInput, match=message):
-        opened(lab, spec)
-    assert learned_by(lab, small_spec(warm_start="auto", **given)) == []
+        opened(backend, spec)
+    assert learned_by(backend, small_spec(warm_start="auto", **given)) == []
 
 
-def test_a_sweep_that_does_not_exist_or_has_not_ended_is_refused(lab: Lab, small_spec: Spec) -> None:
-    running = opened(lab, first(small_spec))
+def test_a_sweep_that_does_not_exist_or_has_not_ended_is_refused(backend: Backend, small_spec: Spec) -> None:
+    running = opened(backend, first(small_spec))
     for sweep, message in [
         ("other-1234", "no sweep 'other-1234' in the catalog"),
         (running, "it is searching, and only a sweep whose search"),
     ]:
         with pytest.raises(InvalidInput, match=rf"warm_start = '{sweep}' is not accepted: {message}"):
-            check_warm_start(lab.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[sweep]))
+            check_warm_start(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[sweep]))
 
 
-def test_a_sweep_without_any_result_is_refused(lab: Lab, small_spec: Spec) -> None:
-    failed = searched(lab, first(small_spec), lambda given: None)
-    lab.catalog.end_sweep(failed, "rejected")
+def test_a_sweep_without_any_result_is_refused(backend: Backend, small_spec: Spec) -> None:
+    failed = searched(backend, first(small_spec), lambda given: None)
+    backend.catalog.end_sweep(failed, "rejected")
     with pytest.raises(InvalidInput, match="it has no trial with a result"):
-        check_warm_start(lab.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[failed]))
+        check_warm_start(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[failed]))
 
 
-def test_bounds_of_the_new_sweep_are_held_against_the_metrics_of_the_earlier_one(lab: Lab, small_spec: Spec) -> None:
+def test_bounds_of_the_new_sweep_are_held_against_the_metrics_of_the_earlier_one(backend: Backend, small_spec: Spec) -> None:
     spec = first(small_spec, bounds={"latency": {"max": 100.0}})
-    earlier = searched(lab, spec, lambda given: {"score": given.params["x"], "latency": 10.0 * given.params["n"]})
-    found = learned_by(lab, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier], bounds={"latency": {"max": 40.0}}))
+    earlier = searched(backend, spec, lambda given: {"score": given.params["x"], "latency": 10.0 * given.params["n"]})
+    found = learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier], bounds={"latency": {"max": 40.0}}))
     assert [trial.result.violation for trial in found] == [0.0, 0.0, 1.0]
 
 
-def test_of_several_objectives_the_first_ones_may_be_learned_from(lab: Lab, small_spec: Spec) -> None:
+def test_of_several_objectives_the_first_ones_may_be_learned_from(backend: Backend, small_spec: Spec) -> None:
     cost = [{"metric": "cost", "direction": "minimize"}]
-    earlier = searched(lab, first(small_spec, other_objectives=cost), lambda given: {"score": given.params["x"], "cost": 2.0})
-    both = learned_by(lab, small_spec(space=SPACE, strategy=TPE, other_objectives=cost, warm_start=[earlier]))
+    earlier = searched(backend, first(small_spec, other_objectives=cost), lambda given: {"score": given.params["x"], "cost": 2.0})
+    both = learned_by(backend, small_spec(space=SPACE, strategy=TPE, other_objectives=cost, warm_start=[earlier]))
     assert [trial.result.values for trial in both] == [(0.1, 2.0), (0.5, 2.0), (0.9, 2.0)]
-    one = learned_by(lab, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
+    one = learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
     assert [trial.result.values for trial in one] == [(0.1,), (0.5,), (0.9,)]
 
 
-def test_auto_takes_the_newest_sweeps_that_fit_and_stays_with_them(lab: Lab, small_spec: Spec) -> None:
-    sweeps = [searched(lab, first(small_spec, seed=seed)) for seed in range(7)]
-    searched(lab, first(small_spec, objective={"metric": "score", "direction": "minimize"}))
-    with lab.catalog.write() as session:
+def test_auto_takes_the_newest_sweeps_that_fit_and_stays_with_them(backend: Backend, small_spec: Spec) -> None:
+    sweeps = [searched(backend, first(small_spec, seed=seed)) for seed in range(7)]
+    searched(backend, first(small_spec, objective={"metric": "score", "direction": "minimize"}))
+    with backend.catalog.write() as session:
         for age, sweep in enumerate(reversed(sweeps)):
-            lab.catalog.sweep(session, sweep).created_at = utcnow() - timedelta(hours=age)
-    new = opened(lab, small_spec(space=SPACE, strategy=TPE, warm_start="auto"))
-    with lab.catalog.read() as session:
-        assert lab.catalog.sweep(session, new).warm_start == sweeps[:1:-1]
-    before = learned(lab, new)
+            backend.catalog.sweep(session, sweep).created_at = utcnow() - timedelta(hours=age)
+    new = opened(backend, small_spec(space=SPACE, strategy=TPE, warm_start="auto"))
+    with backend.catalog.read() as session:
+        assert backend.catalog.sweep(session, new).warm_start == sweeps[:1:-1]
+    before = learned(backend, new)
     assert len(before) == 5 * 3
-    searched(lab, first(small_spec, seed=99))
-    assert learned(lab, new) == before
+    searched(backend, first(small_spec, seed=99))
+    assert learned(backend, new) == before
 
 
-def test_every_process_learns_from_the_same_trials_and_suggests_the_same(either_lab: Lab, small_spec: Spec) -> None:
-    earlier = searched(either_lab, first(small_spec, max_trials=20))
-    warm, cold = (opened(either_lab, small_spec(space=SPACE, strategy=TPE, warm_start=given)) for given in ([earlier], None))
-    assert learned(either_lab, warm) == learned(either_lab, warm)
-    assert len(learned(either_lab, warm)) == 20
+def test_every_process_learns_from_the_same_trials_and_suggests_the_same(either_backend: Backend, small_spec: Spec) -> None:
+    earlier = searched(either_backend, first(small_spec, max_trials=20))
+    warm, cold = (opened(either_backend, small_spec(space=SPACE, strategy=TPE, warm_start=given)) for given in ([earlier], None))
+    assert learned(either_backend, warm) == learned(either_backend, warm)
+    assert len(learned(either_backend, warm)) == 20
     suggested = []
     for sweep in (warm, warm, cold):
-        suggester = Scheduler(either_lab.catalog, sweep)._suggester
+        suggester = Scheduler(either_backend.catalog, sweep)._suggester
         suggester.learn([], {})
         suggested.append(suggester.suggest(0))
     assert suggested[0] == suggested[1] != suggested[2]
 
 
-def test_what_a_sweep_learns_from_never_depends_on_what_happens_to_the_spec_later(lab: Lab, small_spec: Spec) -> None:
-    earlier = searched(lab, first(small_spec))
-    with lab.catalog.write() as session:
+def test_what_a_sweep_learns_from_never_depends_on_what_happens_to_the_spec_later(backend: Backend, small_spec: Spec) -> None:
+    earlier = searched(backend, first(small_spec))
+    with backend.catalog.write() as session:
         session.get_one(SweepRow, earlier).spec = {"name": "of an older version"}
     with pytest.raises(InvalidInput, match="its spec is not readable any more"):
-        check_warm_start(lab.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
+        check_warm_start(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from resources.search.decide import Continue, Decision, Event, Finish, Reached, Resume, Start, Stop, decide
 from resources.search.pareto import front
 from resources.search.rules import max_trials, rules_of
-from resources.search.simulation import Cluster, Simulation, simulate
+from resources.search.simulation import SimulatedWorkers, Simulation, simulate
 from resources.search.state import Halving, MedianStop, Place, Result, SearchState, Status, TrialState
 from resources.sweep_spec import SweepSpec, parse_spec
 from tests.conftest import SMALL
@@ -29,7 +29,7 @@ class Search:
     steps: list[Step] = field(default_factory=list)
 
 
-def searched(spec: SweepSpec, cluster: Cluster, seed: int, watch: Callable[..., None] | None = None) -> Search:
+def searched(spec: SweepSpec, cluster: SimulatedWorkers, seed: int, watch: Callable[..., None] | None = None) -> Search:
     noise = random.Random(seed)
     values: dict[tuple[int, int], Result] = {}
 
@@ -76,8 +76,8 @@ def specs(
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> Cluster:
-    return Cluster(
+def clusters(draw: st.DrawFn) -> SimulatedWorkers:
+    return SimulatedWorkers(
         workers=draw(st.integers(1, 8)),
         speeds=draw(st.sampled_from([(1.0, 1.0), (0.3, 3.0)])),
         mean_life=draw(st.sampled_from([None, 3.0, 10.0])),
@@ -150,7 +150,7 @@ def _promotable(search: Search, trials: tuple[TrialState, ...]) -> list[int]:
 
 @settings(max_examples=80)
 @given(specs(kinds=("asha", "hyperband")), clusters(), seeds)
-def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
+def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSpec, cluster: SimulatedWorkers, seed: int) -> None:
     search = searched(spec, cluster, seed)
     search_rules = search.end.state.rules
     for trials, number in promotions(search):
@@ -161,7 +161,9 @@ def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSp
 
 @settings(max_examples=60)
 @given(specs(kinds=("asha", "hyperband")), clusters(), seeds)
-def test_no_new_trial_starts_and_no_search_ends_while_a_paused_trial_is_promotable(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
+def test_no_new_trial_starts_and_no_search_ends_while_a_paused_trial_is_promotable(
+    spec: SweepSpec, cluster: SimulatedWorkers, seed: int
+) -> None:
     search = searched(spec, cluster, seed)
     for trials, _, decision in search.steps:
         if isinstance(decision, Start | Finish):
@@ -170,7 +172,9 @@ def test_no_new_trial_starts_and_no_search_ends_while_a_paused_trial_is_promotab
 
 @settings(max_examples=60)
 @given(specs(kinds=("median",)), clusters(), seeds)
-def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_else(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
+def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_else(
+    spec: SweepSpec, cluster: SimulatedWorkers, seed: int
+) -> None:
     search = searched(spec, cluster, seed)
     search_rules = search.end.state.rules
     rule = search_rules.early_stopping
@@ -187,7 +191,9 @@ def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_els
 
 @settings(max_examples=120)
 @given(specs(), clusters(), seeds)
-def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_twice(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
+def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_twice(
+    spec: SweepSpec, cluster: SimulatedWorkers, seed: int
+) -> None:
     search = searched(spec, cluster, seed)
     state = search.end.state
     assert isinstance(search.steps[-1][2], Finish)
@@ -205,7 +211,7 @@ def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_tw
 
 @settings(max_examples=60)
 @given(specs(), clusters(), seeds)
-def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
+def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, cluster: SimulatedWorkers, seed: int) -> None:
     known: dict[int, tuple[Result | None, ...]] = {}
     for trials, _, _ in searched(spec, cluster, seed).steps:
         for trial in trials:
@@ -216,7 +222,7 @@ def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, cluster: Cluster, 
 
 @settings(max_examples=60)
 @given(specs(), clusters(), seeds)
-def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
+def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(spec: SweepSpec, cluster: SimulatedWorkers, seed: int) -> None:
     def recount(state: SearchState, _event: Event, _decision: Decision) -> None:
         trials, rules = state.trials, state.rules
         assert state.running == sum(trial.status is Status.RUNNING for trial in trials)
@@ -242,7 +248,7 @@ def _sorted_as_scored(rules: Any, counted: list[tuple[TrialState, Result | None]
 
 @settings(max_examples=40)
 @given(specs(), clusters(), seeds)
-def test_a_state_rebuilt_before_any_event_decides_the_same(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
+def test_a_state_rebuilt_before_any_event_decides_the_same(spec: SweepSpec, cluster: SimulatedWorkers, seed: int) -> None:
     """Decisions depend on the trials alone: on no path that led there, and no order in which they were put."""
     search, limit = searched(spec, cluster, seed), max_trials(spec)
     for trials, event, decision in search.steps[:: 1 + len(search.steps) // 40]:
@@ -251,7 +257,7 @@ def test_a_state_rebuilt_before_any_event_decides_the_same(spec: SweepSpec, clus
 
 @settings(max_examples=40)
 @given(specs(kinds=("asha", "hyperband", "median"), audits=(0.5,)), clusters(), seeds)
-def test_whatever_an_audit_finds_the_search_before_it_is_the_same(spec: SweepSpec, cluster: Cluster, seed: int) -> None:
+def test_whatever_an_audit_finds_the_search_before_it_is_the_same(spec: SweepSpec, cluster: SimulatedWorkers, seed: int) -> None:
     strategy = {key: {**value, "audit": 0.0} for key, value in spec.strategy.model_dump(exclude_none=True).items()}
     plain = parse_spec({**spec.model_dump(mode="json", by_alias=True, exclude_none=True), "strategy": strategy})
     audited, without = searched(spec, cluster, seed), searched(plain, cluster, seed)
@@ -262,7 +268,7 @@ def test_whatever_an_audit_finds_the_search_before_it_is_the_same(spec: SweepSpe
 @settings(max_examples=60)
 @given(specs(kinds=("asha",), audits=(0.0,)), seeds, st.integers(1, 8))
 def test_failures_never_block_a_rung(spec: SweepSpec, seed: int, workers: int) -> None:
-    search = searched(spec, Cluster(workers, fail=0.7), seed)
+    search = searched(spec, SimulatedWorkers(workers, fail=0.7), seed)
     assert _promotable(search, tuple(search.end.state.trials)) == []
     assert isinstance(search.steps[-1][2], Finish)
 
@@ -271,7 +277,7 @@ def test_large_searches_spend_a_fraction_of_the_full_budget_and_nearly_all_find_
     leading = 0
     for seed in range(8):
         spec = parse_spec({**SMALL, "max_trials": 243, "seed": seed, "strategy": {"asha": {"sampler": "random", "max_budget": 27}}})
-        search = searched(spec, Cluster(16), seed)
+        search = searched(spec, SimulatedWorkers(16), seed)
         assert search.end.epochs < 0.25 * 243 * 27
         first = sorted((trial.results[0].value for trial in search.end.state.trials if trial.results[0]), reverse=True)
         completed = [trial.results[0].value for trial in search.end.state.trials if trial.status is Status.COMPLETED and trial.results[0]]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from halving.errors import InvalidInput
-from resources.search.replay import Curve, Replayed, curve_of, replay, result_at, spec_with
-from resources.search.simulation import Cluster, simulate
+from resources.search.replay import Replayed, TrialCurve, curve_of, replay, result_at, spec_with
+from resources.search.simulation import SimulatedWorkers, simulate
 from resources.search.state import Result, Status
 from resources.sweep_spec import SweepSpec
 
@@ -18,7 +18,7 @@ def rising(limit: float, epochs: int) -> dict[str, list[tuple[int, float]]]:
     return {"score": [(epoch, limit * (1 - 0.5**epoch)) for epoch in range(1, epochs + 1)]}
 
 
-def curves(spec: SweepSpec, *epochs: int, ended: Any = "stopped") -> list[Curve]:
+def curves(spec: SweepSpec, *epochs: int, ended: Any = "stopped") -> list[TrialCurve]:
     return [curve_of(spec, rising(0.5 + 0.01 * number, last), ended) for number, last in enumerate(epochs)]
 
 
@@ -26,7 +26,7 @@ def test_on_whole_curves_a_replay_is_the_search_itself(small_spec: Spec) -> None
     spec = small_spec(max_trials=20)
     known = curves(spec, *[9] * 20)
     found = replay(spec_with(spec, {"asha": {"max_budget": 9}}, 20), known, workers=2)
-    searched = simulate(spec, lambda trial, params, epochs: result_at(spec, known[trial], epochs), Cluster(2))
+    searched = simulate(spec, lambda trial, params, epochs: result_at(spec, known[trial], epochs), SimulatedWorkers(2))
     completed = sum(trial.status is Status.COMPLETED for trial in searched.state.trials)
     assert (found.epochs, found.seconds, found.completed) == (searched.epochs, searched.seconds, completed)
     assert (found.unknown_epochs, found.unknown_trials, found.winner_epochs) == (0, 0, 9)
@@ -63,7 +63,7 @@ def test_a_trial_that_failed_fails_again_and_counts_as_the_worst(small_spec: Spe
 
 def test_a_curve_that_diverges_ends_as_failed_before(small_spec: Spec) -> None:
     points = {"score": [(1, 0.5), (2, float("nan")), (3, 0.9)]}
-    assert curve_of(small_spec(), points, "stopped") == Curve(points, 1, "failed")
+    assert curve_of(small_spec(), points, "stopped") == TrialCurve(points, 1, "failed")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halving.checkpoints import interval
-from halving.checkpoints.interval import Pace
+from halving.checkpoints.interval import CheckpointInterval
 
 
 class Clock:
@@ -20,12 +20,12 @@ class Clock:
         return self.now
 
 
-def trained(epochs: int, seconds: float, cost: float) -> tuple[Pace, list[float], float]:
+def trained(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterval, list[float], float]:
     """A training that saves in every epoch: its pace, when each checkpoint was written, and how long it took."""
     clock, written = Clock(), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interval, "monotonic", clock)
-        found = Pace()
+        found = CheckpointInterval()
         for _ in range(epochs):
             clock.now += seconds
             if found.due:
@@ -60,7 +60,7 @@ def test_checkpoints_are_at_most_ten_minutes_and_an_epoch_apart_and_the_first_ep
 def test_a_checkpoint_that_a_later_save_replaced_does_not_put_off_the_one_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(interval, "monotonic", clock)
-    found = Pace()
+    found = CheckpointInterval()
     with found.writing():
         clock.now += 1
     with found.counting():

@@ -479,7 +479,10 @@ def test_without_rich_json_works_and_tables_say_what_to_install(filled: Store) -
 
 
 def test_help_imports_nothing_heavy() -> None:
-    script = "import sys\ntry:\n    from halving.cli.main import main; main(['--help'])\nfinally:\n    print(sorted(sys.modules), file=sys.stderr)"
+    script = (
+        "import sys\ntry:\n    from halving.cli.main import main; main(['--help'])\n"
+        "finally:\n    print(sorted(sys.modules), file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     for name in ("runs", "show", "compare", "export", "recover", "compact"):
         assert f"    {name} " in done.stdout

@@ -13,7 +13,7 @@ import torch
 
 import halving
 from halving import AlreadyExists, InvalidInput, Store
-from halving.integrations.deferred_run import LateRun, plain
+from halving.integrations.deferred_run import DeferredRun, plain
 from tests.sdk.integrations.conftest import Left
 
 
@@ -61,7 +61,7 @@ def test_params_of_any_kind_become_plain_data_that_is_equal_in_every_process(val
 
 
 def test_a_run_of_ones_own_is_opened_at_the_first_need_with_config_before_all_else(store: Store, left: Left) -> None:
-    late = LateRun("p", None, {"root": store.root, "config": {"lr": 0.5}})
+    late = DeferredRun("p", None, {"root": store.root, "config": {"lr": 0.5}})
     assert late.opened is None
     assert store.names("") == []
     run = late.open({"lr": 0.1, "width": 8})
@@ -75,7 +75,7 @@ def test_a_run_of_ones_own_is_opened_at_the_first_need_with_config_before_all_el
 
 
 def test_what_comes_after_the_end_goes_to_the_next_attempt(store: Store, left: Left) -> None:
-    late = LateRun("p", None, {"root": store.root})
+    late = DeferredRun("p", None, {"root": store.root})
     late.open({"lr": 0.1})
     late.finish("failed")
     again = late.open()
@@ -86,7 +86,7 @@ def test_what_comes_after_the_end_goes_to_the_next_attempt(store: Store, left: L
 
 def test_another_training_is_another_run_or_the_next_attempt_of_the_run_that_was_named(store: Store, left: Left) -> None:
     for named, ids, attempts in (({}, 2, [1, 1]), ({"id": "r"}, 1, [1, 2])):
-        late, seen = LateRun("p", None, {"root": store.root, **named}), []
+        late, seen = DeferredRun("p", None, {"root": store.root, **named}), []
         for _ in range(2):
             late.renew()
             seen.append(late.open({"lr": 0.1}))
@@ -96,15 +96,15 @@ def test_another_training_is_another_run_or_the_next_attempt_of_the_run_that_was
         assert len({run.id for run in seen}) == ids
         assert [run.attempt for run in seen] == attempts
     with pytest.raises(AlreadyExists, match="params never change"):
-        LateRun("p", None, {"root": store.root, "id": "r"}).open({"lr": 0.2})
-    kept = LateRun("p", None, {"root": store.root, "id": "r"})
+        DeferredRun("p", None, {"root": store.root, "id": "r"}).open({"lr": 0.2})
+    kept = DeferredRun("p", None, {"root": store.root, "id": "r"})
     assert kept.open().params == {"lr": 0.1}
     kept.finish("finished")
 
 
 def test_the_callers_run_keeps_its_params_and_is_not_finished(store: Store, left: Left) -> None:
     with halving.init("p", {"lr": 0.1}, store.root, id="r") as run:
-        late = LateRun(None, run, {})
+        late = DeferredRun(None, run, {})
         late.renew()
         assert late.open({"lr": 0.2}) is run
         assert (late.project, late.id, late.changed({"lr": 0.2})) == ("p", "r", [])
@@ -115,7 +115,7 @@ def test_the_callers_run_keeps_its_params_and_is_not_finished(store: Store, left
 
 
 def test_an_unopened_run_goes_to_another_process(store: Store) -> None:
-    late = pickle.loads(pickle.dumps(LateRun("p", None, {"root": store.root})))
+    late = pickle.loads(pickle.dumps(DeferredRun("p", None, {"root": store.root})))
     assert late.opened is None
     run = late.open()
     late.finish("finished")
@@ -126,6 +126,6 @@ def test_a_run_and_the_arguments_of_another_are_refused_together(store: Store) -
     with halving.init("p", root=store.root) as run:
         for project, given, arguments in ((None, None, {}), ("p", run, {}), (None, run, {"seed": 1})):
             with pytest.raises(InvalidInput, match=r"give run=… alone, or project=…"):
-                LateRun(project, given, arguments)
+                DeferredRun(project, given, arguments)
     with pytest.raises(TypeError, match="colour"):
-        LateRun("p", None, {"colour": "red"})
+        DeferredRun("p", None, {"colour": "red"})

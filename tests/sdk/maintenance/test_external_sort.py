@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from halving.maintenance.external_sort import Curve, Sorter
+from halving.maintenance.external_sort import CurveKey, Sorter
 from halving.metrics.segments import points_table
 
 
@@ -45,5 +45,12 @@ def test_curves_come_by_key_and_then_by_run() -> None:
             table = points_table(run, 1, ["y", "x", "unused"], np.array([0, 1, 0], np.int32), *[np.arange(3)] * 2, np.zeros(3))
             sorter.add(table.to_batches()[0], run)
         found = [sorter.curves[number] for chunk in sorter.chunks() for number in chunk["curve"]]
-        assert found == [Curve("x", "a"), Curve("x", "b"), Curve("y", "a"), Curve("y", "a"), Curve("y", "b"), Curve("y", "b")]
+        assert found == [
+            CurveKey("x", "a"),
+            CurveKey("x", "b"),
+            CurveKey("y", "a"),
+            CurveKey("y", "a"),
+            CurveKey("y", "b"),
+            CurveKey("y", "b"),
+        ]
         assert sorted(sorter.totals().tolist()) == [1, 1, 2, 2]

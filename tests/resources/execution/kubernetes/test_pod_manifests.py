@@ -7,10 +7,10 @@ import pytest
 from dagster_k8s.job import DagsterK8sJobConfig, UserDefinedDagsterK8sConfig, construct_dagster_k8s_job
 
 from halving.errors import InvalidInput
-from resources.execution.kubernetes.cluster_config import Cluster, load_cluster
+from resources.execution.kubernetes.cluster_config import ClusterConfig, load_cluster
 from resources.execution.kubernetes.pod_manifests import check_resources, label_value, trial_manifest, worker_config
 
-CLUSTER = Cluster.model_validate(
+CLUSTER = ClusterConfig.model_validate(
     {
         "gpu_types": {"a100": {"node_selector": {"nvidia.com/gpu.product": "NVIDIA-A100"}}},
         "spot": {
@@ -38,7 +38,7 @@ def test_a_workers_pod_has_what_its_trials_need(small_spec):
 
 
 def test_a_spec_without_needs_asks_for_a_core_and_nothing_else(small_spec):
-    config = worker_config(small_spec(), Cluster(), {})
+    config = worker_config(small_spec(), ClusterConfig(), {})
     assert config["container_config"]["resources"] == {"requests": {"cpu": "1"}}
     assert not {"node_selector", "priority_class_name"} & set(config["pod_spec_config"])
 
@@ -103,8 +103,8 @@ def test_a_gpu_type_that_the_cluster_does_not_know_is_refused_with_those_it_does
 def test_spot_is_refused_where_the_cluster_does_not_say_what_it_means(small_spec):
     spot = small_spec(resources={"spot": True})
     with pytest.raises(InvalidInput, match=r"resources.spot = True is not accepted: the cluster's settings have no spot"):
-        check_resources(spot, Cluster())
-    check_resources(spot, Cluster.model_validate({"spot": {}}))
+        check_resources(spot, ClusterConfig())
+    check_resources(spot, ClusterConfig.model_validate({"spot": {}}))
 
 
 @pytest.mark.parametrize("name", ["digits-7f3a.0007", "x" * 200, "a@b+c", "ends-with-"])

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from resources.execution.kubernetes.pod_status import death_of, has_started, is_lost, is_queued, reason_kind, waiting_reason
+from resources.execution.kubernetes.pod_status import has_started, is_lost, is_queued, reason_kind, termination_of, waiting_reason
 from tests.resources.execution.kubernetes.pod_json import event, pod
 
 NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
@@ -58,10 +58,10 @@ def test_a_pod_that_was_created_just_now_has_not_started():
 
 
 def test_out_of_memory_is_the_trials_own_fault_and_named_with_the_limit():
-    death = death_of(pod("Failed", containers=[{"terminated": {"reason": "OOMKilled", "exitCode": 137}}]))
-    assert death is not None
-    assert death.own_fault
-    assert death.reason == "pod pod-1 was OOMKilled: it ran out of memory (resources.memory = 2Gi)"
+    termination = termination_of(pod("Failed", containers=[{"terminated": {"reason": "OOMKilled", "exitCode": 137}}]))
+    assert termination is not None
+    assert termination.own_fault
+    assert termination.reason == "pod pod-1 was OOMKilled: it ran out of memory (resources.memory = 2Gi)"
 
 
 @pytest.mark.parametrize(
@@ -76,19 +76,19 @@ def test_out_of_memory_is_the_trials_own_fault_and_named_with_the_limit():
     ],
 )
 def test_a_pod_that_was_taken_away_is_not_the_trials_fault(dead, said):
-    death = death_of(dead)
-    assert death is not None
-    assert not death.own_fault
-    assert said in death.reason
+    termination = termination_of(dead)
+    assert termination is not None
+    assert not termination.own_fault
+    assert said in termination.reason
 
 
 def test_a_deleted_pod_is_told_as_deleted():
     dying = pod("Running", containers=[{"running": {}}])
     dying.metadata.deletion_timestamp = datetime.now(UTC)
-    death = death_of(dying)
-    assert death is not None
-    assert not death.own_fault
-    assert "deleted" in death.reason
+    termination = termination_of(dying)
+    assert termination is not None
+    assert not termination.own_fault
+    assert "deleted" in termination.reason
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_reasons_that_differ_in_numbers_or_take_turns_are_of_one_kind():
 
 def test_an_exit_code_is_the_trials_own_fault_and_comes_with_the_last_lines():
     state = {"terminated": {"reason": "Error", "exitCode": 1, "message": "ModuleNotFoundError: No module named 'halving'\n"}}
-    death = death_of(pod("Failed", containers=[state]))
-    assert death is not None
-    assert death.own_fault
-    assert death.reason.endswith("exit code 1: ModuleNotFoundError: No module named 'halving'")
+    termination = termination_of(pod("Failed", containers=[state]))
+    assert termination is not None
+    assert termination.own_fault
+    assert termination.reason.endswith("exit code 1: ModuleNotFoundError: No module named 'halving'")
 
 
 @pytest.mark.parametrize("living", [pod("Running", containers=[{"running": {}}]), pod("Pending"), pod("Succeeded")])
 def test_a_pod_that_lives_or_ended_well_has_no_death(living):
-    assert death_of(living) is None
+    assert termination_of(living) is None

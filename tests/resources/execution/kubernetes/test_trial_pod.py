@@ -120,7 +120,7 @@ def test_why_a_pod_could_never_be_created_is_the_reason_of_its_trial(cluster: Cl
     cluster.fails["create"] = [refusal] * 1000
     trial = Trial(store, small_spec(resources={"start_timeout_seconds": 1}))
     assert trial.until_it_ends() is None
-    assert trial.pod.death().reason == (
+    assert trial.pod.termination().reason == (
         "the trial's pod did not start within resources.start_timeout_seconds = 1: the cluster's API answers 403: exceeded quota: gpus"
     )
 
@@ -181,7 +181,7 @@ def test_a_pod_is_told_to_end_again_where_the_api_was_away_the_first_time(cluste
     assert list(cluster.pods) == ["pod-2"]
     trial.until_it_ends()
     assert cluster.pods == {}
-    assert trial.pod.death().reason == "pod pod-2 was deleted"
+    assert trial.pod.termination().reason == "pod pod-2 was deleted"
 
 
 def test_an_attempt_that_is_to_end_before_it_has_a_pod_gets_none(cluster: Cluster, store: Store, small_spec: Spec) -> None:

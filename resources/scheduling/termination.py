@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Death:
+class Termination:
     """How a worker, or a trial's pod, came to its end.
 
     Attributes:
@@ -17,5 +17,5 @@ class Death:
     own_fault: bool
 
 
-Autopsy = Callable[[str], Death | None]
+TerminationLookup = Callable[[str], Termination | None]
 """From a worker's name to how it died; None where nothing is known of it."""

@@ -1,0 +1,65 @@
+"""Attempts at trials as the catalog has them: when each was handed out, who had it, and how it ended."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from resources.catalog import AttemptRow, SweepRow, TrialRow
+from resources.search.rules import rules_of
+from resources.sweep_spec import parse_spec
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a trial, from its hand-out to its end.
+
+    Attributes:
+        rung: the rung that it started from.
+        audit: whether it trains a pruned trial to the end.
+        worker: None until a worker has claimed it.
+        ended, outcome: None while it runs.
+        error: why it ended, where that was not its own decision.
+    """
+
+    trial: int
+    attempt: int
+    bracket: int
+    rung: int
+    audit: bool
+    worker: str | None
+    began: datetime
+    ended: datetime | None
+    outcome: str | None
+    error: str | None
+
+
+def attempts_of(session: Session, sweep: SweepRow, trial: int | None = None) -> list[Attempt]:
+    """The attempts at all trials of a sweep, or at one of them, in the order of time."""
+    rules = rules_of(parse_spec(sweep.spec))
+    query = select(AttemptRow, TrialRow.audited).join(
+        TrialRow, (TrialRow.sweep == AttemptRow.sweep) & (TrialRow.number == AttemptRow.trial)
+    )
+    query = query.where(AttemptRow.sweep == sweep.id).order_by(AttemptRow.started_at, AttemptRow.attempt)
+    query = query if trial is None else query.where(AttemptRow.trial == trial)
+    return [
+        Attempt(
+            row.trial,
+            row.attempt,
+            rules.bracket(row.trial),
+            row.rung,
+            is_audit(row.rung, audited),
+            row.worker,
+            row.started_at,
+            row.ended_at,
+            row.outcome,
+            row.error,
+        )
+        for row, audited in session.execute(query)
+    ]
+
+
+def is_audit(rung: int, pruned_at: int | None) -> bool:
+    """Whether training at this rung is part of the audit of a trial that was pruned at rung ``pruned_at``; None: it was not."""
+    return pruned_at is not None and rung >= pruned_at

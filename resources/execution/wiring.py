@@ -1,0 +1,24 @@
+"""A sweep's scheduler and runner, put together from what this machine and its cluster have."""
+
+from typing import Any
+
+from resources.backend import Backend
+from resources.datasets.snapshots import known_snapshot
+from resources.execution.kubernetes.api import termination_lookup
+from resources.execution.kubernetes.cluster_config import load_cluster
+from resources.execution.worker import TrialRunner
+from resources.scheduling.scheduler import Scheduler
+
+
+def make_scheduler(backend: Backend, sweep: str, **options: Any) -> Scheduler:
+    """A sweep's decisions; on a cluster it knows what becomes of workers' pods."""
+    return Scheduler(backend.catalog, sweep, termination_lookup=termination_lookup if load_cluster() else None, **options)
+
+
+def make_runner(backend: Backend, scheduler: Scheduler, *, dagster_run: str, slot: int = 0) -> TrialRunner:
+    """A runner of the sweep's trials on this machine."""
+    with backend.catalog.read() as session:
+        row = backend.catalog.sweep(session, scheduler.id)
+    snapshot = known_snapshot(backend.catalog, row.snapshot)
+    labels = {"dagster_run": dagster_run}
+    return TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels=labels, slot=slot)
