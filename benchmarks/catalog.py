@@ -34,7 +34,7 @@ LOADS = (
     Load(f"{_ASKED:,.0f} writes/s in all", _ASKED - CALLS, 3, 30),
     Load(f"the heartbeats of {TRIALS:,} trials", TRIALS / HEARTBEAT_SECONDS, 3, 20),
 )
-_PATIENCE = 180.0  # seconds that clients wait for each other
+_WAIT_SECONDS = 180.0  # seconds that clients wait for each other
 _TEXT = f"""
 {CLIENTS} clients, each a process of its own with one connection, share {TRIALS:,} known trials of one sweep (`asha`, random sampler, 8
 params), {RUNNING} of them running. *A write* is one transaction that is durable when the call returns, unless the table says
@@ -166,10 +166,10 @@ def client(folder: str, given: dict[str, Any], place: int) -> list[dict[str, Any
 
 def _meet(folder: Path, name: str, place: int, clients: int) -> None:
     (folder / f"{name}{place}").touch()
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _WAIT_SECONDS
     while (there := len(list(folder.glob(f"{name}*")))) < clients:
         if time.monotonic() > until:
-            raise TimeoutError(f"{there} of {clients} clients were ready for {name.strip('-')} after {_PATIENCE:.0f} s")
+            raise TimeoutError(f"{there} of {clients} clients were ready for {name.strip('-')} after {_WAIT_SECONDS:.0f} s")
         time.sleep(0.05)
 
 

@@ -21,7 +21,7 @@ from benchmarks.results import Part, Table, number
 RUNS = 40  # launched at each number of threads
 API_SECONDS = 0.02
 THREADS = ((1, 0), (4, 0), (16, 0), (16, IN_PROGRESS))  # and runs that are in progress already
-_PATIENCE = 150.0  # seconds for one block: of what is slower, as many are counted as came
+_WAIT_SECONDS = 150.0  # seconds for one block: of what is slower, as many are counted as came
 _LEAST = 10  # runs that a rate is made of
 _Result = TypeVar("_Result")
 _TEXT = f"""
@@ -30,7 +30,7 @@ the sensor `start_trials` finds one sweep with {RUNS * len(THREADS)} free places
 daemon is started again with 1, 4 and 16 threads (`run_queue: dequeue_num_workers`) and launches {RUNS} of them each time, at last with
 {IN_PROGRESS:,} other runs in progress. The launcher starts nothing: it waits {1000 * API_SECONDS:.0f} ms, as long as a cluster's API
 takes to create a Job. *Launched* counts from the first run's start event to the last one's; where that takes longer than
-{_PATIENCE:.0f} s, those are counted that came. At the end a few runs are really made, in processes of their own, with a trainable that
+{_WAIT_SECONDS:.0f} s, those are counted that came. At the end a few runs are really made, in processes of their own, with a trainable that
 does nothing.
 """
 _TICKS = f"""
@@ -153,7 +153,7 @@ class _Instance:
         Raises:
             ChildFailed: fewer have come, or the daemon has ended; the message holds the end of what it said.
         """
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + _WAIT_SECONDS
         while (found := self._count(query)) < wanted:
             ended = self._daemon.poll()
             if ended is None and time.monotonic() < until:
@@ -161,7 +161,7 @@ class _Instance:
                 continue
             if ended is None and least is not None and found >= least:
                 break
-            why = f"after {_PATIENCE:.0f} s" if ended is None else f"when the daemon ended with exit status {ended}"
+            why = f"after {_WAIT_SECONDS:.0f} s" if ended is None else f"when the daemon ended with exit status {ended}"
             raise ChildFailed(f"{found} of {wanted} {why}; {self.complaint()}")
         return found
 

@@ -19,7 +19,7 @@ from benchmarks.search_plots import Strip, progress, strips
 from benchmarks.search_problems import EPOCHS, NAMES, SAMPLES
 
 SEEDS, TRAININGS, GP_TRAININGS = 20, 30, 20
-_PATIENCE = 3600.0  # seconds for one strategy on one problem
+_WAIT_SECONDS = 3600.0  # seconds for one strategy on one problem
 LEVEL = 0.05  # of all comparisons together
 _RUNGS = (1, 3, 9, EPOCHS)
 _EVERY = tuple(range(1, EPOCHS + 1))
@@ -141,7 +141,7 @@ def _run(setting: Setting, key: Key, pythons: dict[str, Path], given: dict[str, 
     place = setting.work / f"{searched}-{ours}-{tool}".replace(" ", "-").replace(",", "")
     place.mkdir(parents=True)
     command = [str(pythons[tool]), "-c", _PROGRAM, json.dumps(given), str(CHECKOUT), f"benchmarks.peers.{script}"]
-    return run_json(command, cwd=place, environment=environment(place) | {"OMP_NUM_THREADS": "1"}, timeout=_PATIENCE)
+    return run_json(command, cwd=place, environment=environment(place) | {"OMP_NUM_THREADS": "1"}, timeout=_WAIT_SECONDS)
 
 
 def ranks(result: dict[str, Any]) -> list[int]:

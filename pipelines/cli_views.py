@@ -251,7 +251,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
     """Say what is old enough to go, and with ``--apply`` delete it.
 
     JSON: ``{"dry_run", "catalog", "protected_runs", "bytes", "drops": [{"project", "run", "what", "points", "bytes", "digest"}]}``;
-    ``what`` is ``full``, ``system``, ``rollup``, ``checkpoint`` or ``leftovers``.
+    ``what`` is ``full``, ``system``, ``rollup``, ``checkpoint`` or ``orphan files``.
     """
     from halving.maintenance.retention import apply_retention
     from halving.query.runs import list_names

@@ -31,7 +31,7 @@ from resources.sweep_spec import SweepSpec, parse_spec
 _TICK_SECONDS = 5
 _HANDED_OUT_A_TICK = 200  # of one sweep: each is a transaction, and a tick has a minute
 _LOOKED_AT_A_TICK = 20  # trials whose metrics are read; their own workers look at them all the time
-_PATIENCE_SECONDS = 10.0  # for a database that is away; the next tick comes soon
+_RETRY_SECONDS = 10.0  # for a database that is away; the next tick comes soon
 _RUN_KEY = "dagster/run_key"
 _CONCLUDES = "halving/concludes"  # on runs that evaluate a sweep, with the sweep's id
 _GOING_ON = [
@@ -243,7 +243,7 @@ def _scheduler(backend: Backend, sweep: str) -> Scheduler:
     """The sweep's scheduler, kept between ticks: a new one would read every trial of the sweep again."""
     known = _schedulers.get((backend.catalog.url, sweep))
     if known is None:
-        known = _schedulers[backend.catalog.url, sweep] = make_scheduler(backend, sweep, patience=_PATIENCE_SECONDS)
+        known = _schedulers[backend.catalog.url, sweep] = make_scheduler(backend, sweep, retry_seconds=_RETRY_SECONDS)
     return known
 
 

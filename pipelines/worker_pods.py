@@ -39,7 +39,7 @@ MAX_CRASHES = 10
 """How often a slot's worker is replaced that crashed by itself."""
 
 _CHECK_SECONDS = 5
-_PATIENCE_SECONDS = 10.0  # for a database that is away; the next look comes soon
+_RETRY_SECONDS = 10.0  # for a database that is away; the next look comes soon
 _SILENT_SECONDS = 30.0  # from the end of a step's pod to its last event, at most
 _BLAMELESS = "this does not count as a crash"  # in what the event log keeps of a worker that is replaced
 _CONFLICT = 409
@@ -206,7 +206,7 @@ class WatchedSteps(StepHandler):
             run = context.instance.get_run_by_id(context.dagster_run.run_id)
             if run is None or SWEEP_LABEL not in run.tags:
                 raise WorkerNotStarted(f"run {context.dagster_run.run_id} has workers and no tag {SWEEP_LABEL}")
-            self._sweep = make_scheduler(self._backend, run.tags[SWEEP_LABEL], patience=_PATIENCE_SECONDS)
+            self._sweep = make_scheduler(self._backend, run.tags[SWEEP_LABEL], retry_seconds=_RETRY_SECONDS)
         return self._sweep
 
     def _handler(self, step: str) -> StepHandler:

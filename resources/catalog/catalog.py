@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound, StoreError
 from resources.catalog.pipelined import at_once
-from resources.catalog.retry import CONNECT_SECONDS, connect_patiently
+from resources.catalog.retry import CONNECT_SECONDS, connect_with_retry
 from resources.catalog.tables import Base, SnapshotRow, SweepRow, TrialRow
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
@@ -231,7 +231,7 @@ def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None]) -
 
     @event.listens_for(engine, "do_connect")
     def _on_connect(dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
-        return connect_patiently(lambda: dialect.connect(*arguments, **options))
+        return connect_with_retry(lambda: dialect.connect(*arguments, **options))
 
     @event.listens_for(engine, "connect")
     def _on_connected(connection: Any, _record: Any) -> None:

@@ -43,7 +43,7 @@ def retry_while_away(work: Callable[[], _Done], seconds: float) -> _Done:
     return work()
 
 
-def connect_patiently(connect: Callable[[], _Done]) -> _Done:
+def connect_with_retry(connect: Callable[[], _Done]) -> _Done:
     """The same for a driver's connecting, for :data:`CONNECT_SECONDS`; its errors are the driver's."""
     for pause in _pauses(CONNECT_SECONDS):
         try:

@@ -71,7 +71,7 @@ class Attempt:
         Raises:
             Superseded: another attempt has the trial.
         """
-        patience = time.monotonic() + _END_WITHIN_SECONDS
+        give_up_at = time.monotonic() + _END_WITHIN_SECONDS
         while True:
             alive = process.alive  # asked before its messages are: a last one may arrive in between
             if self._since is None and process.started:
@@ -83,7 +83,7 @@ class Attempt:
             message = process.receive(1.0 if alive else 0.0)
             if message is not None:
                 return message
-            if not alive or (self.last is not None and time.monotonic() > patience):
+            if not alive or (self.last is not None and time.monotonic() > give_up_at):
                 return None
 
     def reached(self, message: ReachedRung) -> Decision:

@@ -43,7 +43,7 @@ class Scheduler:
         sweep: its id.
         clock: seconds since the epoch, for leases; the database's unless another is given.
         termination_lookup: tells how a worker that is not heard of any more has died.
-        patience: seconds for which a call is tried again while the database is away.
+        retry_seconds: seconds for which a call is tried again while the database is away.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Scheduler:
         sweep: str,
         clock: Callable[[], float] | None = None,
         termination_lookup: TerminationLookup | None = None,
-        patience: float = WORKER_SECONDS,
+        retry_seconds: float = WORKER_SECONDS,
     ) -> None:
-        self.catalog, self.id, self._clock, self._patience = catalog, sweep, clock or catalog.now, patience
-        self.spec = self._patiently(self._read_spec)
+        self.catalog, self.id, self._clock, self._retry_seconds = catalog, sweep, clock or catalog.now, retry_seconds
+        self.spec = self._retrying(self._read_spec)
         self._transactions = SweepTransactions(catalog, sweep, self.spec)
         self.rules = self._transactions.cache.rules
         self._leases = Leases(catalog, self._transactions, self._clock, termination_lookup)
@@ -66,7 +66,7 @@ class Scheduler:
         suggester, unsure = self._suggester, list[Assignment]()
         if suggester.needs_history:
             load_optuna()  # takes long the first time: not in a transaction
-        while (given := self._patiently(lambda: self._next_work(worker, suggester, unsure))) is None:
+        while (given := self._retrying(lambda: self._next_work(worker, suggester, unsure))) is None:
             if not self.suggest_ahead(1):
                 time.sleep(_POLL_SECONDS)  # another process is choosing
         return given
@@ -83,12 +83,12 @@ class Scheduler:
         """
         added = 0
         with self._suggesting_lock:
-            while self.chooses_ahead and (number := self._patiently(partial(self._turn_to_suggest, wanted))) is not None:
+            while self.chooses_ahead and (number := self._retrying(partial(self._turn_to_suggest, wanted))) is not None:
                 suggestion = None
                 try:
                     suggestion = self._suggester.suggest(number)
                 finally:
-                    added += self._patiently(partial(self._end_of_turn, number, suggestion))
+                    added += self._retrying(partial(self._end_of_turn, number, suggestion))
         return added
 
     def claim(self, trial: int, worker: str, attempt: int | None = None) -> Assignment:
@@ -98,7 +98,7 @@ class Scheduler:
             Superseded: it is not waiting for one (another run has it, or it was given up).
         """
         unsure: list[Assignment] = []
-        return self._patiently(lambda: self._claim(trial, worker, attempt, unsure))
+        return self._retrying(lambda: self._claim(trial, worker, attempt, unsure))
 
     def handed_out(self) -> list[Assignment]:
         """Trials that wait for a run to claim them."""
@@ -158,11 +158,11 @@ class Scheduler:
 
     def launch_failed(self, assignment: Assignment, error: str) -> bool:
         """Queue again, or give up, a trial whose run ended before it claimed it; False when that is not how it stands."""
-        return self._patiently(lambda: self._launch_failed(assignment, error))
+        return self._retrying(lambda: self._launch_failed(assignment, error))
 
     def requeue_lost(self) -> list[Assignment]:
         """Queue again, or give up, trials whose lease ran out and was not renewed while it was doubted; give their attempts."""
-        return self._patiently(self._leases.requeue_lost)
+        return self._retrying(self._leases.requeue_lost)
 
     def state(self) -> SearchState:
         """The sweep as the brain sees it now; a copy of the caller's own."""
@@ -186,15 +186,15 @@ class Scheduler:
 
     @cached_property
     def _suggester(self) -> Suggester:
-        return self._patiently(self._read_suggester)
+        return self._retrying(self._read_suggester)
 
     def _read_suggester(self) -> Suggester:
         with self.catalog.read() as session:
             row = self.catalog.sweep(session, self.id)
             return Suggester(self.spec, earlier_trials(self.catalog, session, row, self.spec))
 
-    def _patiently(self, decide: Callable[[], _Done]) -> _Done:
-        return retry_while_away(decide, self._patience)
+    def _retrying(self, decide: Callable[[], _Done]) -> _Done:
+        return retry_while_away(decide, self._retry_seconds)
 
     def _next_work(self, worker: str | None, suggester: Suggester, unsure: list[Assignment]) -> Assignment | Wait | Finish | None:
         """One try; None where params are to be chosen first. ``unsure`` keeps what was handed out if the commit has no answer."""
@@ -289,7 +289,7 @@ class Scheduler:
             return [self._transactions.assignment(row.number) for row in found if (row.worker is not None) is claimed]
 
     def _report(self, assignment: Assignment, event: Any, seconds: float, **said: Any) -> Decision:
-        return self._patiently(lambda: self._reported(assignment, event, seconds, **said))
+        return self._retrying(lambda: self._reported(assignment, event, seconds, **said))
 
     def _reported(
         self,

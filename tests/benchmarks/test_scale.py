@@ -76,7 +76,7 @@ def test_the_promise_is_held_to_one_load_of_heartbeats_and_calls_together() -> N
 
 
 def test_a_client_that_is_left_alone_gives_up(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "_PATIENCE", 0.2)
+    monkeypatch.setattr(catalog, "_WAIT_SECONDS", 0.2)
     with pytest.raises(TimeoutError, match="1 of 2 clients were ready"):
         catalog._meet(tmp_path, "ready-0-", 0, 2)
 

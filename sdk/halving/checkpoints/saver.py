@@ -13,7 +13,7 @@ from halving.checkpoints import serialization
 from halving.checkpoints.interval import CheckpointInterval
 from halving.errors import StoreAway, StoreError
 from halving.records.run_record import RunRecords, SavedCheckpoint
-from halving.store.retry import Reach, patiently, tell
+from halving.store.retry import Reach, retry_while_away, tell
 from halving.store.store import Store, digest_of
 
 _POINTS_SECONDS = 120.0  # that a needed checkpoint waits for its points; a full journal (1 GiB) is written in that
@@ -24,18 +24,19 @@ class Saver:
 
     Args:
         flush: brings every point that was logged to the store, before a checkpoint counts; says whether all are there, or as safe.
-        give_up_at: until when a checkpoint which is needed may wait for a store that is away; see :func:`halving.store.retry.patiently`.
+        give_up_at: until when a checkpoint that is needed may wait for a store that cannot be reached; see
+            :func:`halving.store.retry.retry_while_away`.
 
     Attributes:
         newest: the newest checkpoint that counts.
-        pace: how often they are written.
+        interval: how often they are written.
         missed: why a checkpoint was skipped since the newest one, if it was not for its cost.
     """
 
     def __init__(self, store: Store, records: RunRecords, flush: Callable[[], bool], give_up_at: Callable[[], float]) -> None:
         self._store, self._records, self._flush, self._give_up_at = store, records, flush, give_up_at
         self.newest: SavedCheckpoint | None = None
-        self.pace = CheckpointInterval()
+        self.interval = CheckpointInterval()
         self._reach = Reach(store)
         self.missed: StoreError | None = None
         self._digest: str | None = None  # written, and not counted yet
@@ -75,7 +76,7 @@ class Saver:
         written = self._try_to_write(state, best=False)
         if written is None:
             self._digest, self._skipped = None, state
-            self.pace.skipped += 1
+            self.interval.skipped += 1
         return written
 
     def write_if_due(self, state: dict[str, Any], *, best: bool = False) -> str | None:
@@ -83,20 +84,20 @@ class Saver:
 
         The best epoch's gets its digest even so: it is kept in memory until the store is back.
         """
-        if (best or self.pace.due) and (written := self._try_to_write(state, best=best)) is not None:
+        if (best or self.interval.due) and (written := self._try_to_write(state, best=best)) is not None:
             return written
         # What an earlier save of this epoch has written is older than this one, so it is not the epoch's checkpoint any more.
         self._digest, self._skipped = None, state
-        self.pace.skipped += 1
+        self.interval.skipped += 1
         return None
 
     def settle(self, *, needed: bool, best: bool) -> str | None:
         """The digest of the epoch's checkpoint at the epoch's end; one that was skipped is made up for if it is needed, or due by now."""
         if self._skipped is not None and needed:
             self.write(self._skipped)
-            self.pace.skipped -= 1
-        elif self._skipped is not None and (best or self.pace.overdue):
-            self.pace.skipped -= self._try_to_write(self._skipped, best=best) is not None
+            self.interval.skipped -= 1
+        elif self._skipped is not None and (best or self.interval.overdue):
+            self.interval.skipped -= self._try_to_write(self._skipped, best=best) is not None
         return self._digest
 
     def count(self, epoch: int, attempt: int, reported: dict[str, float], tallies: dict[str, Any] | None, *, needed: bool) -> None:
@@ -132,7 +133,7 @@ class Saver:
             StoreAway: not all points are in the store yet. It counts as far as the pace goes, for it took its time.
         """
         self._pay()
-        with self.pace.counting():
+        with self.interval.counting():
             complete = self._flush() or monotonic() >= points_by
             if complete:
                 self._records.add_checkpoint(saved)
@@ -162,7 +163,7 @@ class Saver:
         return digest
 
     def _put(self, state: dict[str, Any]) -> str:
-        with self.pace.writing():
+        with self.interval.writing():
             return self._store.put_blob(serialization.pack(state))
 
     def _pay(self) -> None:
@@ -172,7 +173,7 @@ class Saver:
             self._owed = None
 
     def _waiting(self, what: str, action: Callable[[], Any]) -> Any:
-        return patiently(self._store, f"{what} of {self._records.run}", action, self._give_up_at)
+        return retry_while_away(self._store, f"{what} of {self._records.run}", action, self._give_up_at)
 
     def _skip(self, error: StoreError | None) -> None:
         if self.missed is None:

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import NotFound
-from halving.store.retry import patiently
+from halving.store.retry import retry_while_away
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Dataset:
     Reading waits for a store that is away, up to ten minutes, and in a trial that was told to end most of its grace period.
 
     Attributes:
-        give_up_at: until when it is waited for; see :func:`halving.store.retry.patiently`. A run sets it for its own.
+        give_up_at: until when it is waited for; see :func:`halving.store.retry.retry_while_away`. A run sets it for its own.
     """
 
     give_up_at: Callable[[], float]
@@ -76,7 +76,7 @@ class Dataset:
         return self._read(f"{self.folder}/files/{path}")
 
     def _read(self, name: str) -> bytes:
-        return patiently(self.store, f"dataset {self.name}", partial(self.store.read, name), self.give_up_at)
+        return retry_while_away(self.store, f"dataset {self.name}", partial(self.store.read, name), self.give_up_at)
 
     def _table(self, name: str) -> "pa.Table":
         import pyarrow as pa

@@ -14,7 +14,7 @@ UNFINISHED_AGE = timedelta(days=1)  # as Store.clear_abandoned; a claim goes sta
 _UNFINISHED = re.compile(r"\.claim-.+|\..+\.\d+\.[0-9a-f]{8}")  # halving.store.create_once, and the store's own temporary names
 
 
-class Leftover(NamedTuple):
+class OrphanFile(NamedTuple):
     """A file to take away; ``run`` is the run that it belongs to, or Dagster's (``project`` is empty then)."""
 
     project: str
@@ -23,8 +23,10 @@ class Leftover(NamedTuple):
     bytes: int
 
 
-def find_leftovers(store: Store, protected: Collection[tuple[str, str]], now: datetime, project: str | None = None) -> Iterator[Leftover]:
-    """The leftovers of all projects, or of one.
+def find_orphan_files(
+    store: Store, protected: Collection[tuple[str, str]], now: datetime, project: str | None = None
+) -> Iterator[OrphanFile]:
+    """The orphan files of all projects, or of one.
 
     Args:
         protected: ``(project, run)`` whose mail stays.
@@ -33,12 +35,12 @@ def find_leftovers(store: Store, protected: Collection[tuple[str, str]], now: da
     folders = [f"runs/project={project}", f"metrics/project={project}"] if project else ["runs", "metrics", "steps"]
     for folder in folders:
         for name, size, written in store.files(folder):
-            found = owner_of_leftover(name, now - datetime.fromtimestamp(written, now.tzinfo), protected)
+            found = owner_of_orphan_file(name, now - datetime.fromtimestamp(written, now.tzinfo), protected)
             if found is not None:
-                yield Leftover(*found, name, size)
+                yield OrphanFile(*found, name, size)
 
 
-def owner_of_leftover(name: str, age: timedelta, protected: Collection[tuple[str, str]]) -> tuple[str, str] | None:
+def owner_of_orphan_file(name: str, age: timedelta, protected: Collection[tuple[str, str]]) -> tuple[str, str] | None:
     """The project and the run of a file if it is left over, or None. Pure."""
     area, *folders, file = name.split("/")
     if area == "steps":

@@ -22,13 +22,13 @@ from halving.errors import InvalidInput, NotFound
 from halving.maintenance.compaction import clean, commit, contiguous, publish
 from halving.maintenance.external_sort import Sorter
 from halving.maintenance.merging import clean_merged, merged_sources, point_to, write_merged
-from halving.maintenance.orphan_files import find_leftovers
+from halving.maintenance.orphan_files import find_orphan_files
 from halving.maintenance.rewrite import add_file, write_sorted
 from halving.metrics.manifest import FAMILIES, Manifest, family_of, new_name, project_folder, run_files, runs_of
 from halving.store.json_files import now as this_moment
 from halving.store.store import Store, blob_name
 
-What = Literal["full", "system", "rollup", "checkpoint", "leftovers"]
+What = Literal["full", "system", "rollup", "checkpoint", "orphan files"]
 Runs = Collection[tuple[str, str]]
 
 
@@ -77,7 +77,8 @@ class Drop:
     """One thing to take away. ``bytes`` is an estimate where a file is shared or written again.
 
     Attributes:
-        what: ``full`` resolution, ``system`` metrics at full resolution, ``rollup``, ``checkpoint``, or ``leftovers`` of killed processes.
+        what: ``full`` resolution, ``system`` metrics at full resolution, ``rollup``, ``checkpoint``, or ``orphan files``
+            of killed processes.
         points: points or buckets' points that go from full resolution; 0 for the others.
         digest: of a checkpoint.
     """
@@ -145,12 +146,12 @@ def apply_retention(
         for drop in blobs:
             store.delete(blob_name(drop.digest or ""))
     left: dict[tuple[str, str], int] = {}
-    for leftover in find_leftovers(store, kept_runs, moment, project):
-        owner = leftover.project, leftover.run
-        left[owner] = left.get(owner, 0) + leftover.bytes
+    for orphan in find_orphan_files(store, kept_runs, moment, project):
+        owner = orphan.project, orphan.run
+        left[owner] = left.get(owner, 0) + orphan.bytes
         if not dry_run:
-            store.delete(leftover.name)
-    drops += [Drop(*owner, "leftovers", 0, size) for owner, size in left.items()]
+            store.delete(orphan.name)
+    drops += [Drop(*owner, "orphan files", 0, size) for owner, size in left.items()]
     return Retained((*drops, *blobs), dry_run)
 
 

@@ -117,14 +117,14 @@ class Progress:
     def is_trial(self) -> bool:
         return self._trial is not None
 
-    def make_up(self, patience: float) -> None:
+    def make_up(self, seconds: float) -> None:
         """At the end: let the last checkpoint of a loop of the user's own count, if the store was away then.
 
         Raises:
-            StoreError: the store refuses, or stays away for ``patience`` seconds.
+            StoreError: the store refuses, or stays away for ``seconds`` seconds.
         """
         if self._started is None and self._saver.has_uncounted:
-            self._ends_by = monotonic() + patience
+            self._ends_by = monotonic() + seconds
             self._saver.settle(needed=True, best=False)
             self._count(self.epoch, self.reported, needed=True)
 

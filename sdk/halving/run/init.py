@@ -12,7 +12,7 @@ from halving.errors import NotFound
 from halving.identifiers import check_name
 from halving.records.run_record import RunRecords
 from halving.run.run import Run
-from halving.store.retry import patiently
+from halving.store.retry import retry_while_away
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
 
@@ -50,7 +50,7 @@ def init(
     store, parent = Store(root), {"tags": dict(tags)} if tags else {}
     if config is None and id is not None:
         with contextlib.suppress(NotFound):
-            config = patiently(store, f"run {id}", RunRecords(store, check_name("project", project), check_name("run id", id)).read)[
+            config = retry_while_away(store, f"run {id}", RunRecords(store, check_name("project", project), check_name("run id", id)).read)[
                 "params"
             ]
     return Run(

@@ -27,7 +27,7 @@ from halving.run import signals
 from halving.run.epoch_loop import Progress
 from halving.run.system_metrics import SystemMetrics, Throughput, check_interval
 from halving.store.json_files import now
-from halving.store.retry import patiently, tell
+from halving.store.retry import retry_while_away, tell
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
 
@@ -70,16 +70,16 @@ class Run:
             rng_state.seed_everything(seed)
         self.records = RunRecords(store, project, run_id)
         began = {
-            "provenance": captured or patiently(store, f"run {run_id}", partial(provenance.capture, store)),
+            "provenance": captured or retry_while_away(store, f"run {run_id}", partial(provenance.capture, store)),
             "seed": seed,
             "determinism": rng_state.determinism_flags(),
             "started": now(),
             "token": secrets.token_hex(8),  # tells apart what two processes write in the same millisecond
         }
-        self.attempt = patiently(store, f"run {run_id}", partial(self.records.start, self.params, parent or {}, attempt, began))
+        self.attempt = retry_while_away(store, f"run {run_id}", partial(self.records.start, self.params, parent or {}, attempt, began))
         recover_run(store, project, run_id)  # what an attempt that was killed on this machine left in its journal
         self._writer = MetricWriter(store, project, run_id, self.attempt)
-        self._resume_from = patiently(store, f"run {run_id}", self.records.latest_checkpoint)
+        self._resume_from = retry_while_away(store, f"run {run_id}", self.records.latest_checkpoint)
         self._saver = Saver(store, self.records, self._points_first, lambda: self._progress.give_up_at())
         if dataset is not None:
             dataset.give_up_at = lambda: self._progress.give_up_at()
@@ -201,7 +201,7 @@ class Run:
         """
         if self._resume_from is None:
             return state
-        saved = patiently(self.store, f"restore() of {self.id}", partial(self.store.get_blob, self._resume_from.digest))
+        saved = retry_while_away(self.store, f"restore() of {self.id}", partial(self.store.get_blob, self._resume_from.digest))
         restored = serialization.unpack(saved, state)
         self._progress.resume(self._resume_from)
         return restored
@@ -231,7 +231,7 @@ class Run:
             self.records.add_artifact(name, digest, source.stat().st_size)
             return digest
 
-        return patiently(self.store, f"artifact {name} of {self.id}", store, self._progress.give_up_at)
+        return retry_while_away(self.store, f"artifact {name} of {self.id}", store, self._progress.give_up_at)
 
     def finish(self, status: str = "finished") -> None:
         """Write what is pending and close the attempt's record; doing it again, or in a forked child, does nothing.
@@ -328,20 +328,20 @@ class Run:
             self._system.stop()
         self._throughput.stop()
         self._validator.closed = True  # not before: those two log a last time
-        patience = min(_TRIAL_END_SECONDS if self._progress.is_trial else _END_SECONDS, self._progress.give_up_at() - monotonic())
-        patience = max(_LAST_SECONDS, patience)
+        seconds = min(_TRIAL_END_SECONDS if self._progress.is_trial else _END_SECONDS, self._progress.give_up_at() - monotonic())
+        seconds = max(_LAST_SECONDS, seconds)
         if status != "failed":
             try:
-                self._progress.make_up(patience)
+                self._progress.make_up(seconds)
             except StoreError as error:
                 tell(f"the last checkpoint of {self.id} is not in the store: {error}")
-        complete = self._writer.close(patience)
+        complete = self._writer.close(seconds)
         ended = {"status": status, "epoch": self.epoch, "points": self._writer.points, "summary": self._writer.last, "time": now()}
         ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._validator.rejected}
-        ended["checkpoints"] = self._saver.pace.as_dict()
+        ended["checkpoints"] = self._saver.interval.as_dict()
         if complete:
             try:
-                patiently(self.store, f"the end of {self.id}", partial(self.records.end, self.attempt, ended), longest=patience)
+                retry_while_away(self.store, f"the end of {self.id}", partial(self.records.end, self.attempt, ended), longest=seconds)
             except Exception:  # noqa: BLE001  # the end is kept for the recovery, whatever the store says
                 complete = False
         kept = self._writer.release(None if complete else ended)

@@ -37,7 +37,7 @@ from typing import Any
 from halving.errors import InvalidInput
 
 _FIRST = 1.0  # seconds before the first sample: a run that is shorter imports nothing
-_PATIENCE = 2.0  # seconds that stop() waits for a sensor that hangs
+_JOIN_SECONDS = 2.0  # seconds that stop() waits for a sensor that hangs
 _MOST_PENDING = 4096  # calls of add() that are kept apart
 
 Log = Callable[..., object]
@@ -138,7 +138,7 @@ class SystemMetrics:
         if os.getpid() != self._process or self._thread is threading.current_thread():
             return
         self._ended.set()
-        self._thread.join(_PATIENCE)
+        self._thread.join(_JOIN_SECONDS)
         self._abandoned = True
 
     def _sample_until_stopped(self) -> None:

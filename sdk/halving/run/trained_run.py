@@ -6,7 +6,7 @@ from typing import Any
 
 from halving.checkpoints import serialization
 from halving.data.dataset import Dataset
-from halving.store.retry import patiently
+from halving.store.retry import retry_while_away
 from halving.store.store import Store
 
 
@@ -18,5 +18,5 @@ class TrainedRun:
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the checkpoint, as :meth:`Run.restore` does, leaving random generators alone."""
-        saved = patiently(self.store, f"restore() of {self.checkpoint}", partial(self.store.get_blob, self.checkpoint))
+        saved = retry_while_away(self.store, f"restore() of {self.checkpoint}", partial(self.store.get_blob, self.checkpoint))
         return serialization.unpack(saved, state, with_rng=False)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HOLD_SECONDS = 20.0  # from putting a claim to beginning to write, at most; a write ends within half a minute (halving.store.filesystem)
 STALE_SECONDS = 120.0  # by the store's clock, after which the claim of somebody who died is nobody's
-_PATIENCE = 2 * STALE_SECONDS
+_GIVE_UP_SECONDS = 2 * STALE_SECONDS
 _PROCESS = secrets.token_hex(6)
 _PREFIX = ".claim-"
 
@@ -35,7 +35,7 @@ def create_alone(filesystem: "fs.FileSystem", path: str, exists: Callable[[], bo
     folder, _, name = path.rpartition("/")
     # A thread that tries again, not knowing what became of its first write, does not stand in its own way.
     own = f"{_PREFIX}{name}-{_PROCESS}.{os.getpid()}.{threading.get_ident()}"
-    deadline, pause = time.monotonic() + _PATIENCE, 0.05
+    deadline, pause = time.monotonic() + _GIVE_UP_SECONDS, 0.05
     while time.monotonic() < deadline:
         if exists():
             raise FileExistsError(path)
@@ -46,7 +46,7 @@ def create_alone(filesystem: "fs.FileSystem", path: str, exists: Callable[[], bo
         _withdraw(filesystem, f"{folder}/{own}")
         time.sleep(random.uniform(0.5, 1.5) * pause)
         pause = min(2.0, pause * 2)
-    raise OSError(f"others have claimed {path} for {_PATIENCE:.0f} s, and none has written it")
+    raise OSError(f"others have claimed {path} for {_GIVE_UP_SECONDS:.0f} s, and none has written it")
 
 
 def _is_alone(filesystem: "fs.FileSystem", folder: str, own: str, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from halving.errors import StoreAway, StoreError
 from halving.store.store import Store
 
-PATIENCE_SECONDS = 600.0
+RETRY_SECONDS = 600.0
 """How long the beginning of a run, ``restore`` and a rung wait for a store that is away."""
 
 _ANSWER_SECONDS = 2.0  # in which a store has to answer before training counts on it
@@ -18,12 +18,12 @@ _PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
 _Result = TypeVar("_Result")
 
 
-def patiently(
+def retry_while_away(
     store: Store,
     what: str,
     action: Callable[[], _Result],
     give_up_at: Callable[[], float] = lambda: math.inf,
-    longest: float = PATIENCE_SECONDS,
+    longest: float = RETRY_SECONDS,
 ) -> _Result:
     """``action()``, tried again with growing pauses while the store is away. It must bear to be repeated.
 

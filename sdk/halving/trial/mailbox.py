@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 from halving.errors import NotFound
-from halving.store.retry import patiently
+from halving.store.retry import retry_while_away
 from halving.store.store import Store
 from halving.trial.messages import Granted, Message, from_bytes, to_bytes
 
@@ -46,7 +46,7 @@ class Mailbox:
             AlreadyExists: somebody else speaks for this end.
         """
         name = f"{self._folder}/{self._sends}-{self._sent + 1:06d}.json"
-        patiently(self._store, name, partial(self._store.create, name, to_bytes(message), sole=True), longest=_SEND_SECONDS)
+        retry_while_away(self._store, name, partial(self._store.create, name, to_bytes(message), sole=True), longest=_SEND_SECONDS)
         self._sent += 1
         self._pause = _FIRST_SECONDS  # an answer may come soon
 

@@ -21,7 +21,7 @@ from tests.kubernetes.services import ObjectStore, address_for_pods
 from tests.postgres import Postgres
 from tests.waiting import wait_for
 
-PATIENCE_SECONDS = 600.0  # for anything that has to happen, on a machine with much to do: after that it hangs
+RETRY_SECONDS = 600.0  # for anything that has to happen, on a machine with much to do: after that it hangs
 GPU = "nvidia.com/gpu"
 KINDS_OF_GPU = {"a100": {}, "nowhere": {"node_selector": {"halving.test/gpu": "nowhere"}}}
 _LAUNCH = """
@@ -133,7 +133,7 @@ class Installation:
             raise RuntimeError(f"the webserver refused: {json.dumps(answer['errors'])[:4000]}")
         return answer["data"]
 
-    def wait_for(self, condition: Callable[[], Any], what: str, *, seconds: float = PATIENCE_SECONDS, every: float = 0.5) -> Any:
+    def wait_for(self, condition: Callable[[], Any], what: str, *, seconds: float = RETRY_SECONDS, every: float = 0.5) -> Any:
         """See :func:`tests.waiting.wait_for`; ``seconds`` where there is a promise."""
         return wait_for(condition, seconds, what, every=every)
 

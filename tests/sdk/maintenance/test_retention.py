@@ -10,7 +10,7 @@ import pytest
 from halving import InvalidInput, NotFound, Store
 from halving.maintenance.compaction import compact
 from halving.maintenance.merging import merge
-from halving.maintenance.orphan_files import owner_of_leftover
+from halving.maintenance.orphan_files import owner_of_orphan_file
 from halving.maintenance.retention import Drop, Policy, RunState, apply_retention, plan_retention
 from halving.metrics.manifest import Manifest, read_manifest
 from halving.records.run_record import RunRecords, SavedCheckpoint
@@ -275,7 +275,7 @@ def test_superseded_checkpoints_go_unless_some_record_that_stays_names_them(stor
     ],
 )
 def test_what_nobody_alive_can_want_is_left_over(name: str, days: float, owner: tuple[str, str] | None) -> None:
-    assert owner_of_leftover(name, timedelta(days=days), {("p", "safe")}) == owner
+    assert owner_of_orphan_file(name, timedelta(days=days), {("p", "safe")}) == owner
 
 
 def test_leftovers_go_with_every_retention_and_only_those_of_the_project(store: Store) -> None:
@@ -290,6 +290,6 @@ def test_leftovers_go_with_every_retention_and_only_those_of_the_project(store: 
     assert apply_retention(store, protected=(), now=datetime.now(UTC)).drops == ()
     assert len(apply_retention(store, protected=(), dry_run=True, now=far).drops) == 2
     assert all(store.exists(name) for name in left)
-    assert apply_retention(store, protected=(), project="p", now=far).drops == (Drop("p", "r", "leftovers", 0, 10),)
-    assert apply_retention(store, protected=(), now=far).drops == (Drop("", "0f3e", "leftovers", 0, 5),)
+    assert apply_retention(store, protected=(), project="p", now=far).drops == (Drop("p", "r", "orphan files", 0, 10),)
+    assert apply_retention(store, protected=(), now=far).drops == (Drop("", "0f3e", "orphan files", 0, 5),)
     assert sorted(name for folder in ("runs", "steps") for name, _, _ in store.files(folder)) == kept

@@ -48,7 +48,7 @@ def root(s3: S3, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def retried_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is too expensive to be saved, what is away is asked often, and what is there may be slow to answer on a busy machine."""
     monkeypatch.setattr("halving.checkpoints.interval.SHARE", float("inf"))
     monkeypatch.setattr("halving.store.retry._PAUSES", (0.1, 0.2))
@@ -75,7 +75,7 @@ def wait_for_the_watch() -> None:
 
 
 @pytest.mark.parametrize("shut", AWAY)
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("retried_soon")
 def test_training_goes_on_while_s3_is_away_and_nothing_is_lost_when_it_is_back(root: str, gate: Gate, shut: Shut) -> None:
     took = []
     with pytest.warns(UserWarning, match="halving: ") as told, halving.init("p", id="r", root=root, system_metrics=None) as run:
@@ -97,7 +97,7 @@ def test_training_goes_on_while_s3_is_away_and_nothing_is_lost_when_it_is_back(r
     assert [epoch for epoch, _ in saved(root)] == [1, 2, 8, 9, 10, 11, 12]
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("retried_soon")
 def test_the_last_epoch_waits_for_s3_to_be_back(root: str, gate: Gate) -> None:
     back = threading.Timer(4, gate.open)
     with pytest.warns(UserWarning, match="halving: ") as told, halving.init("p", id="r", root=root, system_metrics=None) as run:
@@ -113,7 +113,7 @@ def test_the_last_epoch_waits_for_s3_to_be_back(root: str, gate: Gate) -> None:
     assert steps(root) == {1: 1, 2: 1, 3: 1}
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("retried_soon")
 def test_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(root: str, gate: Gate) -> None:
     with pytest.warns(UserWarning, match="halving: "), halving.init("p", id="r", root=root, system_metrics=None) as run:
         assert run.save(seen=1)
@@ -189,7 +189,7 @@ def test_a_trial_that_is_told_to_end_waits_for_s3_no_longer_than_its_grace_perio
     assert [epoch for epoch, _ in saved(root)] == [1]
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_dataset_is_read_when_s3_is_back(root: str, gate: Gate) -> None:
     digest = "sha256:" + "0123456789abcdef" * 4
     dataset = Dataset(Store(root), "points", digest)
@@ -209,7 +209,7 @@ def test_a_dataset_is_read_when_s3_is_back(root: str, gate: Gate) -> None:
         dataset.file("a")
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("retried_soon")
 def test_an_artifact_is_stored_when_s3_is_back(root: str, gate: Gate, tmp_path: Path) -> None:
     (tmp_path / "weights").write_bytes(b"1")
     with halving.init("p", id="r", root=root, system_metrics=None) as run:
@@ -221,7 +221,7 @@ def test_an_artifact_is_stored_when_s3_is_back(root: str, gate: Gate, tmp_path: 
     assert Store(root).exists("runs/project=p/r/artifacts/weights.json")
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_store_that_goes_away_within_an_epoch_holds_up_its_end_only_until_that_is_noticed(root: str, gate: Gate) -> None:
     began = 0.0
     with pytest.warns(UserWarning, match="is away, r trains on"), halving.init("p", id="r", root=root, system_metrics=None) as run:
@@ -237,7 +237,7 @@ def test_a_store_that_goes_away_within_an_epoch_holds_up_its_end_only_until_that
     assert [epoch for epoch, _ in saved(root)] == [2, 3]
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_checkpoint_that_is_needed_counts_when_its_points_are_in_the_store_and_another_not_before(root: str) -> None:
     records, asked = RunRecords(Store(root), "p", "r"), 0
 
@@ -258,7 +258,7 @@ def test_a_checkpoint_that_is_needed_counts_when_its_points_are_in_the_store_and
     assert asked == 3
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_checkpoint_that_is_needed_waits_no_more_than_its_time_for_points_that_do_not_come(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,7 +271,7 @@ def test_a_checkpoint_that_is_needed_waits_no_more_than_its_time_for_points_that
     assert records.latest_checkpoint() == SavedCheckpoint(1, 1, saver.write({"seen": 1}), {})
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("retried_soon")
 def test_the_record_of_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(UserWarning, match="is away, r trains on"), halving.init("p", id="r", root=root, system_metrics=None) as run:
         with monkeypatch.context() as patch:  # away between two requests of one save: no gate is that quick
@@ -301,12 +301,12 @@ GATE: list[Gate] = []
 
 
 @pytest.mark.parametrize("where", ["behind save", "in the next epoch"])
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_away_is_not_to_blame(
     root: str, gate: Gate, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     GATE[:] = [gate]
-    monkeypatch.setattr("halving.checkpoints.saver.patiently", lambda store, what, action, give_up_at: action())
+    monkeypatch.setattr("halving.checkpoints.saver.retry_while_away", lambda store, what, action, give_up_at: action())
     monkeypatch.setattr("halving.run.run._TRIAL_END_SECONDS", 1.0)
     given, platform = test_execute.context(Store(root), where=where), multiprocessing.Pipe()
     with pytest.warns(UserWarning, match="halving: "):

@@ -357,7 +357,7 @@ def test_a_sensor_that_hangs_holds_up_nobody_and_logs_nothing_afterwards(
         return SimpleNamespace(used=1)
 
     monkeypatch.setattr(psutil, "disk_usage", hangs)
-    monkeypatch.setattr("halving.run.system_metrics._PATIENCE", 0.1)
+    monkeypatch.setattr("halving.run.system_metrics._JOIN_SECONDS", 0.1)
     log = Logged()
     metrics = sampling(log, 0.02, name="hanging")
     assert asked.wait(30)
