@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halving.errors import NotFound
-from halving.journal.format import Block, Reading, map_piece, piece_files
+from halving.journal.format import Block, Reading, log_segment_files, map_log_segment
 from halving.metrics.manifest import RunFiles, run_files
 from halving.metrics.segments import DRAINED, drained_of, encode, live_folder, parse_segment_name, points_table, segment_name
 from halving.store.json_files import to_json
@@ -27,9 +27,9 @@ _YIELD_EVERY = 64  # keys handled between two chances for other threads
 
 
 class Source(NamedTuple):
-    """A piece to take from."""
+    """A log segment to take from."""
 
-    lane: str
+    appender: str
     number: int
     reading: Reading
 
@@ -73,24 +73,24 @@ class Drain:
         taken: list[Taken] = []
         notes: list[dict[str, Any]] = []
         reached, count = dict(self._reached), 0
-        for lane, number, reading in sources:
+        for appender, number, reading in sources:
             for found in reading.blocks():
                 if isinstance(found, Block):
                     taken.append(Taken(reading, found))
                     count += found.records * (found.length // 8 - 4)
                 else:
-                    notes.append({**found, "lane": lane, "piece": number})
+                    notes.append({**found, "appender": appender, "log_segment": number})
                 if count >= _POINTS:
                     break
-            reached[lane] = [number, reading.offset]
+            reached[appender] = [number, reading.offset]
             if count >= _POINTS:
                 break
         self._taken, self._notes, self._reached = taken, notes, reached
         return bool(taken or notes)
 
-    def forget(self, lane: str) -> None:
-        """A lane is drained and its files are gone: its name never comes back."""
-        self._reached.pop(lane, None)
+    def forget(self, appender: str) -> None:
+        """A appender is drained and its files are gone: its name never comes back."""
+        self._reached.pop(appender, None)
 
     def publish(self) -> None:
         """Write what was taken. Raising leaves it here, to be tried again with the very same bytes.
@@ -112,12 +112,12 @@ class Drain:
         self.sequence += 1
         self.points += self._count
         self.last |= self._last
-        self.drained = {lane: list(position) for lane, position in self._reached.items()}
+        self.drained = {appender: list(position) for appender, position in self._reached.items()}
         self._taken, self._segment = [], None
 
     def _publish_reference(self, note: dict[str, Any]) -> None:
         """Store a logged artifact's content and then the row that refers to it, under a name that repeating does not change."""
-        name = f"{self._attempt:04d}-{note['lane']}-{note['piece']:06d}-{note['offset']:08d}.json"
+        name = f"{self._attempt:04d}-{note['appender']}-{note['log_segment']:06d}-{note['offset']:08d}.json"
         target = f"runs/project={self._project}/{self._run}/media/{name}"
         spooled = self._folder / note["file"]
         if not self._store.exists(target):
@@ -127,7 +127,7 @@ class Drain:
                 self.lost_media += 1
                 return
             moment = datetime.fromtimestamp(note["time"] / 1e9, UTC).isoformat(timespec="milliseconds")
-            row = {name: value for name, value in note.items() if name not in ("file", "time", "lane", "piece", "offset")}
+            row = {name: value for name, value in note.items() if name not in ("file", "time", "appender", "log_segment", "offset")}
             digest = self._store.put_blob(content)
             reference = {**row, "attempt": self._attempt, "wall_time": moment, "digest": digest, "bytes": len(content)}
             self._store.create(target, to_json(reference), sole=True)
@@ -137,23 +137,23 @@ class Drain:
 
 
 def sources_behind(folder: Path, drained: dict[str, list[int]]) -> list[Source]:
-    """The pieces in an attempt's folder behind a position, each read up to where it was drained."""
+    """The log segments in an attempt's folder behind a position, each read up to where it was drained."""
     sources = []
-    for lane, files in piece_files(folder).items():
-        number, offset = drained.get(lane, [-1, 0])
-        for piece, path in files:
-            if piece < number:
+    for appender, files in log_segment_files(folder).items():
+        number, offset = drained.get(appender, [-1, 0])
+        for log_segment, path in files:
+            if log_segment < number:
                 continue
             try:
-                reading = Reading(map_piece(path), verify=True)
+                reading = Reading(map_log_segment(path), verify=True)
             except (FileNotFoundError, ValueError):  # drained meanwhile, or empty
                 continue
             if not reading.valid:
                 continue
-            if piece == number:
+            if log_segment == number:
                 for _ in reading.blocks(end=offset):
                     pass
-            sources.append(Source(lane, piece, reading))
+            sources.append(Source(appender, log_segment, reading))
     return sources
 
 
@@ -164,7 +164,7 @@ def segments_of(files: RunFiles, attempt: int) -> dict[int, str]:
 
 
 def position_in_store(store: Store, attempt: int, files: RunFiles) -> tuple[int, dict[str, list[int]]]:
-    """The next sequence number of an attempt, and how far its journal is drained: ``{lane: [piece, offset]}``."""
+    """The next sequence number of an attempt, and how far its journal is drained: ``{appender: [log_segment, offset]}``."""
     import pyarrow.parquet as pq
 
     absorbed = files.manifest.absorbed.get(attempt) if files.manifest else None

@@ -17,8 +17,8 @@ from typing import Any
 
 from halving.ingest.drain import Drain, Source, sources_behind
 from halving.journal import directory
-from halving.journal.appender import PIECE_BYTES, JournalFull, Lane, Piece
-from halving.journal.format import MAIN, Block, Reading, is_written, map_piece, piece_files
+from halving.journal.appender import LOG_SEGMENT_BYTES, Appender, JournalFull, LogSegment
+from halving.journal.format import MAIN, Block, Reading, is_written, log_segment_files, map_log_segment
 from halving.store.json_files import to_json
 from halving.store.store import Store
 
@@ -37,7 +37,7 @@ class MetricWriter:
         project, run, attempt: whose points these are.
         delay: seconds that a point waits at most before it is written. In an object store, where each write is a request that is paid
             for and counted, it grows with the writer's age, to a twentieth of it and at most 60 s: a run has written some 20 segments
-            after 100 s, 70 after 20 minutes, and then one a minute. ``flush``, a full piece, a SIGTERM and the end write at once.
+            after 100 s, 70 after 20 minutes, and then one a minute. ``flush``, a full log segment, a SIGTERM and the end write at once.
         max_bytes: room of the journal while the store is away; more is dropped and counted.
     """
 
@@ -50,14 +50,14 @@ class MetricWriter:
         *,
         delay: float = 5.0,
         max_bytes: int = MAX_JOURNAL_BYTES,
-        piece_bytes: int = PIECE_BYTES,
+        log_segment_bytes: int = LOG_SEGMENT_BYTES,
     ) -> None:
         # Imported now: a script that ends at once leaves the thread no interpreter to import them in.
         import numpy  # noqa: F401
         import pyarrow.parquet  # noqa: F401
 
         self._store, self._run, self._delay, self._began = store, run, delay, time.monotonic()
-        self._limits = {"max_bytes": max_bytes, "piece_bytes": piece_bytes}
+        self._limits = {"max_bytes": max_bytes, "log_segment_bytes": log_segment_bytes}
         self.dropped = 0
         self._refused = self._memory_only = False
         try:
@@ -66,7 +66,7 @@ class MetricWriter:
             # Without the lock of the attempt's folder, which may be another process's, nothing is written there: not by a child either.
             self.folder, self._memory_only = directory.no_folder(store, project, run), True
             self._on_refused(error)
-        self.lane = self._new_lane(MAIN)
+        self.appender = self._new_appender(MAIN)
         self._drain = Drain(store, project, run, attempt, self.folder)
         self._readings: dict[tuple[str, int], Reading] = {}
         self._device: list[tuple[tuple[str, ...], Any, int, int]] = []  # values that a device still computes
@@ -91,7 +91,7 @@ class MetricWriter:
     def append(self, numbers: Mapping[str, float], step: int, at: int) -> None:
         """Journal one record, or drop and count it where there is no room."""
         try:
-            self.lane.append(tuple(numbers), tuple(numbers.values()), step, at)
+            self.appender.append(tuple(numbers), tuple(numbers.values()), step, at)
         except JournalFull as error:
             self._drop(len(numbers), error)
 
@@ -111,7 +111,7 @@ class MetricWriter:
 
     def append_artifact(self, key: str, content: bytes, suffix: str, described: Mapping[str, Any], step: int, at: int) -> None:
         """Spool an artifact's content beside the journal and note its reference; or drop and count it where there is no room."""
-        name = f"media-{self.lane.name}-{next(self._spooled):06d}{suffix}"
+        name = f"media-{self.appender.name}-{next(self._spooled):06d}{suffix}"
         try:
             waiting = self._spooled_bytes - self._drain.unspooled
             if waiting + len(content) > self._limits["max_bytes"]:
@@ -119,7 +119,7 @@ class MetricWriter:
             self._spooled_bytes += len(content)
             with (self.folder / name).open("wb") as file:
                 file.write(content)
-            self.lane.note({**described, "key": key, "step": step, "time": at, "file": name})
+            self.appender.note({**described, "key": key, "step": step, "time": at, "file": name})
         except (OSError, JournalFull) as error:
             with contextlib.suppress(OSError):
                 (self.folder / name).unlink()
@@ -148,7 +148,7 @@ class MetricWriter:
             return self._complete
         end = time.monotonic() + deadline
         self._complete = self.flush(deadline)
-        self.lane.close()
+        self.appender.close()
         self._complete = self._complete and self.flush(max(0.1, end - time.monotonic()))  # what another thread was logging
         self._closed = True
         self._wake.ring()
@@ -183,15 +183,15 @@ class MetricWriter:
             behind = sources_behind(self.folder, self._drain.drained)
         except OSError:
             return False
-        return any(next(source.reading.blocks(), None) is not None for source in behind if source.lane != MAIN)
+        return any(next(source.reading.blocks(), None) is not None for source in behind if source.appender != MAIN)
 
-    def _new_lane(self, name: str) -> Lane:
+    def _new_appender(self, name: str) -> Appender:
         folder = None if self._memory_only else self.folder
-        return Lane(folder, name, **self._limits, on_full=lambda: self._wake.ring(), on_refused=self._on_refused)
+        return Appender(folder, name, **self._limits, on_full=lambda: self._wake.ring(), on_refused=self._on_refused)
 
     def _work(self) -> None:
-        with contextlib.suppress(Exception):  # the first piece; a lane that has none makes one when it needs it
-            self.lane.prepare()
+        with contextlib.suppress(Exception):  # the first log segment; an appender that has none makes one when it needs it
+            self.appender.prepare()
         while not self._closed:
             self._wake.wait(self._pause())
             ticket = self._asked
@@ -211,7 +211,7 @@ class MetricWriter:
                 with self._done:
                     self._answered = ticket
                     self._done.notify_all()
-            # A flush or a full piece may wake this thread at once; while the store is away it still gets some rest.
+            # A flush or a full log segment may wake this thread at once; while the store is away it still gets some rest.
             if self._failures and not self._closed:
                 time.sleep(0.05)
         if self._abandoned:
@@ -230,52 +230,52 @@ class MetricWriter:
         sources, ended = self._sources()
         while self._drain.take(sources):
             self._drain.publish()
-        for lane, number in ended:
-            self._forget(lane, number)
-        self.lane.prepare()
-        self.lane.follow_clock()
+        for appender, number in ended:
+            self._forget(appender, number)
+        self.appender.prepare()
+        self.appender.follow_clock()
 
     def _sources(self) -> tuple[list[Source], list[tuple[str, int]]]:
-        """The pieces to read, and those of them that nobody writes any more."""
+        """The log segments to read, and those of them that nobody writes any more."""
         sources, ended = [], []
-        for number, piece in sorted(self.lane.pieces.items()):
-            if piece.sealed:  # asked before its end is read
+        for number, log_segment in sorted(self.appender.log_segments.items()):
+            if log_segment.sealed:  # asked before its end is read
                 ended.append((MAIN, number))
-            sources.append(Source(MAIN, number, self._reading(MAIN, number, piece)))
-        for lane, files in self._children().items():
+            sources.append(Source(MAIN, number, self._reading(MAIN, number, log_segment)))
+        for appender, files in self._children().items():
             alive = is_written(files[-1][1])  # asked before its end is read, too
             for number, path in files:
                 try:
-                    sources.append(Source(lane, number, self._reading(lane, number, path)))
-                except (FileNotFoundError, ValueError):  # not a piece
+                    sources.append(Source(appender, number, self._reading(appender, number, path)))
+                except (FileNotFoundError, ValueError):  # not a log segment
                     continue
                 if not alive or number != files[-1][0]:
-                    ended.append((lane, number))
+                    ended.append((appender, number))
         return sources, ended
 
     def _children(self) -> dict[str, list[tuple[int, Path]]]:
-        """What forked children log: pieces of lanes that are not ours."""
+        """What forked children log: log_segments of appenders that are not ours."""
         try:
-            return {lane: files for lane, files in piece_files(self.folder).items() if lane != MAIN}
+            return {appender: files for appender, files in log_segment_files(self.folder).items() if appender != MAIN}
         except OSError:
             return {}
 
-    def _reading(self, lane: str, number: int, piece: Piece | Path) -> Reading:
-        known = self._readings.get((lane, number))
+    def _reading(self, appender: str, number: int, log_segment: LogSegment | Path) -> Reading:
+        known = self._readings.get((appender, number))
         if known is None:
-            memory, verify = (map_piece(piece), True) if isinstance(piece, Path) else (piece.memory, False)
-            known = self._readings[lane, number] = Reading(memory, verify=verify)
+            memory, verify = (map_log_segment(log_segment), True) if isinstance(log_segment, Path) else (log_segment.memory, False)
+            known = self._readings[appender, number] = Reading(memory, verify=verify)
         return known
 
-    def _forget(self, lane: str, number: int) -> None:
-        self._readings.pop((lane, number), None)
-        piece = self.lane.pieces.pop(number, None) if lane == MAIN else None
-        path = piece.path if piece else self.folder / f"{lane}-{number:06d}.journal"
+    def _forget(self, appender: str, number: int) -> None:
+        self._readings.pop((appender, number), None)
+        log_segment = self.appender.log_segments.pop(number, None) if appender == MAIN else None
+        path = log_segment.path if log_segment else self.folder / f"{appender}-{number:06d}.journal"
         if path is not None:
             with contextlib.suppress(OSError):
                 path.unlink()
-        if lane != MAIN and not any(other == lane for other, _ in self._readings):
-            self._drain.forget(lane)
+        if appender != MAIN and not any(other == appender for other, _ in self._readings):
+            self._drain.forget(appender)
 
     def _fetch_from_devices(self) -> None:
         while self._device:
@@ -289,9 +289,9 @@ class MetricWriter:
     def _in_memory_only(self) -> int:
         """Points that no disk took, and that end with this process."""
         count, (last, offset) = 0, self._drain.drained.get(MAIN, [-1, 0])
-        for number, piece in list(self.lane.pieces.items()):
-            if piece.path is None and number >= last:
-                reading = Reading(piece.memory, verify=False)
+        for number, log_segment in list(self.appender.log_segments.items()):
+            if log_segment.path is None and number >= last:
+                reading = Reading(log_segment.memory, verify=False)
                 blocks = [block for block in reading.blocks() if isinstance(block, Block)]
                 count += sum(block.records * (block.length // 8 - 4) for block in blocks if number > last or block.start >= offset)
         return count
@@ -311,12 +311,12 @@ class MetricWriter:
             warnings.warn(f"halving: {message}", stacklevel=2)
 
     def _after_fork(self) -> None:
-        """A forked child (a DataLoader worker) logs into a lane of its own, which the parent drains."""
+        """A forked child (a DataLoader worker) logs into an appender of its own, which the parent drains."""
         self._thread = None
         self._device, self._spooled_bytes = [], self._drain.unspooled
         self._done = threading.Condition()
         self._wake = _Bell()
-        self.lane = self._new_lane(f"{os.getpid()}{time.time_ns()}")  # process ids come again
+        self.appender = self._new_appender(f"{os.getpid()}{time.time_ns()}")  # process ids come again
 
 
 class _Bell:

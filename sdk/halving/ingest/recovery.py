@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from halving.errors import AlreadyExists, NotFound
 from halving.ingest.drain import Drain, Taken, points_of, position_in_store, segments_of, sources_behind
 from halving.journal import directory
-from halving.journal.format import Block, is_written, piece_files
+from halving.journal.format import Block, is_written, log_segment_files
 from halving.metrics.manifest import RunFiles, run_files
 from halving.records.run_record import RunRecords
 from halving.store.json_files import now
@@ -94,7 +94,7 @@ def _recover(store: Store, folder: Path) -> Recovered:
     try:
         drain.resume()
         # Asked before the end is read: what a child writes after that is seen in its files again.
-        written = any(is_written(path) for files in piece_files(folder).values() for _, path in files)
+        written = any(is_written(path) for files in log_segment_files(folder).values() for _, path in files)
         sources = sources_behind(folder, drain.drained)
         while drain.take(sources):
             drain.publish()

@@ -1,7 +1,7 @@
-"""The writing side of the journal: the pieces that one process of an attempt fills.
+"""The writing side of the journal: the log segments that one process of an attempt fills.
 
 Several threads write at once, and a signal handler may log, or finish the run, in the middle of any of it. A record is one call into
-C and so is never torn by either; what takes several steps (another piece, another set of keys) is done under a lock, and a
+C and so is never torn by either; what takes several steps (another log_segment, another set of keys) is done under a lock, and a
 handler that interrupts its own thread there has its records written behind it.
 """
 
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from halving.journal.format import CHECKSUM, DEFINITION, FIRST_SCHEMA, MAGIC, MAIN, NOTE, checksum, json_record, piece_name
+from halving.journal.format import CHECKSUM, DEFINITION, FIRST_SCHEMA, MAGIC, MAIN, NOTE, checksum, json_record, log_segment_name
 
-PIECE_BYTES = 4 << 20
-MEMORY_BYTES = 64 << 20  # room for pieces in memory, while the disk refuses files
-MAX_SCHEMAS = 1_000  # sets of keys in a piece; rarer ones are logged key by key
+LOG_SEGMENT_BYTES = 4 << 20
+MEMORY_BYTES = 64 << 20  # room for log segments in memory, while the disk refuses files
+MAX_SCHEMAS = 1_000  # sets of keys in a log segment; rarer ones are logged key by key
 _MOST_KEYS = 4_000  # in one record; more are logged key by key
 _RETRY_SECONDS = 1.0  # before a disk that refused is asked again
 _MADV_POPULATE_WRITE = 23  # Linux; Python's mmap has no name for it
@@ -38,7 +38,7 @@ class JournalFull(Exception):
 
 
 class Fast(NamedTuple):
-    """What the hot path needs to log one set of keys, bound to the piece that it writes into."""
+    """What the hot path needs to log one set of keys, bound to the log segment that it writes into."""
 
     width: int
     pick: Callable[[Any], tuple[Any, ...]]
@@ -47,7 +47,7 @@ class Fast(NamedTuple):
     write: Callable[[bytes], Any]
 
 
-class Piece:
+class LogSegment:
     """One mapped file, or memory without a file when the disk refuses it."""
 
     def __init__(self, path: Path | None, size: int) -> None:
@@ -75,15 +75,15 @@ class Piece:
         self._unlock()
 
 
-class Lane:
-    """The pieces that one process writes.
+class Appender:
+    """The log segments that one process writes.
 
     Args:
-        folder: the attempt's journal folder; None where the disk refused one: all pieces then lie in memory.
+        folder: the attempt's journal folder; None where the disk refused one: all log segments then lie in memory.
         name: ``main``, or digits that no other child of the attempt has.
         max_bytes: room for what is not drained; beyond it :class:`JournalFull` says so.
-        on_full: called when a piece is full.
-        on_refused: called with the reason when the disk refuses a piece. The main lane's next piece then lies in memory; what a
+        on_full: called when a log segment is full.
+        on_refused: called with the reason when the disk refuses a log segment. The main appender's next log segment then lies in memory; what a
             child has in memory nobody would drain, so there is no room in it.
     """
 
@@ -93,17 +93,17 @@ class Lane:
         name: str,
         *,
         max_bytes: int,
-        piece_bytes: int = PIECE_BYTES,
+        log_segment_bytes: int = LOG_SEGMENT_BYTES,
         on_full: Callable[[], Any],
         on_refused: Callable[[OSError], Any],
     ) -> None:
-        self.folder, self.name, self._max_bytes, self._piece_bytes = folder, name, max_bytes, piece_bytes
+        self.folder, self.name, self._max_bytes, self._log_segment_bytes = folder, name, max_bytes, log_segment_bytes
         self._on_full, self._on_refused = on_full, on_refused
         self.fast: Fast | None = None
         self.clock_offset = time.time_ns() - time.monotonic_ns()
-        self.pieces: dict[int, Piece] = {}  # what is not drained, by number
-        self._current: Piece | None = None
-        self._spare: Piece | None = None
+        self.log_segments: dict[int, LogSegment] = {}  # what is not drained, by number
+        self._current: LogSegment | None = None
+        self._spare: LogSegment | None = None
         self._schemas: dict[tuple[str, ...], Fast] = {}
         self._opened, self._created = 0, count()
         self._refused_at = -_RETRY_SECONDS
@@ -112,7 +112,7 @@ class Lane:
         self._deferred: deque[Callable[[], None]] = deque()
 
     def append(self, keys: tuple[str, ...], values: Sequence[float], step: int, at: int) -> None:
-        """Write a record, with its definition and a new piece where needed.
+        """Write a record, with its definition and a new log segment where needed.
 
         Raises:
             JournalFull: the journal has no room left, or is closed.
@@ -149,7 +149,7 @@ class Lane:
             JournalFull: the journal has no room left, or is closed.
         """
         record = json_record(NOTE, payload)
-        if len(record) > self._piece_bytes - len(MAGIC):
+        if len(record) > self._log_segment_bytes - len(MAGIC):
             raise JournalFull(f"a note of {len(record)} bytes does not fit into the journal")
         while True:
             if self._interrupted():
@@ -175,9 +175,9 @@ class Lane:
             self.clock_offset += ahead
 
     def prepare(self) -> None:
-        """Have the next piece ready when this one is half full, with its memory, so that the training waits for neither."""
-        piece = self._current
-        wanted = piece is None or piece.sealed or piece.memory.tell() > self._piece_bytes // 2
+        """Have the next log segment ready when this one is half full, with its memory, so that the training waits for neither."""
+        log_segment = self._current
+        wanted = log_segment is None or log_segment.sealed or log_segment.memory.tell() > self._log_segment_bytes // 2
         if self._spare is None and wanted and not self._closed:
             spare = self._create()
             spare.populate()
@@ -188,7 +188,7 @@ class Lane:
     def close(self) -> None:
         """Take no more records."""
         self._closed = True
-        if self._interrupted():  # the interrupted call finds the lane closed
+        if self._interrupted():  # the interrupted call finds the appender closed
             return
         with self._alone():
             self._seal()
@@ -199,14 +199,14 @@ class Lane:
         length = packer.size + CHECKSUM.size
         with self._alone():
             while True:
-                piece, schemas = self._open(), self._schemas
+                log_segment, schemas = self._open(), self._schemas
                 if (known := schemas.get(keys)) is not None:
                     return known
                 if len(keys) > 1 and (len(schemas) >= MAX_SCHEMAS or len(keys) > _MOST_KEYS):
                     return None
                 number = FIRST_SCHEMA + len(schemas)
-                definition, write = json_record(DEFINITION, {"schema": number, "keys": keys}), piece.memory.write
-                if len(keys) > 1 and len(definition) + length > self._piece_bytes - len(MAGIC):
+                definition, write = json_record(DEFINITION, {"schema": number, "keys": keys}), log_segment.memory.write
+                if len(keys) > 1 and len(definition) + length > self._log_segment_bytes - len(MAGIC):
                     return None
                 try:
                     write(definition)
@@ -218,7 +218,7 @@ class Lane:
                 return schemas[keys]
 
     def _change(self, full: Callable[[bytes], Any]) -> None:
-        """End the piece that ``full`` writes into, unless another thread has done so."""
+        """End the log segment that ``full`` writes into, unless another thread has done so."""
         with self._alone():
             if self._current is not None and self._current.memory.write == full:
                 self._seal()
@@ -246,16 +246,16 @@ class Lane:
             with contextlib.suppress(IndexError):
                 self._deferred.popleft()()
 
-    def _open(self) -> Piece:
+    def _open(self) -> LogSegment:
         if self._closed:
             raise JournalFull("the run is finished")
         if self._current is None:
             waiting = self._waiting()
-            if waiting + self._piece_bytes > self._max_bytes:
+            if waiting + self._log_segment_bytes > self._max_bytes:
                 raise JournalFull(f"the journal holds {waiting >> 20} MiB that the store has not taken")
-            piece = self._placed(self._take_spare() or self._create())
-            self._schemas, self._current = {}, piece
-            self.pieces[self._opened] = piece
+            log_segment = self._placed(self._take_spare() or self._create())
+            self._schemas, self._current = {}, log_segment
+            self.log_segments[self._opened] = log_segment
             self._opened += 1
         return self._current
 
@@ -267,10 +267,12 @@ class Lane:
 
     def _waiting(self) -> int:
         if self.name != MAIN:  # drained, and deleted, by the process that it was forked from
-            self.pieces = {number: piece for number, piece in self.pieces.items() if piece.path and piece.path.exists()}
-        return sum(piece.size for piece in list(self.pieces.values()))
+            self.log_segments = {
+                number: log_segment for number, log_segment in self.log_segments.items() if log_segment.path and log_segment.path.exists()
+            }
+        return sum(log_segment.size for log_segment in list(self.log_segments.values()))
 
-    def _take_spare(self) -> Piece | None:
+    def _take_spare(self) -> LogSegment | None:
         if (spare := self._spare) is not None:
             self._spare = None
         return spare
@@ -280,29 +282,29 @@ class Lane:
             with contextlib.suppress(OSError):
                 spare.path.unlink()
 
-    def _create(self) -> Piece:
-        """A piece under a name that nobody reads yet, or in memory."""
+    def _create(self) -> LogSegment:
+        """A log segment under a name that nobody reads yet, or in memory."""
         if self.folder is not None and time.monotonic() - self._refused_at >= _RETRY_SECONDS:
             try:
-                return Piece(self.folder / f"{self.name}-{next(self._created)}.new", self._piece_bytes)
+                return LogSegment(self.folder / f"{self.name}-{next(self._created)}.new", self._log_segment_bytes)
             except OSError as error:
                 self._refused_at = time.monotonic()
                 self._on_refused(error)
-        in_memory = sum(piece.size for piece in list(self.pieces.values()) if piece.path is None)
+        in_memory = sum(log_segment.size for log_segment in list(self.log_segments.values()) if log_segment.path is None)
         if self.name != MAIN or in_memory >= MEMORY_BYTES:
             raise JournalFull(f"the disk takes no journal, and {in_memory >> 20} MiB wait in memory")
-        return Piece(None, self._piece_bytes)
+        return LogSegment(None, self._log_segment_bytes)
 
-    def _placed(self, piece: Piece) -> Piece:
-        """The piece under its name, where readers find it whole: locked, with its blocks and its first bytes."""
-        if piece.path is not None and self.folder is not None:
+    def _placed(self, log_segment: LogSegment) -> LogSegment:
+        """The log segment under its name, where readers find it whole: locked, with its blocks and its first bytes."""
+        if log_segment.path is not None and self.folder is not None:
             try:
-                piece.path = piece.path.rename(self.folder / piece_name(self.name, self._opened))
+                log_segment.path = log_segment.path.rename(self.folder / log_segment_name(self.name, self._opened))
             except OSError as error:  # gone with its folder
                 self._refused_at = time.monotonic()
                 self._on_refused(error)
                 return self._create()
-        return piece
+        return log_segment
 
 
 def _create(path: Path, size: int) -> tuple[int, mmap.mmap]:

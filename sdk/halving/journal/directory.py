@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from halving.journal.format import MAIN, is_written, piece_files
+from halving.journal.format import MAIN, is_written, log_segment_files
 from halving.store.store import Store
 
 _NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gluster", "beegfs", "gpfs", "9p", "afs", "ocfs", "wekafs", "virtiofs")
@@ -169,7 +169,7 @@ def release(folder: Path, *, remove: bool) -> None:
     if remove:
         with contextlib.suppress(OSError):
             gone = folder.rename(folder.with_name(f".done-{folder.name}-{os.getpid()}"))
-            if any(is_written(path) for files in piece_files(gone).values() for _, path in files if not path.name.startswith(MAIN)):
+            if any(is_written(path) for files in log_segment_files(gone).values() for _, path in files if not path.name.startswith(MAIN)):
                 gone.rename(folder)
             else:
                 shutil.rmtree(gone, ignore_errors=True)

@@ -1,12 +1,12 @@
 """The journal's format: what ``log()`` writes, in memory that outlives the process, and how it is read.
 
-A *piece* is a file mapped into memory: a write is a copy into the page cache, which stays when the process is killed. Each
-process of an attempt writes a *lane* of pieces of its own (:mod:`halving.journal.appender`). Records are
+A *log segment* is a file mapped into memory: a write is a copy into the page cache, which stays when the process is killed. Each
+process of an attempt writes a *appender* of log segments of its own (:mod:`halving.journal.appender`). Records are
 
     length: uint32, schema: uint32, step: int64, time: int64 (ns since 1970), values: float64 each, checksum: uint64 (CRC-32)
 
-and all are multiples of 8 bytes. Schema 0 is a definition (JSON: which keys a schema number stands for in this piece), schema 1 a
-note (JSON: a reference to an artifact). A record whose length or checksum is wrong was torn: the piece ends there.
+and all are multiples of 8 bytes. Schema 0 is a definition (JSON: which keys a schema number stands for in this log segment), schema 1 a
+note (JSON: a reference to an artifact). A record whose length or checksum is wrong was torn: the log segment ends there.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ DEFINITION, NOTE, FIRST_SCHEMA = 0, 1, 2
 CHECKSUM = struct.Struct("<Q")
 _HEAD = struct.Struct("<II")
 _SMALLEST = _HEAD.size + CHECKSUM.size
-_PIECE_NAME = re.compile(r"(main|\d+)-(\d{6,})\.journal")
+_LOG_SEGMENT_NAME = re.compile(r"(main|\d+)-(\d{6,})\.journal")
 
 checksum = CHECKSUM.pack
 
@@ -41,10 +41,10 @@ class Block(NamedTuple):
 
 
 class Reading:
-    """Reads a piece from an offset on, remembering the schemas that it met.
+    """Reads a log segment from an offset on, remembering the schemas that it met.
 
     Args:
-        memory: the piece, mapped.
+        memory: the log segment, mapped.
         verify: check every record, as is needed for what another process wrote or left.
     """
 
@@ -57,7 +57,7 @@ class Reading:
 
     @property
     def valid(self) -> bool:
-        """Whether this is a piece at all: a machine that died may leave a file of zeros."""
+        """Whether this is a log segment at all: a machine that died may leave a file of zeros."""
         return bytes(self.memory[: len(MAGIC)]) == MAGIC
 
     def blocks(self, end: int | None = None) -> Iterator[Block | dict[str, Any]]:
@@ -114,8 +114,8 @@ class Reading:
         return count
 
 
-def map_piece(path: Path) -> mmap.mmap:
-    """A piece that another process wrote, read-only.
+def map_log_segment(path: Path) -> mmap.mmap:
+    """A log segment that another process wrote, read-only.
 
     Raises:
         OSError, ValueError: it is gone, or empty.
@@ -124,21 +124,21 @@ def map_piece(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def piece_name(lane: str, number: int) -> str:
-    return f"{lane}-{number:06d}.journal"
+def log_segment_name(appender: str, number: int) -> str:
+    return f"{appender}-{number:06d}.journal"
 
 
-def piece_files(folder: Path) -> dict[str, list[tuple[int, Path]]]:
-    """The pieces in an attempt's folder: lane to numbers and paths, in order."""
-    lanes: dict[str, list[tuple[int, Path]]] = {}
+def log_segment_files(folder: Path) -> dict[str, list[tuple[int, Path]]]:
+    """The log segments in an attempt's folder: appender to numbers and paths, in order."""
+    appenders: dict[str, list[tuple[int, Path]]] = {}
     for name in sorted(os.listdir(folder)):
-        if found := _PIECE_NAME.fullmatch(name):
-            lanes.setdefault(found[1], []).append((int(found[2]), folder / name))
-    return {lane: sorted(pieces) for lane, pieces in lanes.items()}
+        if found := _LOG_SEGMENT_NAME.fullmatch(name):
+            appenders.setdefault(found[1], []).append((int(found[2]), folder / name))
+    return {appender: sorted(log_segments) for appender, log_segments in appenders.items()}
 
 
 def is_written(path: Path) -> bool:
-    """Whether the process that writes a piece still lives: it holds a lock on it, which the system takes back when it dies."""
+    """Whether the process that writes a log segment still lives: it holds a lock on it, which the system takes back when it dies."""
     try:
         with path.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,7 +8,7 @@ from typing import Any
 from halving.errors import StoreError
 from halving.ingest.drain import segments_of
 from halving.journal import directory
-from halving.journal.format import Block, Reading, map_piece, piece_files
+from halving.journal.format import Block, Reading, log_segment_files, map_log_segment
 from halving.metrics.manifest import RunFiles, project_folder, run_files
 from halving.metrics.points import EVERYWHERE
 from halving.store.store import Store
@@ -27,7 +27,7 @@ class DivergenceWatch:
     def __init__(self, store: Store, project: str, run: str, attempt: int, bounds: Mapping[str, Bounds]) -> None:
         self._store, self._project, self._run, self._attempt, self._bounds = store, project, run, attempt, dict(bounds)
         self._seen = 0  # segments; they count up from 0
-        self._readings: dict[str, Reading] = {}  # by the names of pieces, each read up to what was there
+        self._readings: dict[str, Reading] = {}  # by the names of log segments, each read up to what was there
         self._found: str | None = None
 
     def check(self) -> str | None:
@@ -71,16 +71,16 @@ class DivergenceWatch:
     def _in_journal(self) -> Iterator[tuple[str, Any, Any]]:
         import numpy as np
 
-        pieces: dict[str, Path] = {}
+        log_segments: dict[str, Path] = {}
         for folder in directory.attempt_folders(self._store, self._project, self._run):
             if directory.whose(folder).attempt == self._attempt:
                 with contextlib.suppress(OSError):  # the run has ended and taken it away
-                    pieces |= {path.name: path for files in piece_files(folder).values() for _, path in files}
-        self._readings = {name: reading for name, reading in self._readings.items() if name in pieces}
-        for name, path in pieces.items():
+                    log_segments |= {path.name: path for files in log_segment_files(folder).values() for _, path in files}
+        self._readings = {name: reading for name, reading in self._readings.items() if name in log_segments}
+        for name, path in log_segments.items():
             if name not in self._readings:
                 try:
-                    reading = Reading(map_piece(path), verify=True)
+                    reading = Reading(map_log_segment(path), verify=True)
                 except (FileNotFoundError, ValueError):  # drained meanwhile, or empty
                     continue
                 if not reading.valid:

@@ -116,13 +116,13 @@ class Run:
         try:
             # The hot path: the names of the last call again, with plain numbers. A sum of floats is a float and costs less
             # than to look at each type; of anything else (a tensor, a string) it is something else, or raises.
-            lane = self._writer.lane
-            width, pick, pack, head, write = lane.fast  # type: ignore[misc]
+            appender = self._writer.appender
+            width, pick, pack, head, write = appender.fast  # type: ignore[misc]
             if type(values) is dict and len(values) == width and type(sum(picked := pick(values), 0.0)) is float:
-                body = pack(head, step, monotonic_ns() + lane.clock_offset, *picked)
+                body = pack(head, step, monotonic_ns() + appender.clock_offset, *picked)
                 write(body + checksum(crc32(body)))
                 return
-        except Exception:  # noqa: BLE001  # other names, other types, a full piece: looked at below
+        except Exception:  # noqa: BLE001  # other names, other types, a full log segment: looked at below
             pass
         self._validator.take(values, step)
 

@@ -24,7 +24,7 @@ from halving.ingest.recovery import Recovered, recover
 from halving.metrics.segments import COLUMNS
 from tests.sdk.conftest import Script
 
-SMALL = 1 << 15  # bytes of a journal piece in these tests
+SMALL = 1 << 15  # bytes of a journal log segment in these tests
 SOON = 0.01  # seconds that points wait in these tests
 
 
@@ -196,7 +196,7 @@ def test_what_exceeds_the_journals_bound_is_dropped_and_counted_and_the_rest_is_
 ) -> None:
     store = away(tmp_path, monkeypatch)
     with pytest.warns(UserWarning, match="halving: ") as told:
-        writer = MetricWriter(store, "p", "r", 1, delay=SOON, max_bytes=3 * SMALL, piece_bytes=SMALL)
+        writer = MetricWriter(store, "p", "r", 1, delay=SOON, max_bytes=3 * SMALL, log_segment_bytes=SMALL)
         for step in range(5_000):
             writer.append({"a": 1.0, "b": 2.0}, step, 0)
         assert not writer.flush(0.3)

@@ -164,15 +164,15 @@ def test_what_was_compacted_meanwhile_is_not_written_again(script: Script, store
 def test_a_journal_cut_at_any_byte_gives_a_prefix_of_what_was_logged(script: Script, store: Store, tmp_path: Path) -> None:
     script(KILLED.replace("assert run.flush(30)", "").replace("halving.Text('so far so good', caption='note')", "1"))
     (folder,) = attempt_folders(store)
-    piece = folder / "main-000000.journal"
-    content = piece.read_bytes()
+    log_segment = folder / "main-000000.journal"
+    content = log_segment.read_bytes()
     saved = tmp_path / "saved"
     shutil.copytree(store.root, saved)
     end = len(content.rstrip(b"\0"))
     for cut in [*range(0, 200, 7), *range(200, end, 397), end]:
         shutil.rmtree(store.root)
         shutil.copytree(saved, store.root)
-        piece.write_bytes(content[:cut] + os.urandom(min(40, len(content) - cut)) + bytes(max(0, len(content) - cut - 40)))
+        log_segment.write_bytes(content[:cut] + os.urandom(min(40, len(content) - cut)) + bytes(max(0, len(content) - cut - 40)))
         recover(store)
         steps = sorted(step for key, step in counted(store) if key == "a")
         assert steps == list(range(len(steps)))
@@ -268,7 +268,7 @@ def test_what_is_drained_and_compacted_while_the_tail_is_read_is_looked_for_agai
 
 
 def test_segments_and_tail_together_are_always_exactly_what_was_logged(store: Store) -> None:
-    writer = MetricWriter(store, "p", "r", 1, delay=0.001, piece_bytes=1 << 15)
+    writer = MetricWriter(store, "p", "r", 1, delay=0.001, log_segment_bytes=1 << 15)
     seen = 0
     until = time.monotonic() + 3
     for step in range(100_000):
