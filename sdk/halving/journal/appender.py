@@ -1,8 +1,8 @@
 """The writing side of the journal: the log segments that one process of an attempt fills.
 
 Several threads write at once, and a signal handler may log, or finish the run, in the middle of any of it. A record is one call into
-C and so is never torn by either; what takes several steps (another log_segment, another set of keys) is done under a lock, and a
-handler that interrupts its own thread there has its records written behind it.
+C and so is never torn by either. What takes several steps (a new log segment, a new set of keys) is done under a lock; a handler that
+interrupts its own thread there has its records written after those steps.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from functools import partial
 from itertools import count
 from operator import itemgetter
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -28,27 +29,26 @@ LOG_SEGMENT_BYTES = 4 << 20
 MEMORY_BYTES = 64 << 20  # room for log segments in memory, while the disk refuses files
 MAX_SCHEMAS = 1_000  # sets of keys in a log segment; rarer ones are logged key by key
 _MOST_KEYS = 4_000  # in one record; more are logged key by key
-_RETRY_SECONDS = 1.0  # before a disk that refused is asked again
+_RETRY_SECONDS = 1.0  # before a file is tried again on a disk that has refused one
 _MADV_POPULATE_WRITE = 23  # Linux; Python's mmap has no name for it
 _POPULATE_BYTES = 64 << 10
 
 
 class JournalFull(Exception):
-    """A record found no room; never reaches a user."""
+    """A record found no room; it is caught before it reaches a user."""
 
 
-class Fast(NamedTuple):
-    """What the hot path needs to log one set of keys, bound to the log segment that it writes into."""
+class Schema(NamedTuple):
+    """How to write one set of keys into the current log segment."""
 
-    width: int
-    pick: Callable[[Any], tuple[Any, ...]]
     pack: Callable[..., bytes]
     head: int
     write: Callable[[bytes], Any]
+    fast: "Callable[[Any, int], bool]"
 
 
 class LogSegment:
-    """One mapped file, or memory without a file when the disk refuses it."""
+    """One mapped file, or memory without a file where the disk refuses it."""
 
     def __init__(self, path: Path | None, size: int) -> None:
         self.path, self.size, self.sealed = path, size, False
@@ -69,22 +69,27 @@ class LogSegment:
                 time.sleep(0)  # the call holds the interpreter's lock
 
     def seal(self) -> None:
-        """Let no more records in. One that is written meanwhile is inside: readers go by the content, not by an end."""
+        """Let no more records in. One that is being written meanwhile counts: readers go by the content and know of no end."""
         self.memory.seek(0, os.SEEK_END)
         self.sealed = True
         self._unlock()
 
 
 class Appender:
-    """The log segments that one process writes.
+    """Fills the log segments of one process of an attempt.
 
     Args:
-        folder: the attempt's journal folder; None where the disk refused one: all log segments then lie in memory.
+        folder: the attempt's journal folder; None where the disk refused one: every log segment then lies in memory.
         name: ``main``, or digits that no other child of the attempt has.
-        max_bytes: room for what is not drained; beyond it :class:`JournalFull` says so.
+        max_bytes: room for what is not drained yet; :class:`JournalFull` is raised beyond it.
         on_full: called when a log segment is full.
-        on_refused: called with the reason when the disk refuses a log segment. The main appender's next log segment then lies in memory; what a
-            child has in memory nobody would drain, so there is no room in it.
+        on_refused: called with the reason when the disk refuses a log segment. The next one of ``main`` then lies in memory. A child's
+            does not, since nobody could drain it: its records find no room.
+
+    Attributes:
+        fast: ``fast(values, step)`` writes a record stamped with the present time if ``values`` is a dict with exactly the keys of the
+            last record and plain numbers. Otherwise it gives False or raises any exception, and nothing is written.
+        log_segments: those that are not drained yet, by number.
     """
 
     def __init__(
@@ -99,12 +104,12 @@ class Appender:
     ) -> None:
         self.folder, self.name, self._max_bytes, self._log_segment_bytes = folder, name, max_bytes, log_segment_bytes
         self._on_full, self._on_refused = on_full, on_refused
-        self.fast: Fast | None = None
+        self.fast: Callable[[Any, int], bool] = _no_keys_yet
         self.clock_offset = time.time_ns() - time.monotonic_ns()
-        self.log_segments: dict[int, LogSegment] = {}  # what is not drained, by number
+        self.log_segments: dict[int, LogSegment] = {}
         self._current: LogSegment | None = None
         self._spare: LogSegment | None = None
-        self._schemas: dict[tuple[str, ...], Fast] = {}
+        self._schemas: dict[tuple[str, ...], Schema] = {}
         self._opened, self._created = 0, count()
         self._refused_at = -_RETRY_SECONDS
         self._closed = False
@@ -119,26 +124,26 @@ class Appender:
             struct.error: an integer that no float64 holds; nothing is written.
         """
         while True:
-            fast = self._schemas.get(keys)
-            if fast is None:
+            schema = self._schemas.get(keys)
+            if schema is None:
                 if self._interrupted():
                     self._deferred.append(partial(self.append, keys, tuple(values), step, at))
                     return
-                fast = self._define(keys)
-            if fast is None:  # too many sets of keys
+                schema = self._define(keys)
+            if schema is None:  # too many sets of keys
                 for key, value in zip(keys, [float(value) for value in values], strict=True):
                     self.append((key,), (value,), step, at)
                 return
-            body = fast.pack(fast.head, step, at, *values)
+            body = schema.pack(schema.head, step, at, *values)
             try:
-                fast.write(body + checksum(crc32(body)))
+                schema.write(body + checksum(crc32(body)))
             except ValueError:
                 if self._interrupted():
                     self._deferred.append(partial(self.append, keys, tuple(values), step, at))
                     return
-                self._change(fast.write)
+                self._change(schema.write)
             else:
-                self.fast = fast
+                self.fast = schema.fast
                 self._write_deferred()
                 return
 
@@ -165,17 +170,17 @@ class Appender:
                 self._change(write)
 
     def now(self) -> int:
-        """Nanoseconds since 1970, by a clock that does not go back when the machine's is set back."""
+        """Nanoseconds since 1970, by a clock that is not set back when the machine's is."""
         return time.monotonic_ns() + self.clock_offset
 
     def follow_clock(self) -> None:
-        """Go forward with a clock that was set forward by a second or more, as when the machine slept."""
+        """Follow the machine's clock when it was set forward by a second or more, as after a sleep."""
         ahead = time.time_ns() - self.now()
         if ahead > 1_000_000_000:
             self.clock_offset += ahead
 
     def prepare(self) -> None:
-        """Have the next log segment ready when this one is half full, with its memory, so that the training waits for neither."""
+        """Make the next log segment, with its memory, once this one is half full, so that training waits for neither."""
         log_segment = self._current
         wanted = log_segment is None or log_segment.sealed or log_segment.memory.tell() > self._log_segment_bytes // 2
         if self._spare is None and wanted and not self._closed:
@@ -194,7 +199,7 @@ class Appender:
             self._seal()
             self._drop_spare()
 
-    def _define(self, keys: tuple[str, ...]) -> Fast | None:
+    def _define(self, keys: tuple[str, ...]) -> Schema | None:
         packer = struct.Struct(f"<Qqq{len(keys)}d")
         length = packer.size + CHECKSUM.size
         with self._alone():
@@ -214,11 +219,29 @@ class Appender:
                     self._seal()
                     self._on_full()
                     continue
-                schemas[keys] = Fast(len(keys), _picker(keys), packer.pack, length | number << 32, write)
+                head = length | number << 32
+                schemas[keys] = Schema(packer.pack, head, write, self._fast(keys, packer.pack, head, write))
                 return schemas[keys]
 
+    def _fast(
+        self, keys: tuple[str, ...], pack: Callable[..., bytes], head: int, write: Callable[[bytes], Any]
+    ) -> Callable[[Any, int], bool]:
+        """:attr:`fast` for these keys."""
+        width, pick = len(keys), _picker(keys)
+
+        def fast(values: Any, step: int) -> bool:
+            # A sum of floats is a float, and costs less than a look at each type; of anything else (a tensor, a string) it is something
+            # else, or raises.
+            if type(values) is dict and len(values) == width and type(sum(picked := pick(values), 0.0)) is float:
+                body = pack(*((head, step, monotonic_ns() + self.clock_offset) + picked))  # noqa: RUF005  # cheaper than unpacking
+                write(body + checksum(crc32(body)))
+                return True
+            return False
+
+        return fast
+
     def _change(self, full: Callable[[bytes], Any]) -> None:
-        """End the log segment that ``full`` writes into, unless another thread has done so."""
+        """Seal the log segment that ``full`` writes into, unless another thread has done so."""
         with self._alone():
             if self._current is not None and self._current.memory.write == full:
                 self._seal()
@@ -238,7 +261,7 @@ class Appender:
                 self._owner = 0
 
     def _interrupted(self) -> bool:
-        """Whether this is a signal handler that interrupted its own thread where it must not be interrupted."""
+        """Whether this is a signal handler that has interrupted its own thread while that holds the lock."""
         return self._owner == threading.get_ident()
 
     def _write_deferred(self) -> None:
@@ -260,13 +283,13 @@ class Appender:
         return self._current
 
     def _seal(self) -> None:
-        self.fast, self._schemas = None, {}
+        self.fast, self._schemas = _no_keys_yet, {}
         if self._current is not None:
             self._current.seal()
         self._current = None
 
     def _waiting(self) -> int:
-        if self.name != MAIN:  # drained, and deleted, by the process that it was forked from
+        if self.name != MAIN:  # a child: its log segments are drained, and deleted, by its parent
             self.log_segments = {
                 number: log_segment for number, log_segment in self.log_segments.items() if log_segment.path and log_segment.path.exists()
             }
@@ -283,7 +306,7 @@ class Appender:
                 spare.path.unlink()
 
     def _create(self) -> LogSegment:
-        """A log segment under a name that nobody reads yet, or in memory."""
+        """A new log segment, under a name that nobody reads yet, or in memory."""
         if self.folder is not None and time.monotonic() - self._refused_at >= _RETRY_SECONDS:
             try:
                 return LogSegment(self.folder / f"{self.name}-{next(self._created)}.new", self._log_segment_bytes)
@@ -296,11 +319,11 @@ class Appender:
         return LogSegment(None, self._log_segment_bytes)
 
     def _placed(self, log_segment: LogSegment) -> LogSegment:
-        """The log segment under its name, where readers find it whole: locked, with its blocks and its first bytes."""
+        """Give a log segment its final name: readers find it locked, with all its blocks and its first bytes."""
         if log_segment.path is not None and self.folder is not None:
             try:
                 log_segment.path = log_segment.path.rename(self.folder / log_segment_name(self.name, self._opened))
-            except OSError as error:  # gone with its folder
+            except OSError as error:  # its folder was removed
                 self._refused_at = time.monotonic()
                 self._on_refused(error)
                 return self._create()
@@ -308,8 +331,8 @@ class Appender:
 
 
 def _create(path: Path, size: int) -> tuple[int, mmap.mmap]:
-    """A new file of zeros, mapped, whose blocks are the disk's already: writing to a hole on a full disk would kill the process."""
-    path.parent.mkdir(parents=True, exist_ok=True)  # of a child that logs on when its parent has finished the run
+    """A new file of zeros, locked and mapped, with its blocks allocated: writing to a hole on a full disk would kill the process."""
+    path.parent.mkdir(parents=True, exist_ok=True)  # removed where a child logs on after its parent has finished
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX)
@@ -324,8 +347,13 @@ def _create(path: Path, size: int) -> tuple[int, mmap.mmap]:
         raise
 
 
+def _no_keys_yet(values: Any, step: int) -> bool:
+    """:attr:`Appender.fast` before anything is logged in a log segment."""
+    return False
+
+
 def _picker(keys: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Takes the values of these keys out of a dict, in this order; KeyError when one is not there."""
+    """A function that takes the values of these keys out of a dict, in this order; it raises KeyError where one is missing."""
     if len(keys) == 1:
         (key,) = keys
         return lambda values: (values[key],)

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from halving.journal.appender import LOG_SEGMENT_BYTES, Appender, JournalFull
+from halving.journal.appender import Appender
 from halving.journal.format import Block, Reading, log_segment_files, map_log_segment
 
 Record = tuple[tuple[str, ...], tuple[float, ...], int, int]
@@ -149,65 +149,3 @@ def test_notes_stand_between_records_with_their_place(tmp_path: Path) -> None:
     found = list(Reading(writing.log_segments[0].memory, verify=True).blocks())
     assert [type(part) for part in found] == [Block, dict, Block]
     assert found[1].items() >= {"key": "sample", "text": "ü"}.items()  # type: ignore[union-attr]
-
-
-def test_more_sets_of_keys_than_a_log_segment_defines_are_logged_key_by_key(tmp_path: Path) -> None:
-    writing = appender(tmp_path, log_segment_bytes=LOG_SEGMENT_BYTES)
-    for number in range(1_200):
-        writing.append((f"k{number}", "shared"), (1.0, float(number)), number, 0)
-    reading = Reading(writing.log_segments[0].memory, verify=True)
-    found = [point for names, values, step, _ in records(reading) for point in zip(names, values, [step] * len(names), strict=True)]
-    assert sorted(found) == sorted(
-        [(f"k{number}", 1.0, number) for number in range(1_200)] + [("shared", float(n), n) for n in range(1_200)]
-    )
-
-
-def test_a_record_with_more_keys_than_a_log_segment_could_define_is_logged_key_by_key(tmp_path: Path) -> None:
-    writing = appender(tmp_path)
-    names = tuple(f"a rather long name of a metric, number {number}" for number in range(2_000))
-    writing.append(names, tuple(float(number) for number in range(2_000)), 7, 7)
-    found = [
-        record for number in sorted(writing.log_segments) for record in records(Reading(writing.log_segments[number].memory, verify=True))
-    ]
-    assert found == [((name,), (float(number),), 7, 7) for number, name in enumerate(names)]
-
-
-def test_a_full_journal_says_so_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    writing = appender(tmp_path, max_bytes=2 * SMALL)
-    count = 0
-    try:
-        while True:
-            writing.append(("a",), (1.0,), count, 0)
-            count += 1
-    except JournalFull as error:
-        assert "the journal holds" in str(error)  # noqa: PT017
-    writing.log_segments.pop(0)
-    writing.append(("a",), (1.0,), count, 0)
-    assert len(log_segment_files(tmp_path)["main"]) == 3
-
-
-def test_a_log_segment_made_ahead_takes_the_next_number(tmp_path: Path) -> None:
-    writing = appender(tmp_path)
-    written_steps = 0
-    while len(writing.log_segments) < 4:
-        writing.prepare()
-        writing.append(("a",), (1.0,), written_steps, 0)
-        written_steps += 1
-    writing.close()
-    assert [number for number, _ in log_segment_files(tmp_path)["main"]] == [0, 1, 2, 3]
-    assert not list(tmp_path.glob("*.new"))
-    found = [
-        record for number in sorted(writing.log_segments) for record in records(Reading(writing.log_segments[number].memory, verify=True))
-    ]
-    assert [step for _, _, step, _ in found] == list(range(written_steps))
-
-
-def test_the_clock_does_not_go_back_with_the_machines(tmp_path: Path, monkeypatch: Any) -> None:
-    writing = appender(tmp_path)
-    before = writing.now()
-    monkeypatch.setattr("time.time_ns", lambda: before - 3_600 * 10**9)
-    writing.follow_clock()
-    assert writing.now() >= before
-    monkeypatch.setattr("time.time_ns", lambda: before + 3_600 * 10**9)
-    writing.follow_clock()
-    assert writing.now() >= before + 3_600 * 10**9
