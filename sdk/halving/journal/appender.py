@@ -6,13 +6,9 @@ interrupts its own thread there has its records written after those steps.
 """
 
 import contextlib
-import fcntl
-import mmap
-import os
 import struct
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -23,15 +19,13 @@ from time import monotonic_ns
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from halving.journal.format import CHECKSUM, DEFINITION, FIRST_SCHEMA, MAGIC, MAIN, NOTE, checksum, json_record, log_segment_name
+from halving.journal.format import CHECKSUM, DEFINITION, FIRST_SCHEMA, MAGIC, NOTE, checksum, json_record
+from halving.journal.log_segment import LOG_SEGMENT_BYTES, MAIN, LogSegment, log_segment_name
 
-LOG_SEGMENT_BYTES = 4 << 20
 MEMORY_BYTES = 64 << 20  # room for log segments in memory, while the disk refuses files
 MAX_SCHEMAS = 1_000  # sets of keys in a log segment; rarer ones are logged key by key
 _MOST_KEYS = 4_000  # in one record; more are logged key by key
 _RETRY_SECONDS = 1.0  # before a file is tried again on a disk that has refused one
-_MADV_POPULATE_WRITE = 23  # Linux; Python's mmap has no name for it
-_POPULATE_BYTES = 64 << 10
 
 
 class JournalFull(Exception):
@@ -45,34 +39,6 @@ class Schema(NamedTuple):
     head: int
     write: Callable[[bytes], Any]
     fast: "Callable[[Any, int], bool]"
-
-
-class LogSegment:
-    """One mapped file, or memory without a file where the disk refuses it."""
-
-    def __init__(self, path: Path | None, size: int) -> None:
-        self.path, self.size, self.sealed = path, size, False
-        self._unlock: Callable[[], Any] = lambda: None
-        if path is None:
-            self.memory = mmap.mmap(-1, size)
-        else:
-            descriptor, self.memory = _create(path, size)
-            self._unlock = weakref.finalize(self, os.close, descriptor)  # the open file is the lock
-            self._unlock.atexit = False
-        self.memory.write(MAGIC)
-
-    def populate(self) -> None:
-        """Take the pages from the system now, a few at a time: a first touch in ``log()`` would cost it 10 µs every 4 KiB."""
-        with contextlib.suppress(OSError, ValueError):  # before Linux 5.14, or elsewhere: each page is taken when it is touched
-            for start in range(0, self.size, _POPULATE_BYTES):
-                self.memory.madvise(_MADV_POPULATE_WRITE, start, min(_POPULATE_BYTES, self.size - start))
-                time.sleep(0)  # the call holds the interpreter's lock
-
-    def seal(self) -> None:
-        """Let no more records in. One that is being written meanwhile counts: readers go by the content and know of no end."""
-        self.memory.seek(0, os.SEEK_END)
-        self.sealed = True
-        self._unlock()
 
 
 class Appender:
@@ -328,23 +294,6 @@ class Appender:
                 self._on_refused(error)
                 return self._create()
         return log_segment
-
-
-def _create(path: Path, size: int) -> tuple[int, mmap.mmap]:
-    """A new file of zeros, locked and mapped, with its blocks allocated: writing to a hole on a full disk would kill the process."""
-    path.parent.mkdir(parents=True, exist_ok=True)  # removed where a child logs on after its parent has finished
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX)
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size)
-        else:
-            os.write(descriptor, bytes(size))
-        return descriptor, mmap.mmap(descriptor, size)
-    except BaseException:
-        os.close(descriptor)
-        path.unlink(missing_ok=True)
-        raise
 
 
 def _no_keys_yet(values: Any, step: int) -> bool:

@@ -16,7 +16,8 @@ from halving import Store
 from halving.ingest.metric_writer import MetricWriter
 from halving.ingest.recovery import recover
 from halving.journal.appender import Appender
-from halving.journal.format import Block, Reading, log_segment_files
+from halving.journal.format import Block, Reading
+from halving.journal.log_segment import log_segment_files
 from tests.sdk.conftest import Script
 from tests.sdk.run.test_run import start
 
@@ -300,7 +301,7 @@ def test_a_value_that_a_device_cannot_give_holds_up_nothing_else(store: Store) -
     writer = MetricWriter(store, "p", "r", 1, delay=3600)
     writer._device.append((("lost",), Gone(), 1, 0))
     writer.append({"a": 1.0}, 1, 0)
-    with pytest.warns(UserWarning, match="dropping points"):
+    with pytest.warns(UserWarning, match="are dropped and counted"):
         assert writer.flush(10)
         assert writer.close()
     writer.release()

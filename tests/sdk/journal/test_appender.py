@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from halving.journal.appender import LOG_SEGMENT_BYTES, JournalFull
-from halving.journal.format import Reading, log_segment_files
+from halving.journal.appender import JournalFull
+from halving.journal.format import Reading
+from halving.journal.log_segment import LOG_SEGMENT_BYTES, log_segment_files
 from tests.sdk.journal.test_format import SMALL, appender, records
 
 

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from halving.journal.appender import Appender
-from halving.journal.format import Block, Reading, log_segment_files, map_log_segment
+from halving.journal.format import Block, Reading
+from halving.journal.log_segment import log_segment_files, map_log_segment
 
 Record = tuple[tuple[str, ...], tuple[float, ...], int, int]
 SMALL = 1 << 15
