@@ -114,7 +114,7 @@ class Run:
         try:
             if self._writer.appender.fast(values, step):  # the hot path: the names of the last call again, with plain numbers
                 return
-        except Exception:  # noqa: BLE001  # other names, other types, a full log segment: looked at below
+        except Exception:  # noqa: BLE001  # other names, other types, a full log segment: the validator takes them
             pass
         self._validator.take(values, step)
 
