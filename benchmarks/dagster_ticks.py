@@ -9,7 +9,7 @@ from benchmarks.results import Table, number
 
 IN_PROGRESS = 10_000  # runs, and running trials of all sweeps
 KNOWN, RUNNING, HANDED_OUT = 1_000, 100, 83
-# Sensors give as many trials away as the machine has cores for, unless they run on a cluster.
+# Sensors hand out as many trials as the machine has cores for, unless they run on a cluster.
 ON_A_CLUSTER = {"HALVING_CLUSTER": str(CHECKOUT / "deploy" / "kubernetes" / "base" / "cluster.yaml")}
 _SENSORS = ("start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps")
 
