@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.assumptions import GOES_ON, RUNG, TRIALS
 from benchmarks.catalog_fill import LEASE
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
-from benchmarks.ten_thousand import GOES_ON, RUNG, TRIALS
 from resources.scheduling.leases import HEARTBEAT_SECONDS
 
 CLIENTS, RUNNING = 16, 640

@@ -17,9 +17,9 @@ THERE, AWAY = 20, 60  # seconds of a block
 _TEXT = f"""
 A PyTorch network (64 → 256 → 256 → 10, Adam) is trained on one core in epochs of 100 steps; each step logs ten scalars, each epoch reports
 and saves a checkpoint where one is due. Its store is on S3 (moto's server in a process of its own) behind a TCP proxy. Blocks of {THERE} s
-with S3 there alternate with blocks of {AWAY} s in which it is unreachable: connections are *refused*, or accepted and *silent*. At the end S3 is
-back, and every point is counted in the store. *Longest epoch* is how long training stood still at most, once in an outage: a store that is
-known to be unreachable costs nothing, but a checkpoint that is on its way when S3 falls silent waits for the request that is under way, as
+with S3 alternate with blocks of {AWAY} s in which it is unreachable: connections are *refused*, or accepted and *silent*. At the end S3
+is back, and every point is counted in the store. *Longest epoch* is how long training stood still at most, once in an outage: a store that
+is known to be unreachable costs nothing, but a checkpoint that is on its way when S3 falls silent waits for the request under way, as
 long as the last table says, and for its points, 5 s at most.
 """
 _STEPS = 100
@@ -78,8 +78,8 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
 
     Returns:
         For each pair ``there`` and ``away``: epochs per second; ``longest_there``, ``longest_away``: seconds of an epoch with what lies
-        between it and the one before; ``log_there``, ``log_away``: µs; ``save``: each call's seconds while S3 was unreachable; ``lost``: points
-        that are not in the store in the end.
+        between it and the one before; ``log_there``, ``log_away``: µs; ``save``: each call's seconds while S3 was unreachable;
+        ``lost``: points that are not in the store in the end.
     """
     import torch
 
