@@ -17,7 +17,7 @@ from resources.datasets.snapshots import known_snapshot
 from resources.evaluation.page import Shown, render_page, render_preview
 from resources.evaluation.scoring import TEST_SPLIT, evaluate_checkpoint
 from resources.search.audit import audit_of
-from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, stored_spec
 
 _CURVES = 10  # trials whose learning curves the page shows
 
@@ -51,7 +51,7 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> EvaluationRepo
     summary = summarize(catalog, sweep)
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
-    spec, snapshot = parse_spec(row.spec), known_snapshot(catalog, row.snapshot)
+    spec, snapshot = stored_spec(row.spec), known_snapshot(catalog, row.snapshot)
     audit = audit_of(state_of(catalog, sweep))
     data: dict[str, Any] = {
         "sweep": sweep,
@@ -145,7 +145,7 @@ def _champion(store: Store, catalog: Catalog, spec: SweepSpec, sweep: str, datas
     try:
         scores = evaluate_checkpoint(
             store,
-            predictor=parse_spec(row.spec).predictor,
+            predictor=stored_spec(row.spec).predictor,
             params=params,
             dataset=dataset,
             checkpoint=champion.checkpoint,

@@ -9,7 +9,7 @@ from resources.catalog import ModelVersionRow
 from resources.evaluation.report import EvaluationReport, evaluate_sweep
 from resources.registry.gates import Gate, GateFailed, check_gates
 from resources.registry.versions import NewVersion, register
-from resources.sweep_spec import parse_spec
+from resources.sweep_spec import stored_spec
 
 
 def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Gate]]:
@@ -23,7 +23,7 @@ def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Gate]
 
 def judge(backend: Backend, report: EvaluationReport) -> list[Gate]:
     """The spec's gates on a report, as they stand now."""
-    return check_gates(parse_spec(report.data["spec"]).gates, report.data, missing_lineage(backend.store, report.data))
+    return check_gates(stored_spec(report.data["spec"]).gates, report.data, missing_lineage(backend.store, report.data))
 
 
 def promote_winner(backend: Backend, report: EvaluationReport) -> ModelVersionRow:
@@ -36,7 +36,7 @@ def promote_winner(backend: Backend, report: EvaluationReport) -> ModelVersionRo
     if failed := [gate for gate in judge(backend, report) if not gate.passed]:
         reasons = "; ".join(f"{gate.name}: {gate.reason}" for gate in failed)
         raise GateFailed(f"sweep {sweep} was not promoted: {reasons}. The report says more: {report.path}")
-    row = register(backend.catalog, new_version(backend.store, report), auto_promote=parse_spec(report.data["spec"]).auto_promote)
+    row = register(backend.catalog, new_version(backend.store, report), auto_promote=stored_spec(report.data["spec"]).auto_promote)
     backend.catalog.end_sweep(sweep, "finished")
     return row
 
