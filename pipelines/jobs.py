@@ -121,10 +121,12 @@ def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list
 def promote_checkpoint(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> str:
     """Register the winner if the gates let it pass. Gives the sweep."""
     try:
-        report = load_report(backend.store, backend.catalog, sweep)
-        row = promote_winner(backend, report)
+        known = load_report(backend.store, backend.catalog, sweep)
+        row, report = promote_winner(backend, known)
     except HalvingError as error:
         raise failure(error) from None
+    if report.digest != known.digest:  # made again, because the champion had changed
+        context.log_event(materialized_report(report).event())
     context.log_event(materialized_checkpoint(row, report).event())
     context.log.info(f"model {row.model} {row.version} is {row.stage}: {row.checkpoint}")
     return sweep

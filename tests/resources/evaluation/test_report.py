@@ -17,8 +17,7 @@ from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.page import duration, number
 from resources.evaluation.report import EvaluationReport, NoWinner, evaluate_sweep, explain_failures, load_report, report_path
 from resources.execution.worker import TrialRunner, work
-from resources.registry.promotion import judge, missing_lineage, new_version
-from resources.registry.versions import register
+from resources.registry.promotion import judge, missing_lineage, promote_winner
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
@@ -45,9 +44,7 @@ def worked(backend: Backend, small_spec: Spec) -> Callable[..., str]:
 
 def promoted(backend: Backend, sweep: str) -> EvaluationReport:
     report = evaluate_sweep(backend.store, backend.catalog, sweep)
-    register(backend.catalog, new_version(backend.store, report), auto_promote=False)
-    backend.catalog.end_sweep(sweep, "finished")
-    return report
+    return promote_winner(backend, report)[1]
 
 
 @pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="needs Debian's chromium and chromium-driver on the PATH")
