@@ -18,7 +18,7 @@ from resources.execution.wiring import make_runner, make_scheduler
 from resources.execution.worker import worker_name
 from resources.scheduling.assignment import Assignment
 from resources.search.decide import Fail, Retry
-from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, stored_spec
 
 TRIALS = dg.DynamicPartitionsDefinition(name="trials")
 
@@ -84,7 +84,7 @@ def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | N
         query = query if number is None else query.where(RungResultRow.trial == number)
         results = list(session.scalars(query.order_by(RungResultRow.reached_at)))
         trials = {result.trial: session.get_one(TrialRow, (sweep_id, result.trial)) for result in results}
-    spec = parse_spec(row.spec)
+    spec = stored_spec(row.spec)
     # The trials of the spec are known from the sweep's opening, those that it was extended by are not.
     if extended := {trial_key(sweep_id, result.trial) for result in results if result.trial >= spec.max_trials}:
         add_partitions(context, TRIALS, sorted(extended))

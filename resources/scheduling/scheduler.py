@@ -28,7 +28,7 @@ from resources.search.decide import Crashed, Decision, Failed, Finish, Idle, Pre
 from resources.search.rules import violation
 from resources.search.state import Control, Result, SearchState, Status
 from resources.search.suggest import Suggester, Suggestion, Tried, load_optuna
-from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, stored_spec
 
 _POLL_SECONDS = 0.05
 
@@ -182,7 +182,7 @@ class Scheduler:
 
     def _read_spec(self) -> SweepSpec:
         with self.catalog.read() as session:
-            return parse_spec(self.catalog.sweep(session, self.id).spec)
+            return stored_spec(self.catalog.sweep(session, self.id).spec)
 
     @cached_property
     def _suggester(self) -> Suggester:

@@ -294,6 +294,10 @@ class Store:
             raise StoreError(f"the blob {digest} in {self.root} is damaged: its content hashes to {actual}")
         return data
 
+    def has_blob(self, digest: str) -> bool:
+        """Whether the store has the blob; its bytes are not read."""
+        return self.exists(blob_name(digest))
+
 
 def blob_name(digest: str) -> str:
     """Where a digest's bytes lie in the store: ``artifacts/sha256/ab/abcdef…``."""
