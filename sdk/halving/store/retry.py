@@ -1,6 +1,7 @@
 """A store that is away: who has to wait for it, and who must not."""
 
 import math
+import random
 import threading
 import time
 import warnings
@@ -15,6 +16,7 @@ RETRY_SECONDS = 600.0
 
 _ANSWER_SECONDS = 2.0  # in which a store has to answer before training counts on it
 _PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
+_JITTER = random.SystemRandom()  # of its own: the global generator is the training's, and its states are checkpointed
 _Result = TypeVar("_Result")
 
 
@@ -106,3 +108,11 @@ def _growing() -> Iterator[float]:
     yield from _PAUSES
     while True:
         yield _PAUSES[-1]
+
+
+def backoff(first: float = 0.5, longest: float = 10.0) -> Iterator[float]:
+    """Pauses in seconds that double from first to longest, each multiplied by a random factor in [0.5, 1.5)."""
+    pause = first
+    while True:
+        yield min(pause, longest) * _JITTER.uniform(0.5, 1.5)
+        pause = min(2 * pause, longest)
