@@ -192,7 +192,7 @@ def test_a_slot_that_waits_when_the_search_is_over_is_let_go_and_that_is_no_cras
         backend.catalog.sweep(session, scheduler.id).status = "evaluating"
     cluster.shows(unschedulable())
     let_go = watched.look(5)
-    assert "it is let go; this does not count as a crash" in str(let_go.unhealthy_reason)
+    assert "it is released; this does not count as a crash" in str(let_go.unhealthy_reason)
 
 
 def test_a_worker_that_was_deleted_and_still_saves_tells_its_end_itself(watched: Watched, cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from halving import InvalidInput, NotFound
 from resources.catalog import Base, Catalog, masked, retry, utcnow
-from resources.catalog.retry import is_passing
+from resources.catalog.retry import is_transient
 from tests.conftest import snapshot_row
 
 REVISIONS = [script.revision for script in ScriptDirectory(str(Path("resources/catalog/migrations").absolute())).walk_revisions()]
@@ -131,5 +131,5 @@ def test_a_fault_of_sqlite_is_waited_for_only_if_it_passes(tmp_path: Path, state
         other.execute("BEGIN IMMEDIATE")
     with pytest.raises(sqlite3.OperationalError) as raised:
         sqlite3.connect(f"file:{tmp_path}/{file}", uri=True, timeout=0).execute(statement)
-    assert is_passing(OperationalError(statement, {}, raised.value)) is passing
+    assert is_transient(OperationalError(statement, {}, raised.value)) is passing
     other.close()

@@ -156,7 +156,7 @@ def test_a_worker_whose_machine_is_taken_away_counts_as_preempted_and_one_whose_
     with backend.catalog.read() as session:
         (row,) = session.scalars(select(TrialRow))
     assert (row.status, row.failures, row.preemptions) == ("queued", 0, preemptions)
-    assert ("was told to end by SIGTERM" in str(row.error)) is bool(preemptions)
+    assert ("was ended by SIGTERM" in str(row.error)) is bool(preemptions)
     assert RunRecords(backend.store, "small", f"{row.sweep}.0000").latest_checkpoint() is not None
 
 

@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 from sqlalchemy import select
 
+from halving.trial.messages import ReachedRung
 from resources.backend import Backend
 from resources.catalog import AttemptRow, Catalog, RungResultRow, SnapshotRow, TrialRow
-from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
@@ -85,13 +86,13 @@ def test_a_worker_whose_clock_is_behind_keeps_what_it_renews(backend: Backend, s
 def test_a_sign_of_life_ends_the_doubt(backend: Backend, small_spec: Spec, clock: Clock, how: Callable[..., object]) -> None:
     scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
-        scheduler.reached(work(scheduler), Report({"score": value}, "sha256:c", 1), 1.0)
+        scheduler.reached(work(scheduler), ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
     given = work(scheduler)
     clock.now += LEASE_SECONDS + 1
     scheduler.requeue_lost()
     assert row_of(backend, given).doubted_until == clock.now + DOUBT_SECONDS
     if how is Scheduler.reached:
-        assert isinstance(scheduler.reached(given, Report({"score": 0.9}, "sha256:c", 1), 1.0), Continue)
+        assert isinstance(scheduler.reached(given, ReachedRung(1, {"score": 0.9}, "sha256:c"), 1.0), Continue)
     else:
         scheduler.heartbeat(given)
     assert row_of(backend, given).doubted_until is None
@@ -209,9 +210,9 @@ def test_why_a_pod_has_not_started_is_kept_until_its_attempt_is_claimed_or_ends(
 def test_what_an_attempt_says_twice_is_recorded_once_and_answered_the_same(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
-        given, report = work(scheduler), Report({"score": value}, "sha256:c", 1)
+        given, report = work(scheduler), ReachedRung(1, {"score": value}, "sha256:c")
         assert [type(scheduler.reached(given, report, 1.0)) for _ in range(2)] == [Pause, Pause]
-    best, report = work(scheduler), Report({"score": 0.9}, "sha256:c", 1)
+    best, report = work(scheduler), ReachedRung(1, {"score": 0.9}, "sha256:c")
     assert [type(scheduler.reached(best, report, 1.0)) for _ in range(2)] == [Continue, Continue]
     assert [type(scheduler.crashed(best, "boom", 1.0)) for _ in range(2)] == [Retry, Retry]
     assert [type(scheduler.preempted(work(scheduler), "SIGTERM", 1.0)) for _ in range(1)] == [Requeue]

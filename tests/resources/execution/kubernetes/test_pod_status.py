@@ -71,7 +71,7 @@ def test_out_of_memory_is_the_trials_own_fault_and_named_with_the_limit():
         (pod("Failed", reason="NodeShutdown", message="Pod was terminated"), "NodeShutdown: Pod was terminated"),
         (pod("Failed", containers=[{"running": {}}], conditions=[NO_NODE]), "DeletionByPodGC: PodGC: node no longer exists"),
         (pod("Unknown", reason="NodeLost"), "lost with its node node1"),
-        (pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 143}}]), "told to end by SIGTERM"),
+        (pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 143}}]), "was ended by SIGTERM"),
         (pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 137}}]), "killed by SIGKILL"),
     ],
 )

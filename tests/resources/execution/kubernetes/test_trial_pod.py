@@ -128,7 +128,7 @@ def test_why_a_pod_could_never_be_created_is_the_reason_of_its_trial(cluster: Cl
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (StoreAway("no answer"), "the store is away: no answer"),
+        (StoreAway("no answer"), "the store is unavailable: no answer"),
         (StoreError("access denied"), "the store refuses what the trial's pod is to read: access denied"),
     ],
 )
@@ -192,7 +192,7 @@ def test_an_attempt_that_is_to_end_before_it_has_a_pod_gets_none(cluster: Cluste
 
 
 def test_a_reason_is_told_until_it_has_been(cluster: Cluster, store: Store, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_pod, "_TELL_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(trial_pod, "_NOTE_AGAIN_SECONDS", 0.0)
     cluster.fails["create"] = [AWAY] * 3
     trial = Trial(store, small_spec(), told_in_vain=1)
     trial.pod.receive(0.0)
@@ -209,7 +209,7 @@ def test_a_reason_is_told_until_it_has_been(cluster: Cluster, store: Store, smal
         (ReachedRung(2, {"score": 0.5}, DIGEST), "ReachedRung.epoch = 2 is not accepted: give 3, as granted"),
         (ReturnedEarly(3, {"score": 0.5}, DIGEST), "ReturnedEarly.epoch = 3 is not accepted: give less than the 3 granted"),
         (ReachedRung(3, {"loss": 0.5}, DIGEST), "without values of ['score'] is not accepted"),
-        (Granted(9, complete=False), "is not accepted: it is for the platform to grant epochs"),
+        (Granted(9, complete=False), "is not accepted: only the platform grants epochs"),
     ],
 )
 def test_what_is_not_the_trials_to_say_ends_it_alone(
