@@ -57,7 +57,7 @@ def prepare(instance: dg.DagsterInstance, launched: Scheduler) -> None:
     instance.add_dynamic_partitions("sweeps", [launched.id])
 
 
-def test_a_tick_asks_for_as_many_runs_as_there_are_places_and_again_for_the_same_ones(
+def test_a_tick_asks_for_as_many_runs_as_the_concurrency_allows_and_again_for_the_same_ones(
     backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:
     prepare(instance, launched)
@@ -67,7 +67,7 @@ def test_a_tick_asks_for_as_many_runs_as_there_are_places_and_again_for_the_same
     assert [request.partition_key for request in first] == [f"{launched.id}.0000", f"{launched.id}.0001"]
 
 
-def test_a_trial_that_runs_is_not_asked_for_and_holds_its_place(
+def test_a_running_trial_is_not_asked_for_and_counts_in_the_concurrency(
     backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:
     prepare(instance, launched)
@@ -97,8 +97,8 @@ def test_a_trial_whose_run_was_canceled_is_queued_again_with_its_next_attempt(
     instance.add_run(run)
     assert tick(retry_crashed_trials, backend, instance) == []
     with backend.catalog.read() as session:
-        told = str(backend.catalog.trials(session, launched.id)[0].error)
-    assert told == f"run {run.run_id} of attempt 1 ended as CANCELED before it began to train"
+        error = str(backend.catalog.trials(session, launched.id)[0].error)
+    assert error == f"run {run.run_id} of attempt 1 ended as CANCELED before it began to train"
     assert f"{launched.id}.0000/r0/a2" in [request.run_key for request in tick(start_trials, backend, instance)]
 
 
@@ -156,7 +156,7 @@ def test_a_tick_asks_once_how_often_the_conclusions_of_all_sweeps_have_failed(
     assert len(asked) == 1
 
 
-def test_a_running_trial_whose_streamed_metrics_diverged_is_ended_and_its_place_is_free(
+def test_a_running_trial_whose_streamed_metrics_diverged_is_ended_and_another_can_start(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     spec = parse_spec(small(max_trials=4, divergence={"loss": {"max": 10.0}}))
@@ -309,10 +309,10 @@ def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
     given = launched.handed_out()[0]
     monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, "Unschedulable: no", 1e9)])
 
-    def away(instance: dg.DagsterInstance, run_keys: list[str]) -> None:
-        raise ConnectionError("the cluster's API is away")
+    def unavailable(instance: dg.DagsterInstance, run_keys: list[str]) -> None:
+        raise ConnectionError("the cluster's API is unavailable")
 
-    monkeypatch.setattr("pipelines.sensors._cancel_runs", away)
+    monkeypatch.setattr("pipelines.sensors._cancel_runs", unavailable)
     assert tick(watch_starting_pods, backend, instance) == []
     assert given in launched.handed_out(), "first the run, then the trial"
 

@@ -38,7 +38,7 @@ def test_processes_that_open_a_new_catalog_at_once_migrate_it_once(any_catalog: 
             catalog.close()
 
 
-def test_a_transaction_that_fails_leaves_nothing_behind(any_catalog: str, catalog: Catalog) -> None:
+def test_a_transaction_that_fails_leaves_nothing(any_catalog: str, catalog: Catalog) -> None:
 
     def write_and_fail() -> None:
         with catalog.write() as session:
@@ -104,9 +104,9 @@ def test_a_password_is_in_no_error_and_no_log(url: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(retry, "CONNECT_SECONDS", 0.2)
     with pytest.raises((InvalidInput, DBAPIError)) as raised:
         Catalog(url)
-    told = "".join(traceback.format_exception(raised.value)) + caplog.text + masked(url)
-    assert _SECRET not in told
-    assert "db" in told or "127.0.0.1" in told
+    shown = "".join(traceback.format_exception(raised.value)) + caplog.text + masked(url)
+    assert _SECRET not in shown
+    assert "db" in shown or "127.0.0.1" in shown
 
 
 def test_a_sweep_that_does_not_exist_is_answered_with_those_that_do(any_catalog: str, catalog: Catalog) -> None:

@@ -52,9 +52,9 @@ def test_what_is_written_is_what_the_tables_say(catalog: Catalog, small_spec: Sp
     assert nothing == [[], [], []]
     assert (row.number, row.params, row.sampler_attrs, row.checkpoint) == (0, PARAMS, None, None)
     with catalog.read() as session:
-        (kept,), (told,) = session.scalars(select(TrialRow)).all(), session.scalars(select(AttemptRow)).all()
+        (kept,), (ended_attempt,) = session.scalars(select(TrialRow)).all(), session.scalars(select(AttemptRow)).all()
     assert (kept.params, kept.sampler_attrs, kept.seconds) == (PARAMS, None, 0.5)
-    assert (told.started_at, told.ended_at, told.error) == (began, began, "x" * 20_000)
+    assert (ended_attempt.started_at, ended_attempt.ended_at, ended_attempt.error) == (began, began, "x" * 20_000)
 
 
 def test_an_error_amid_them_leaves_nothing_and_the_connection_serves_on(catalog: Catalog, small_spec: Spec) -> None:
@@ -182,6 +182,6 @@ def test_an_error_while_an_interruption_is_handled_is_an_error(catalog: Catalog)
             list(together(session.connection(), [(text("SELECT nothing FROM nowhere"), {})]))
 
 
-def test_a_value_that_is_missing_is_told(catalog: Catalog) -> None:
+def test_a_missing_value_is_named(catalog: Catalog) -> None:
     with pytest.raises((TypeError, StatementError), match="lease_until"), catalog.write() as session:
         list(together(session.connection(), [(statements.CLAIM, {"of_sweep": "s", "of_trial": 0, "worker": "w"})]))

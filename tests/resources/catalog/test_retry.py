@@ -1,4 +1,4 @@
-"""A Postgres that restarts, is full or is cut off in the middle: workers wait for it, and nothing is lost or done twice."""
+"""A Postgres that restarts, is full, or breaks connections: workers wait for it, and nothing is lost or done twice."""
 
 import os
 import secrets
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: a
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    folder = Path(tempfile.mkdtemp(prefix="halving-away-"))
+    folder = Path(tempfile.mkdtemp(prefix="halving-restarts-"))
     server = Postgres(folder)
     yield server
     server.stop()
@@ -135,11 +135,11 @@ def check(url: str, sweep: str, crew: Crew, trials: int) -> None:
 def test_a_restarted_database_costs_no_rung_and_no_attempt(server: Postgres, url: str, small_spec: Spec) -> None:
     sweep = opened(url, small_spec(max_trials=18))
     crew = Crew(url, sweep, 3)
-    for trained, away in ((1, 0.1), (7, 1.5), (13, 0.5)):
+    for trained, stopped in ((1, 0.1), (7, 1.5), (13, 0.5)):
         wait_for(lambda count=trained: len(crew.trained) >= count, 60, f"{trained} rungs")
         assert crew.busy
         server.stop()
-        time.sleep(away)
+        time.sleep(stopped)
         server.start()
     crew.join()
     check(url, sweep, crew, 18)
@@ -251,7 +251,7 @@ def test_a_connection_that_ended_while_it_was_idle_is_replaced_unseen(server: Po
 
 @pytest.fixture
 def pooled_url(url: str, tmp_path: Path) -> Iterator[str]:
-    """The same database behind a PgBouncer in transaction mode, which has two connections for all."""
+    """The same database through a PgBouncer in transaction mode, which has two connections for all."""
     program, folder = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin"), Path(tempfile.mkdtemp(prefix="halving-pool-"))
     if program is None:
         pytest.skip("needs PgBouncer: apt-get install pgbouncer")
@@ -270,7 +270,7 @@ def pooled_url(url: str, tmp_path: Path) -> Iterator[str]:
     shutil.rmtree(folder)
 
 
-def test_many_workers_share_few_connections_behind_a_pooler(pooled_url: str, url: str, small_spec: Spec) -> None:
+def test_many_workers_share_few_connections_through_a_pooler(pooled_url: str, url: str, small_spec: Spec) -> None:
     sweep = opened(pooled_url, small_spec(max_trials=12))
     crew = Crew(pooled_url, sweep, 6)
     wait_for(lambda: crew.trained, 60, "a rung")

@@ -115,7 +115,7 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
 
     def unheard(given: Assignment) -> Control:
         if given.attempt == 1 and ran.records(0).checkpoints():
-            raise ConnectionError("the database is away")
+            raise ConnectionError("the database is unavailable")
         return Control.RUN
 
     monkeypatch.setattr(ran.scheduler, "heartbeat", unheard)
@@ -124,7 +124,7 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
     assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 1)
     with backend.catalog.read() as session:
         errors = list(session.scalars(select(AttemptRow.error).order_by(AttemptRow.attempt)))
-    assert re.fullmatch(r"its worker could not renew the lease for \d+ s: the database is away", str(errors[0]))
+    assert re.fullmatch(r"its worker could not renew the lease for \d+ s: the database is unavailable", str(errors[0]))
     assert {count for _, count in trained(ran, 0)} == {1}, "an epoch was trained twice"
 
 
@@ -161,7 +161,7 @@ def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(
     assert 0 < row.seconds < time.monotonic() - began - waits
 
 
-def test_a_trial_out_of_bounds_ranks_behind_every_trial_within_them(backend: Backend, small_spec: Spec) -> None:
+def test_a_trial_out_of_bounds_ranks_after_every_trial_within_them(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(
         trainable="tests.search_trainables:exceed_bounds",
         strategy={"random": {"budget": 1}},

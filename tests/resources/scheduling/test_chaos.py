@@ -111,7 +111,7 @@ class Trainer:
 
 
 def serve(orders: Connection, url: str, folder: Path) -> None:
-    """A process of a sweep: does what it is told, and kills itself at the event that it is told."""
+    """A process of a sweep: follows its orders, and kills itself at the event that they name."""
     left = NEVER
 
     def tick(*_: Any) -> None:

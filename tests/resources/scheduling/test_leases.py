@@ -1,4 +1,4 @@
-"""Leases that run out: who is lost, who is only late, and what is told of it; and what is said twice is recorded once."""
+"""Leases that run out: who is lost, who is only late, and with what reason; and what is reported twice is recorded once."""
 
 import secrets
 import time
@@ -70,15 +70,15 @@ def test_after_a_time_without_the_catalog_only_who_is_dead_is_lost(backend: Back
         scheduler.heartbeat(dead)
 
 
-def test_a_worker_whose_clock_is_behind_keeps_what_it_renews(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_worker_whose_clock_is_slow_keeps_what_it_renews(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     scheduler = opened(backend, small_spec(), clock)
-    behind = Clock()
-    behind.now -= 10 * LEASE_SECONDS
-    late = Scheduler(backend.catalog, scheduler.id, behind)
+    slow = Clock()
+    slow.now -= 10 * LEASE_SECONDS
+    late = Scheduler(backend.catalog, scheduler.id, slow)
     given = work(late)
     for _ in range(10):
         assert scheduler.requeue_lost() == []
-        clock.now, behind.now = clock.now + 3, behind.now + 3
+        clock.now, slow.now = clock.now + 3, slow.now + 3
         late.heartbeat(given)
 
 
@@ -98,7 +98,7 @@ def test_a_sign_of_life_ends_the_doubt(backend: Backend, small_spec: Spec, clock
     assert row_of(backend, given).doubted_until is None
 
 
-def test_a_lost_attempt_was_preempted_for_the_reason_that_the_autopsy_knows(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_lost_attempt_was_preempted_for_the_reason_that_the_lookup_gives(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     asked = []
 
     def termination_lookup(worker: str) -> Termination | None:
@@ -113,9 +113,9 @@ def test_a_lost_attempt_was_preempted_for_the_reason_that_the_autopsy_knows(back
     assert [lost.attempt for lost in scheduler.requeue_lost()] == [1]
     assert asked == ["pod:1"]
     row = row_of(backend, given)
-    told = "attempt 1 was lost: worker pod:1 stopped sending heartbeats; pod/pod was deleted: spot reclaim"
-    assert (row.status, row.failures, row.preemptions, row.error) == ("queued", 0, 1, told)
-    assert attempts(backend) == [(0, 1, "preempted", told)]
+    error = "attempt 1 was lost: worker pod:1 stopped sending heartbeats; pod/pod was deleted: spot reclaim"
+    assert (row.status, row.failures, row.preemptions, row.error) == ("queued", 0, 1, error)
+    assert attempts(backend) == [(0, 1, "preempted", error)]
 
 
 def test_a_worker_that_ran_out_of_memory_has_crashed(backend: Backend, small_spec: Spec, clock: Clock) -> None:
@@ -145,7 +145,7 @@ def test_a_trial_whose_death_nobody_can_tell_goes_on_all_the_same(backend: Backe
 def test_a_reclaimed_worker_gives_its_trial_back_as_preempted(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     scheduler = opened(backend, small_spec(max_retries=0), clock)
     first = work(scheduler)
-    assert isinstance(scheduler.preempted(first, "the worker's pod was told to end (SIGTERM)", 2.0), Requeue)
+    assert isinstance(scheduler.preempted(first, "the worker's pod was ended by SIGTERM", 2.0), Requeue)
     second = work(scheduler)
     scheduler.released(second, 1.0)
     assert [outcome for _, _, outcome, _ in attempts(backend)] == ["preempted", "requeue"]

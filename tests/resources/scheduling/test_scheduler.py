@@ -1,4 +1,4 @@
-"""The brain at work on the catalog: leases, attempts, resuming, and workers that come at the same time."""
+"""The search's decisions carried out on the catalog: leases, attempts, resuming, and workers that ask at the same time."""
 
 import threading
 from collections.abc import Callable

@@ -93,7 +93,7 @@ seeds = st.integers(0, 10_000)
 
 
 def score(search_rules: Any, result: Result | None) -> tuple[float, float]:
-    """How bad a result is, written down once more: failures behind the infeasible behind the feasible."""
+    """How bad a result is, written down once more: failures after the infeasible after the feasible."""
     if result is None:
         return (math.inf, 0.0)
     if result.violation > 0:
@@ -185,8 +185,8 @@ def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_els
             assert isinstance(event, Reached)
             others = [score(search_rules, mate.results[rung]) for mate in rung_mates(search_rules, trials, decision.trial, rung)]
             better = sum(other < score(search_rules, event.result) for other in others)
-            behind = len(others) >= rule.min_trials and better > rule.quantile * len(others)
-            assert isinstance(decision, Stop) == behind
+            worse = len(others) >= rule.min_trials and better > rule.quantile * len(others)
+            assert isinstance(decision, Stop) == worse
 
 
 @settings(max_examples=120)
