@@ -1,4 +1,4 @@
-"""Whether the kernel killed a process of this control group because memory ran out: what its counter says (Linux, cgroup v1 and v2)."""
+"""Whether the kernel killed a process of this control group because memory ran out: its counter of kills (Linux, cgroup v1 and v2)."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ _UNLIMITED = 1 << 60  # bytes; v1 says "no limit" by a number near 2**63
 
 
 class OutOfMemory:
-    """Remembers the counter, so that a death later can be told from another SIGKILL."""
+    """Remembers the counter, so that a kill for memory can be distinguished from any other SIGKILL later."""
 
     def __init__(self) -> None:
         self._before = _oom_kills()
 
-    def told(self) -> str:
-        """What to say of a SIGKILL that has happened since: that memory ran out, with the limit if there is one; else nothing."""
+    def reason(self) -> str:
+        """Why a SIGKILL came that has happened since: that memory ran out, with the limit if there is one; else an empty text."""
         if _oom_kills() <= self._before:
             return ""
         limit = _limit()
@@ -20,7 +20,7 @@ class OutOfMemory:
 
 
 def _oom_kills() -> int:
-    """How many processes of this control group the kernel has killed for memory; 0 where it does not say."""
+    """How many processes of this control group the kernel has killed for memory; 0 if there is no counter."""
     for line in _read("memory.oom_control", "memory.events").splitlines():
         name, _, number = line.partition(" ")
         if name == "oom_kill":
@@ -29,7 +29,7 @@ def _oom_kills() -> int:
 
 
 def _limit() -> int | None:
-    """Bytes that this control group may use."""
+    """Bytes that this control group may use; None if it has no limit."""
     limit = _read("memory.limit_in_bytes", "memory.max").strip()
     return int(limit) if limit.isdigit() and int(limit) < _UNLIMITED else None
 
@@ -41,7 +41,7 @@ def _read(of_v1: str, of_v2: str) -> str:
         if "memory" not in controllers.split(",") and number != "0":
             continue
         root, name = (Path("/sys/fs/cgroup"), of_v2) if number == "0" else (Path("/sys/fs/cgroup/memory"), of_v1)
-        # A container sees its own group as the root, whatever the group is called outside.
+        # A container sees its own group as the root, whatever its path outside is.
         if found := _read_text(root / group.lstrip("/") / name) or _read_text(root / name):
             return found
     return ""
