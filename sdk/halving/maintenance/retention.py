@@ -237,10 +237,10 @@ def _drop_system(store: Store, state: RunState) -> None:
     generation = manifest.generation + 1
     with Sorter() as sorter:
         try:
-            add_file(sorter, store, f"{project_folder(project)}/{manifest.full}", run, lambda key: family_of(key) != "system")
+            add_file(sorter, store, f"{project_folder(project)}/{manifest.full}", lambda key: family_of(key) != "system")
         except FileNotFoundError:  # a compaction was first: the next retention does it
             return
-        rewritten = replace(write_sorted(sorter), rollup=None)
+        rewritten = replace(write_sorted(sorter, run), rollup=None)
         full, _ = publish(store, project, (new_name(project, run, "full", generation), ""), rewritten)
     held = {family: count for family, count in manifest.held.items() if family != "system"}
     history = {**manifest.history, **({"system": manifest.rollup} if manifest.rollup else {})}

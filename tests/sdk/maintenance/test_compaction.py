@@ -253,10 +253,10 @@ def test_a_file_that_goes_while_it_is_open_in_an_object_store_is_missing_as_one_
     compact(remote, "p", "r")
     [name] = [name for name in all_files(remote) if "full" in name]
     files = Files(remote)
-    assert not len(files.points(remote.path(name), "other", "loss", EVERYWHERE).step), "opened, and nothing read of it"
+    assert not len(files.points(remote.path(name), "other", EVERYWHERE).step), "opened, and nothing read of it"
     remote.delete(name)
     with pytest.raises(FileNotFoundError):
-        files.points(remote.path(name), "r", "loss", EVERYWHERE)
+        files.points(remote.path(name), "loss", EVERYWHERE)
 
 
 def test_on_an_object_store_what_is_superfluous_goes_only_after_a_while(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
