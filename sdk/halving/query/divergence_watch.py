@@ -94,7 +94,7 @@ class DivergenceWatch:
         if manifest.full is not None:
             reader, path = Files(self._store), self._store.path(f"{project_folder(self._project)}/{manifest.full}")
             for key in self._bounds:
-                points = reader.points(path, self._run, key, EVERYWHERE)
+                points = reader.points(path, key, EVERYWHERE)
                 own = points.take(points.attempt == self._attempt)
                 yield key, own.step, own.value
         self._seen = absorbed.segments
