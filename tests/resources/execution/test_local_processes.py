@@ -2,11 +2,9 @@
 
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from resources.execution.machine import local_concurrency
 from resources.execution.worker import TrialRunner
 from resources.sweep_spec import SweepSpec
 from tests.conftest import CHECKOUT
+from tests.control_groups import control_group
 from tests.resources.execution.test_worker import Ran
 
 Spec = Callable[..., SweepSpec]
@@ -99,25 +98,8 @@ def python(tmp_path: Path, source: str, *arguments: str) -> "subprocess.Complete
 @pytest.fixture
 def group() -> Iterator[Path]:
     """A control group with a memory limit."""
-    groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
-    if "memory" in groups:
-        group = Path("/sys/fs/cgroup/memory" + groups["memory"], f"halving-{secrets.token_hex(4)}")
-        limit = group / "memory.limit_in_bytes"
-    else:
-        group = Path("/sys/fs/cgroup" + groups[""], f"halving-{secrets.token_hex(4)}")
-        limit = group / "memory.max"
-    try:
-        group.mkdir()
-        limit.write_text(str(LIMIT))
-    except OSError as error:
-        if group.is_dir():
-            group.rmdir()
-        pytest.skip(f"needs control groups that may be made here: {error}")
-    yield group
-    until = time.monotonic() + 20
-    while (group / "cgroup.procs").read_text() and time.monotonic() < until:
-        time.sleep(0.1)
-    group.rmdir()
+    with control_group("memory", {"memory.limit_in_bytes": str(LIMIT)}, {"memory.max": str(LIMIT)}) as group:
+        yield group
 
 
 def termination(group: Path, tmp_path: Path, trainable: str) -> str:
@@ -163,7 +145,7 @@ def test_a_worker_whose_machine_is_taken_away_counts_as_preempted_and_one_whose_
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr("resources.execution.machine.usable_cpus", lambda: 8)
 
 
 def visible(ran: Ran) -> Any:
