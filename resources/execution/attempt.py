@@ -8,7 +8,7 @@ from halving import Store
 from halving.query.divergence_watch import DivergenceWatch
 from halving.trial.messages import Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from resources.catalog.retry import WORKER_SECONDS
-from resources.execution.divergence import bounds_of
+from resources.execution.divergence import ranges_of
 from resources.execution.local_processes import TrialProcess
 from resources.scheduling.assignment import Assignment, Report, Superseded
 from resources.scheduling.leases import HEARTBEAT_SECONDS
@@ -41,7 +41,7 @@ class Attempt:
     def __init__(self, scheduler: Scheduler, assignment: Assignment, store: Store) -> None:
         self.assignment, self._scheduler, self._store = assignment, scheduler, store
         self._grace_seconds = scheduler.spec.resources.grace_seconds
-        self._streamed = DivergenceWatch(store, scheduler.spec.name, assignment.key, assignment.attempt, bounds_of(scheduler.spec))
+        self._streamed = DivergenceWatch(store, scheduler.spec.name, assignment.key, assignment.attempt, ranges_of(scheduler.spec))
         self._diverged: str | None = None  # what was seen in the metrics that it streams
         self.withdrawn = False  # the trial is to save a checkpoint and be given back
         self._reclaimed: str | None = None  # how it was noticed that the worker's machine is taken away

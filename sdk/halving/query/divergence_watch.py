@@ -12,7 +12,7 @@ from halving.journal.format import Block, Reading, map_piece, piece_files
 from halving.metrics.manifest import RunFiles, project_folder, run_files
 from halving.metrics.points import EVERYWHERE
 from halving.store.store import Store
-from halving.trial.bounds import Bounds, problem
+from halving.trial.bounds import Range, problem
 
 
 class DivergenceWatch:
@@ -24,7 +24,7 @@ class DivergenceWatch:
         bounds: metric to its bounds; a metric without any, ``(None, None)``, must be finite.
     """
 
-    def __init__(self, store: Store, project: str, run: str, attempt: int, bounds: Mapping[str, Bounds]) -> None:
+    def __init__(self, store: Store, project: str, run: str, attempt: int, bounds: Mapping[str, Range]) -> None:
         self._store, self._project, self._run, self._attempt, self._bounds = store, project, run, attempt, dict(bounds)
         self._seen = 0  # segments; they count up from 0
         self._readings: dict[str, Reading] = {}  # by the names of pieces, each read up to what was there
