@@ -135,7 +135,11 @@ class SystemMetrics:
         self._abandoned = False
         self._sensors: list[Callable[[], dict[str, float]]] = [_Machine().read, _Gpus().read]
         self._thread = threading.Thread(target=self._sample_until_stopped, name=f"halving-system-{name}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # the system gives no thread, or Ctrl-C
+            self._ended.set()
+            raise
 
     def stop(self) -> None:
         """End the thread, with a last sample if the first was due; waits 2 s at most, for a sensor that hangs."""
