@@ -22,6 +22,7 @@ from resources.sweep_spec import SweepSpec
 from tests.conftest import CHECKOUT
 from tests.control_groups import control_group
 from tests.resources.execution.test_worker import Ran
+from tests.sdk.conftest import IGNORING
 
 Spec = Callable[..., SweepSpec]
 LIMIT = 512 * 2**20  # bytes
@@ -71,6 +72,7 @@ import json, os, signal, sys, threading, time
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
 from tests.resources.execution.test_worker import Ran
+from tests.sdk.conftest import IGNORING
 if __name__ == "__main__":
     ran = Ran(Backend(root=sys.argv[1]), parse_spec(json.loads(sys.argv[2])))
     def stop():
@@ -87,10 +89,10 @@ if __name__ == "__main__":
 """
 
 
-def python(tmp_path: Path, source: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def python(tmp_path: Path, source: str, *arguments: str, before: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
     """Run Python source in an interpreter of its own, which may import the tests' modules."""
     (tmp_path / "worker.py").write_text(source)
-    command = [sys.executable, str(tmp_path / "worker.py"), *arguments]
+    command = [*before, sys.executable, str(tmp_path / "worker.py"), *arguments]
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'sdk'}"}
     return subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True, timeout=120)
 
@@ -127,12 +129,21 @@ def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tm
     assert [name for name in names if f"'{name}'" not in workers] == []
 
 
-@pytest.mark.parametrize(("number", "preemptions"), [(signal.SIGTERM, 1), (signal.SIGINT, 0)])
+@pytest.mark.parametrize(
+    ("number", "preemptions", "before"),
+    [(signal.SIGTERM, 1, ()), (signal.SIGTERM, 1, IGNORING), (signal.SIGINT, 0, ())],
+    ids=["SIGTERM", "SIGTERM that it was started to ignore", "Ctrl-C"],
+)
 def test_a_worker_whose_machine_is_taken_away_counts_as_preempted_and_one_whose_user_stops_it_does_not(
-    backend: Backend, small: Callable[..., dict[str, Any]], tmp_path: Path, number: signal.Signals, preemptions: int
+    backend: Backend,
+    small: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    number: signal.Signals,
+    preemptions: int,
+    before: tuple[str, ...],
 ) -> None:
     given = small(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}})
-    ended = python(tmp_path, STOPPED, backend.store.root, json.dumps(given), str(int(number)))
+    ended = python(tmp_path, STOPPED, backend.store.root, json.dumps(given), str(int(number)), before=before)
     raised = "SystemExit" if number is signal.SIGTERM else "KeyboardInterrupt"
     assert ended.stdout.splitlines()[-1:] == [f"{raised}, handler restored"], ended.stderr
     with backend.catalog.read() as session:
