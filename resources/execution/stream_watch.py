@@ -5,7 +5,7 @@ import threading
 
 from halving import Store
 from halving.query.divergence_watch import DivergenceWatch
-from resources.execution.divergence import bounds_of
+from resources.execution.divergence import ranges_of
 from resources.scheduling.assignment import Assignment
 from resources.sweep_spec import SweepSpec
 
@@ -27,7 +27,7 @@ class StreamWatch:
     """
 
     def __init__(self, store: Store, spec: SweepSpec, assignment: Assignment) -> None:
-        self._key, self._watch = assignment.key, DivergenceWatch(store, spec.name, assignment.key, assignment.attempt, bounds_of(spec))
+        self._key, self._watch = assignment.key, DivergenceWatch(store, spec.name, assignment.key, assignment.attempt, ranges_of(spec))
         self._every = OBJECT_STORE_LOOK_SECONDS if store.folder is None else FOLDER_LOOK_SECONDS
         self.diverged: str | None = None
         self._closed = threading.Event()

@@ -255,7 +255,7 @@ def test_a_sweep_that_the_cluster_does_not_take_any_more_does_not_stop_the_other
 def test_sensors_start_no_more_trials_than_the_machine_has_room_for(
     backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    monkeypatch.setattr("resources.execution.machine.usable_cpus", lambda: 3)
     spec = parse_spec(small(concurrency=64))
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     sweep = open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None)

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import secrets
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -297,6 +298,32 @@ class Store:
     def has_blob(self, digest: str) -> bool:
         """Whether the store has the blob; its bytes are not read."""
         return self.exists(blob_name(digest))
+
+    @contextlib.contextmanager
+    def blob_file(self, digest: str) -> Iterator[Path]:
+        """A local file with a blob's bytes, checked against the digest: the store's own file, or a temporary copy from an object store.
+
+        Raises:
+            NotFound: no such blob.
+            StoreError: it cannot be read, or the bytes do not hash to the digest (damaged storage).
+        """
+        name = blob_name(digest)
+        with tempfile.NamedTemporaryFile(prefix="halving-blob-") as copy:
+            path = self.folder / name if self.folder is not None else Path(copy.name)
+            try:
+                if self.folder is None:
+                    with missing_when_gone(), self.filesystem.open_input_stream(self.path(name)) as stream:
+                        while chunk := stream.read(_CHUNK):
+                            copy.write(chunk)
+                    copy.flush()
+                actual = digest_of(path)
+            except FileNotFoundError:
+                raise NotFound(f"no {name} in the store {self.root}") from None
+            except OSError as error:
+                raise store_error(f"cannot read {self.address(name)}", error) from error
+            if actual != digest:
+                raise StoreError(f"the blob {digest} in {self.root} is damaged: its content hashes to {actual}")
+            yield path
 
 
 def blob_name(digest: str) -> str:

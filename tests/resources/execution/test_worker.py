@@ -275,7 +275,7 @@ def test_concurrency_is_bounded_by_the_machine(
     expected: int | str,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr("resources.execution.machine.usable_cpus", lambda: cores)
     spec = small_spec(**{"concurrency": 0, **asked})
     if isinstance(expected, int):
         assert local_concurrency(spec) == expected
