@@ -85,7 +85,7 @@ class MetricWriter:
         except BaseException:  # the system gives no thread, or Ctrl-C
             self._closed = True
             self._wake.ring()
-            self.lane.close()
+            self.appender.close()
             directory.release(self.folder, remove=True)
             raise
         _LIVE.add(self)
