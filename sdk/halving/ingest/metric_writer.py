@@ -80,7 +80,14 @@ class MetricWriter:
         self._closed = self._complete = self._abandoned = False
         self._wake, self._done = _Bell(), threading.Condition()
         self._thread: threading.Thread | None = threading.Thread(target=self._work, name=f"halving-metrics-{run}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # the system gives no thread, or Ctrl-C
+            self._closed = True
+            self._wake.ring()
+            self.appender.close()
+            directory.release(self.folder, remove=True)
+            raise
         _LIVE.add(self)
 
     @property

@@ -45,10 +45,11 @@ def parse_segment_name(name: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def points_table(run: str, attempt: int, keys: list[str], codes: Any, steps: Any, times: Any, values: Any) -> "pa.Table":
-    """A table of one attempt's points.
+def points_table(run: str, attempt: Any, keys: list[str], codes: Any, steps: Any, times: Any, values: Any) -> "pa.Table":
+    """A table of a run's points.
 
     Args:
+        attempt: that of all points, or int32 of shape (n,).
         keys: the distinct keys.
         codes: int32 array of shape (n,): each point's place in ``keys``.
         steps: int64, (n,).  times: ms since 1970, int64, (n,).  values: float64, (n,).

@@ -10,7 +10,7 @@ from halving.metrics.manifest import RunFiles, project_folder, run_files
 from halving.metrics.points import EVERYWHERE
 from halving.metrics.position import segments_of
 from halving.store.store import Store
-from halving.trial.bounds import Bounds, problem
+from halving.trial.bounds import Range, problem
 
 
 class DivergenceWatch:
@@ -22,7 +22,7 @@ class DivergenceWatch:
         bounds: metric to its bounds; a metric without any, ``(None, None)``, must be finite.
     """
 
-    def __init__(self, store: Store, project: str, run: str, attempt: int, bounds: Mapping[str, Bounds]) -> None:
+    def __init__(self, store: Store, project: str, run: str, attempt: int, bounds: Mapping[str, Range]) -> None:
         self._store, self._project, self._run, self._attempt, self._bounds = store, project, run, attempt, dict(bounds)
         self._seen = 0  # segments; they count up from 0
         self._journal = Follower()
@@ -94,7 +94,7 @@ class DivergenceWatch:
         if manifest.full is not None:
             reader, path = Files(self._store), self._store.path(f"{project_folder(self._project)}/{manifest.full}")
             for key in self._bounds:
-                points = reader.points(path, self._run, key, EVERYWHERE)
+                points = reader.points(path, key, EVERYWHERE)
                 own = points.take(points.attempt == self._attempt)
                 yield key, own.step, own.value
         self._seen = absorbed.segments
