@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,27 +157,18 @@ def _show_progress(console: "Console", backend: Any, spec: Any, process: "subpro
     from rich.text import Text
 
     began, last = time.monotonic(), 0.0
-    with Live(Text("starting"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else _NoLive() as live:
+    shown = Live(Text("starting"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else nullcontext()
+    with shown as live:
         while process.poll() is None:
             asked = time.monotonic()
             line = f"{asked - began:4.0f} s  {_progress(backend, spec, known)}"
             took = time.monotonic() - asked
-            live.update(Text(line))
-            if not console.is_terminal and time.monotonic() - last >= 10:
+            if live:
+                live.update(Text(line))
+            elif time.monotonic() - last >= 10:
                 console.print(line, highlight=False)
                 last = time.monotonic()
             time.sleep(max(_REFRESH_SECONDS, _SHARE * took))
-
-
-class _NoLive:
-    """Replaces rich's Live where there is no terminal."""
-
-    def __enter__(self) -> "_NoLive":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def update(self, _: Any) -> None: ...
 
 
 def _progress(backend: Any, spec: Any, known: str | None) -> str:

@@ -54,8 +54,6 @@ def leaderboard_of(backend: Any, sweep: str) -> dict[str, Any]:
 
 def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 10) -> None:
     """Print the leading trials, what early stopping saved, and whether the winner was promoted."""
-    from rich.table import Table
-
     from resources.analysis.summary import outcome, summarize
     from resources.evaluation.page import duration, number
     from resources.evaluation.report import explain_failures, report_path
@@ -73,21 +71,17 @@ def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 
         return
     others = [objective["metric"] for objective in summary.objectives[1:]]
     others += [metric for metric in summary.bounds if metric not in (summary.objective, *others)]
-    order = "within bounds, then highest rung, then result" if summary.bounds else "highest rung, then result"
-    table = Table(title=f"ranked by {order}", title_justify="left", title_style="dim")
-    for name in ("#", "trial", summary.objective, *others, "epochs", "status"):
-        table.add_column(name, justify="left" if name in ("trial", "status") else "right")
-    names = list(dict.fromkeys(name for standing in summary.standings for name in standing.params))
-    for name in names:
-        table.add_column(name, justify="right")
+    names, table = list(dict.fromkeys(name for standing in summary.standings for name in standing.params)), []
     for place, standing in enumerate(summary.standings[:rows], start=1):
         status = outcome(standing.status, audited=standing.audited, searching=searching)
         status += ", on the front" if standing.on_front else ""
         status += ", out of bounds" if standing.violation > 0 else ""
         reported = [number(standing.metrics[name]) if name in standing.metrics else _NOTHING for name in others]
         values = [number(standing.params[name]) if name in standing.params else _NOTHING for name in names]
-        table.add_row(str(place), standing.key, number(standing.objective), *reported, str(standing.epochs), status, *values)
-    console.print(table)
+        table.append([place, standing.key, number(standing.objective), *reported, standing.epochs, status, *values])
+    columns = ("#", "trial", summary.objective, *others, "epochs", "status", *names)
+    order = "within bounds, then highest rung, then result" if summary.bounds else "highest rung, then result"
+    print_table(console, columns, table, right=[*{*columns} - {"trial", "status"}], title=f"ranked by {order}", first=True)
     if len(summary.standings) > rows:
         console.print(f"and {len(summary.standings) - rows} more trials", style="dim")
     saved = f", {duration(summary.gpu_seconds_saved)} of GPU" if summary.gpu_seconds_saved else ""
@@ -193,8 +187,6 @@ def run_models(arguments: argparse.Namespace) -> int:
     JSON: ``{"models": [{"model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework",
     "created_at"}]}``, newest last.
     """
-    from rich.table import Table
-
     from resources.backend import Backend
     from resources.catalog.models import versions_of
 
@@ -207,13 +199,11 @@ def run_models(arguments: argparse.Namespace) -> int:
     if not versions:
         console.print("there are no model versions yet: run [bold]halving sweep sweeps/digits.yaml[/]")
         return 0
-    table = Table()
-    for name in ("model", "version", "stage", "test metrics", "trial", "checkpoint"):
-        table.add_column(name)
+    rows = []
     for row in versions:
         metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
-        table.add_row(row.model, row.version, row.stage, metrics, row.run, row.checkpoint[:19])
-    console.print(table)
+        rows.append([row.model, row.version, row.stage, metrics, row.run, row.checkpoint[:19]])
+    print_table(console, ("model", "version", "stage", "test metrics", "trial", "checkpoint"), rows, first=True)
     return 0
 
 

@@ -31,27 +31,9 @@ def config_schema(model: type[BaseModel]) -> dict[str, dg.Field]:
     return {field.alias or name: _field(field) for name, field in model.model_fields.items()}
 
 
-def spec_from_config(config: Any) -> SweepSpec:
-    """The checked spec.
-
-    Raises:
-        InvalidSweepSpec: naming every wrong field, its value and what is accepted.
-    """
-    try:
-        return _checked(json.dumps(config))
-    except InvalidInput as error:
-        raise InvalidSweepSpec(str(error)) from None
-
-
-@lru_cache(maxsize=8)
-def _checked(config: str) -> SweepSpec:
-    """Cached, because Dagster maps the config of a run several times in every process."""
-    return parse_spec(json.loads(config))
-
-
 def _job_config(config: dict[str, Any]) -> dict[str, Any]:
-    spec = spec_from_config(config)
-    execution: dict[str, Any] = {"max_concurrent": _concurrency(spec)}
+    spec, concurrency = _spec_and_concurrency(config)
+    execution: dict[str, Any] = {"max_concurrent": concurrency}
     if cluster := load_cluster():
         worker = worker_config(spec, cluster, labels={})
         # The coordinator's pod does not own the steps: they train on while it is replaced. A sensor ends the steps of a run that is over.
@@ -60,8 +42,8 @@ def _job_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _launch_config(config: dict[str, Any]) -> dict[str, Any]:
-    spec = spec_from_config(config)
-    if _concurrency(spec) > 1 and spec.resources.gpus and load_cluster() is None:
+    spec, concurrency = _spec_and_concurrency(config)
+    if concurrency > 1 and spec.resources.gpus and load_cluster() is None:
         raise InvalidSweepSpec(
             f"concurrency = {spec.concurrency} is not accepted with resources.gpus = {spec.resources.gpus} here: runs that sensors launch "
             "on one machine cannot divide its GPUs among them; give concurrency = 1, or use the job sweep"
@@ -73,11 +55,18 @@ def _snapshot_config(spec: SweepSpec) -> dict[str, Any]:
     return {"ops": {"take_snapshot": {"config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
 
 
-def _concurrency(spec: SweepSpec) -> int:
+def _spec_and_concurrency(config: dict[str, Any]) -> tuple[SweepSpec, int]:
     try:
-        return concurrency_of(spec)
+        spec = _checked(json.dumps(config))
+        return spec, concurrency_of(spec)
     except InvalidInput as error:
         raise InvalidSweepSpec(str(error)) from None
+
+
+@lru_cache(maxsize=8)
+def _checked(config: str) -> SweepSpec:
+    """Cached, because Dagster maps the config of a run several times in every process."""
+    return parse_spec(json.loads(config))
 
 
 def _field(field: FieldInfo) -> dg.Field:

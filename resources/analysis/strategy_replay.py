@@ -68,11 +68,8 @@ def read_strategy(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InvalidInput(f"strategy = {text!r} is not YAML: {_problem(error)}; give a name, or 'asha: {{min_budget: 3}}'") from None
-
-
-def _problem(error: yaml.YAMLError) -> str:
-    return str(getattr(error, "problem", None) or error)
+        problem = getattr(error, "problem", None) or error
+        raise InvalidInput(f"strategy = {text!r} is not YAML: {problem}; give a name, or 'asha: {{min_budget: 3}}'") from None
 
 
 def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequence[Any]) -> Comparison:

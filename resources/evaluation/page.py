@@ -124,12 +124,8 @@ def _template(name: str) -> Any:
 
 
 def number(value: Any) -> str:
-    """A number as a table shows it: four significant digits, whole numbers whole."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, int):
-        return str(value)
-    if not math.isfinite(value):
+    """A value as tables show it: whole numbers and texts as they are, other numbers short."""
+    if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
 

@@ -16,9 +16,7 @@ class FloatRange(Strict):
     low: float = Field(description="Smallest value.")
     high: float = Field(description="Largest value.")
     log: bool = Field(default=False, description="Sample evenly in the logarithm; needs low > 0.")
-    step: float | None = Field(
-        default=None, gt=0, description="Distance between the values; without it any number in the range is possible."
-    )
+    step: float | None = Field(default=None, gt=0, description="Distance between the values; without it any number in the range.")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

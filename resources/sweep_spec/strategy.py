@@ -1,6 +1,6 @@
 """Strategies: who suggests the next trial, how long a trial trains, and which trials stop early."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -15,6 +15,7 @@ SAMPLERS = {
 """The import paths of the samplers that have names. For ``random`` the class only defines the options: the points are drawn by
 :func:`resources.sweep_spec.points.sample`, which takes a twentieth of the time."""
 
+_SAMPLER = "What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler."
 _NAMED = ("random", "tpe", "gp")
 
 
@@ -44,10 +45,12 @@ Options = Annotated[dict[str, Any], AfterValidator(_options)]
 class SearchStrategy(Strict):
     """What the search asks of every strategy."""
 
+    fixed_sampler: ClassVar[str]
+
     @property
     def suggester(self) -> tuple[str, dict[str, Any]]:
         """A name in :data:`SAMPLERS` or an import path, and the options for it."""
-        raise NotImplementedError
+        return self.fixed_sampler, {}
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
@@ -78,9 +81,7 @@ class FullBudget(SearchStrategy):
 class RandomSearch(FullBudget):
     """Independent random trials (Bergstra & Bengio, JMLR 2012)."""
 
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return "random", {}
+    fixed_sampler = "random"
 
 
 class GridSearch(FullBudget):
@@ -90,25 +91,19 @@ class GridSearch(FullBudget):
         default=None, ge=2, description="Values on the grid for each float range without a step; an int range has all of its values."
     )
 
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return "random", {}
+    fixed_sampler = "random"
 
 
 class TpeSearch(FullBudget):
     """Tree-structured Parzen estimators (Bergstra et al., NeurIPS 2011; Watanabe, 2023)."""
 
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return "tpe", {}
+    fixed_sampler = "tpe"
 
 
 class GpSearch(FullBudget):
     """Gaussian process with expected improvement; for few, expensive trials."""
 
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return "gp", {}
+    fixed_sampler = "gp"
 
 
 class Nsga2Search(FullBudget):
@@ -125,6 +120,15 @@ class OptunaSearch(FullBudget):
     """Any Optuna sampler, by its import path."""
 
     sampler: SamplerPath = Field(description="module:Class of an Optuna sampler, for example optuna.samplers:CmaEsSampler.")
+    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return self.sampler, self.options
+
+
+class _AnySampler(SearchStrategy):
+    sampler: Sampler = Field(default="tpe", description=_SAMPLER)
     options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
 
     @property
@@ -166,15 +170,8 @@ class SuccessiveHalving(EarlyStopping):
     reduction_factor: int = Field(default=3, ge=2, description="Of the trials at a rung, one in this many is promoted to the next.")
 
 
-class Asha(SuccessiveHalving):
+class Asha(_AnySampler, SuccessiveHalving):
     """Asynchronous successive halving by promotion (Li et al., MLSys 2020, Algorithm 2)."""
-
-    sampler: Sampler = Field(default="tpe", description="What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler.")
-    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
-
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return self.sampler, self.options
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
@@ -205,41 +202,26 @@ class Brackets(SuccessiveHalving):
         return tuple(-(-brackets * self.reduction_factor**s // (s + 1)) for s in reversed(range(brackets)))
 
 
-class Hyperband(Brackets):
+class Hyperband(_AnySampler, Brackets):
     """Successive halving with several first rungs at once, for when it is unknown how early trials may be stopped."""
 
-    sampler: Sampler = Field(
-        default="random", description="What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler."
-    )
-    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
-
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return self.sampler, self.options
+    sampler: Sampler = Field(default="random", description=_SAMPLER)
 
 
 class Bohb(Brackets):
     """Hyperband's brackets with TPE on the highest populated rung (Falkner et al., ICML 2018)."""
 
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return "tpe", {}
+    fixed_sampler = "tpe"
 
 
-class MedianStopping(EarlyStopping):
+class MedianStopping(_AnySampler, EarlyStopping):
     """A trial stops when it is worse than the median of the others at the same epoch (Golovin et al., KDD 2017, section 3.2.2)."""
 
-    sampler: Sampler = Field(default="tpe", description="What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler.")
-    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
     interval: int = Field(default=1, ge=1, description="Epochs between two checks.")
     min_trials: int = Field(default=5, ge=1, description="Other trials that must have a result at an epoch before a trial stops there.")
     quantile: float = Field(
         default=0.5, gt=0, lt=1, description="A trial stops when more than this share of the others is better; 0.5 is the median."
     )
-
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return self.sampler, self.options
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:

@@ -128,8 +128,7 @@ class SweepSpec(Strict):
         default=[], description="More objectives, for a Pareto front; with strategies that train every trial to the end."
     )
     bounds: dict[Metric, Bounds] = Field(
-        default={},
-        description="Reported metrics that must be in bounds at every rung (of an objective its summary); trials outside rank last.",
+        default={}, description="Reported metrics that must be in bounds at every rung (objectives: their summary); others rank last."
     )
     divergence: dict[Metric, Bounds] = Field(
         default={}, description="Metrics that stop a trial at once when they leave these bounds or are NaN or infinite."
@@ -148,9 +147,7 @@ class SweepSpec(Strict):
     training: Training = Field(default=Training(), description="The learning-rate schedule; the rungs are checked against it.")
     max_trials: int = Field(default=27, ge=1, le=90_000, description="Most trials to start; a grid may have fewer points, not more.")
     concurrency: int = Field(
-        default=0,
-        ge=0,
-        description="Trials that run at a time; 0: as many as this machine has room for, or as the cluster's settings say.",
+        default=0, ge=0, description="Trials at a time; 0: as many as this machine has room for, or as the cluster's settings say."
     )
     resources: Resources = Field(default=Resources(), description="What one trial needs.")
     image: Image | None = Field(

@@ -50,7 +50,7 @@ def test_a_leaderboard_shows_what_exists_of_each_trial(backend: Backend, small_s
     output = io.StringIO()
     print_leaderboard(Console(width=200, file=output), backend, sweep, rows=20)
     shown = output.getvalue()
-    for said in ("latency_ms", "out of bounds", "audited", "Audit of pruning: ", "within bounds before all", " - "):
+    for said in ("latency_ms", "out of bounds", "audited", "Audit of pruning: ", "ranked by within bounds, then highest rung", " - "):
         assert said in shown
 
 

@@ -86,10 +86,9 @@ def rungs(summary: SweepSummary) -> Figure:
     from plotly import graph_objects as go
 
     title = "What was stopped, and where"
-    reached = [rung for rung in summary.rungs if rung.reached]
+    reached, kept = sum(rung.reached > 0 for rung in summary.rungs), rung_table(summary)
     if not reached:
         return Figure("rungs", title, "No trial reached a rung.", None)
-    kept = [rung for bracket in range(summary.brackets) for rung in spread([r for r in reached if r.bracket == bracket], _BARS)]
     over = summary.status != "searching"
     figure = go.Figure()
     parts = {
@@ -111,7 +110,7 @@ def rungs(summary: SweepSummary) -> Figure:
         title,
         "Each bar is a rung: of the trials that reached it, the blue part was promoted, the grey part pruned, and the green part is done.",
         styled(figure, Axes("", "trials")),
-        not_drawn([f"{len(reached) - len(kept)} of {len(reached)} rungs"] if len(kept) < len(reached) else []),
+        not_drawn([f"{reached - len(kept)} of {reached} rungs"] if len(kept) < reached else []),
     )
 
 
@@ -178,5 +177,5 @@ def _few_results(results: Sequence[Milestone], leaders: Sequence[Milestone]) -> 
 
 def rung_table(summary: SweepSummary) -> list[RungSummary]:
     """The rungs that the page lists: those that a trial reached, at most as many as there are bars."""
-    reached = [rung for rung in summary.rungs if rung.reached]
-    return [rung for bracket in range(summary.brackets) for rung in spread([r for r in reached if r.bracket == bracket], _BARS)]
+    brackets = [[rung for rung in summary.rungs if rung.reached and rung.bracket == bracket] for bracket in range(summary.brackets)]
+    return [rung for reached in brackets for rung in spread(reached, _BARS)]
