@@ -59,6 +59,6 @@ def attempts_of(session: Session, sweep: str, rules: Rules, trial: int | None = 
     ]
 
 
-def is_audit(rung: int, pruned_at: int | None) -> bool:
-    """Whether training for ``rung`` is part of the audit of a trial that was pruned at ``pruned_at`` (None: it was not pruned)."""
-    return pruned_at is not None and rung >= pruned_at
+def is_audit(rung: int, audited: int | None) -> bool:
+    """Whether training for ``rung`` belongs to an audit; ``audited`` is how many results the trial had when it was pruned, or None."""
+    return audited is not None and rung >= audited

@@ -1,4 +1,4 @@
-"""The evaluation report of a sweep: the winner on data that it never saw, beside the champion, and how it was found."""
+"""The evaluation report of a sweep: the winner on data that it was not trained on, the champion on the same, and the search."""
 
 import json
 import math

@@ -61,7 +61,7 @@ def held_out(dataset: Dataset, gate_metric: str | None = None) -> HeldOut:
 
 
 def is_regression(target_type: str, gate_metric: str | None) -> bool:
-    """Whether the target is a number to come close to, and not a class: floats are, and integers when the gate's metric is one of numbers.
+    """Whether the target is a number to come close to, and not a class: floats are, and integers with a gate metric for numbers.
 
     Raises:
         InvalidInput: the gate's metric does not fit the target.

@@ -113,7 +113,7 @@ def _reach(spec: SweepSpec) -> Iterator[str]:
 
 
 def _enough(spec: SweepSpec, ladder: int) -> int:
-    """Trials with which the last rung of a ladder is reached."""
+    """How many trials it takes to reach the last rung of a ladder."""
     strategy = spec.strategy.chosen
     needed = strategy.reduction_factor ** (len(spec.ladders[ladder]) - 1)
     return int(-(-needed * sum(strategy.weights) // strategy.weights[ladder]))

@@ -129,7 +129,7 @@ class ParamFigures:
         return figures
 
     def pareto(self) -> Figure:
-        """The trials than which no other is better in every objective."""
+        """The Pareto front: trials that no other trial beats in every objective."""
         from optuna.visualization import plot_pareto_front
 
         name, title = "pareto", "Pareto front"

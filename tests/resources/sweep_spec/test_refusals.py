@@ -163,7 +163,7 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_accepted(
         parse_spec(small(**change))
     for part in said:
         assert part in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 2  # the one problem, told once
+    assert len(str(caught.value).splitlines()) == 2  # the one problem, reported once
 
 
 def test_a_grid_too_large_to_build_is_refused_without_being_built(small: Callable[..., dict[str, Any]]) -> None:
