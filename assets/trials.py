@@ -10,7 +10,7 @@ from assets.events import GROUP, Materialized, add_partitions, asset_link, failu
 from halving import HalvingError
 from resources.backend import Backend
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
-from resources.catalog.retry import WORKER_SECONDS, retry_while_away
+from resources.catalog.retry import WORKER_SECONDS, retry_transient
 from resources.catalog.trial_key import parse_trial_key, trial_key
 from resources.evaluation.report import report_path
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL
@@ -150,4 +150,4 @@ def _mark_materialized(catalog: Catalog, result: RungResultRow) -> None:
             if row is not None:
                 row.materialized = True
 
-    retry_while_away(mark, WORKER_SECONDS)
+    retry_transient(mark, WORKER_SECONDS)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from halving import StoreError
 from halving.cli.output import print_json
@@ -137,9 +137,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
         process = subprocess.Popen(
             job, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=_end_with_parent
         )
-        # When the command is terminated or its terminal is closed, its job ends as by Ctrl-C.
+        # When the command is terminated or its terminal is closed, its job ends as by Ctrl-C; under nohup it goes on.
         for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _interrupt)
         try:
             _show_progress(console, backend, spec, process, known)
         except KeyboardInterrupt:
@@ -251,8 +252,17 @@ def _ended_sweep(backend: Any, spec: Any) -> str | None:
         return None if backend.catalog.sweep(session, sweep).status in OPEN else sweep
 
 
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def _end_with_parent() -> None:
-    """In the job's process: end as by Ctrl-C when the command that started it is killed (Linux only)."""
+    """In the job's process: end as by Ctrl-C when the command that started it is killed (Linux only).
+
+    Only that command sends it signals, so it ignores none of them, even if the command itself was started to ignore some.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGINT)

@@ -33,7 +33,7 @@ def slots(backend: Backend, spec: dict[str, Any]) -> int:
 
 
 def test_there_are_no_more_slots_than_trials(backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    monkeypatch.setattr("resources.execution.machine.usable_cpus", lambda: 16)
     spec = small(max_trials=4, concurrency=16)
     assert slots(backend, spec) == 4
     with backend.catalog.read() as session:
