@@ -73,7 +73,7 @@ def _print(console: "Console", found: "TrialHistory") -> None:
         of_attempts = ("attempt", "from rung", "worker", "began", "ended", "outcome", "reason")
         print_table(console, of_attempts, attempts, right=("attempt", "from rung"))
     if found.error and "\n" in found.error:
-        console.print(f"the last error, whole:\n{escape(found.error)}", style="red", highlight=False)
+        console.print(f"the last error in full:\n{escape(found.error)}", style="red", highlight=False)
 
 
 def _moment(moment: datetime | None) -> str:
@@ -81,5 +81,5 @@ def _moment(moment: datetime | None) -> str:
 
 
 def _last_line(error: str | None) -> str:
-    """Of a traceback, what was raised."""
+    """The last line of a traceback, which has the error."""
     return error.strip().splitlines()[-1] if error and error.strip() else _NOTHING
