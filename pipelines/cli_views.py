@@ -2,10 +2,9 @@
 ``promote``, ``archive``; and ``retention``, which the catalog limits."""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.output import print_json, print_table, size
+from halving.cli.output import console, duration, print_json, print_table, size
 from halving.errors import InvalidInput
 
 _NOTHING = "-"  # in a table, where there is no value
@@ -57,7 +56,7 @@ def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 
     from rich.table import Table
 
     from resources.analysis.summary import outcome, summarize
-    from resources.evaluation.page import duration, number
+    from resources.evaluation.page import number
     from resources.evaluation.report import explain_failures, report_path
 
     summary = summarize(backend.catalog, sweep)
@@ -155,7 +154,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
 
 
 def _print_replay(console: "Console", found: dict[str, Any]) -> None:
-    from resources.evaluation.page import duration, number
+    from resources.evaluation.page import number
 
     rows = []
     for one in [found["itself"], *found["replayed"]]:
@@ -306,8 +305,4 @@ def newest_sweep(backend: Any, spec: Any = None) -> str | None:
 
 def console_of(arguments: argparse.Namespace) -> "Console":
     """Where people read: the standard error when the standard output is for JSON."""
-    from rich.console import Console
-
-    stream = sys.stderr if arguments.json else sys.stdout
-    # soft_wrap: a path or a command that is longer than the terminal stays in one piece, to be copied.
-    return Console(width=None if stream.isatty() else 140, soft_wrap=True, stderr=arguments.json)
+    return console(stderr=arguments.json, markup=True)

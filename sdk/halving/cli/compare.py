@@ -7,7 +7,7 @@ from typing import Any
 from halving.cli.curve_stats import fill_last
 from halving.cli.output import console, print_json, print_table
 from halving.cli.runs import as_dict
-from halving.cli.show import code_of, environment_of, flat
+from halving.cli.show import code_of, environment_of
 from halving.errors import InvalidInput
 from halving.query.runs import RunInfo, find_run, in_threads, read_run
 from halving.store.store import Store
@@ -79,7 +79,7 @@ def _environment(info: RunInfo) -> _Values:
 
 
 _SECTIONS: dict[str, Callable[[RunInfo], _Values]] = {
-    "params": lambda info: dict(flat(info.params)),
+    "params": lambda info: info.flat_params,
     "code": _origin,
     "environment": _environment,
     "packages": lambda info: info.provenance.get("packages") or {},

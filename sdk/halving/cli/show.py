@@ -76,7 +76,7 @@ def _print(out: "Console", info: RunInfo, found: dict[str, Any], all_packages: b
     out.print(f"{info.project}/{info.run}: {info.status}", style="bold")
     started = f"started {moment(info.started)}, {duration(info.seconds)} of training"
     out.print(started + (f", {len(info.attempts)} attempts" if len(info.attempts) > 1 else ""))
-    print_pairs(out, "params", dict(flat(info.params)))
+    print_pairs(out, "params", info.flat_params)
     print_pairs(out, "tags", info.tags)
     print_pairs(out, "belongs to", info.parent)
     print_pairs(out, "code", code_of(info))
@@ -87,14 +87,6 @@ def _print(out: "Console", info: RunInfo, found: dict[str, Any], all_packages: b
     _print_artifacts(out, found)
     _print_checkpoints(out, info, found["checkpoints"])
     _print_files(out, found["files"])
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested params as ``outer.inner`` and value."""
-    pairs: list[tuple[str, Any]] = []
-    for name, value in values.items():
-        pairs += flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else [(f"{prefix}{name}", value)]
-    return pairs
 
 
 def code_of(info: RunInfo) -> dict[str, Any]:

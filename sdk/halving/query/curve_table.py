@@ -77,18 +77,10 @@ def board_of(rows: "Sequence[tuple[str, Any, Any, RunInfo]]", column: str) -> "p
         "last": pa.array([float(end["last"][0]) for _, _, end, _ in rows], pa.float64()),
         "status": pa.array([info.status for *_, info in rows], pa.string()),
     }
-    params = [flat(info.params) for *_, info in rows]
+    params = [info.flat_params for *_, info in rows]
     for name in sorted({name for own in params for name in own}):
         table[f"params.{name}"] = _column([own.get(name) for own in params])
     return pa.table(table)
-
-
-def flat(params: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested params by their path, ``optimizer/lr``; lists are left as they are."""
-    found: dict[str, Any] = {}
-    for name, value in params.items():
-        found |= flat(value, f"{before}{name}/") if isinstance(value, Mapping) and value else {f"{before}{name}": value}
-    return found
 
 
 def is_number(value: Any) -> bool:

@@ -91,6 +91,11 @@ class RunInfo:
         return sum(known) if known else None
 
     @property
+    def flat_params(self) -> dict[str, Any]:
+        """Params by name, nested ones as ``optimizer/lr``, as metrics are; lists are left as they are."""
+        return _flat(self.params)
+
+    @property
     def provenance(self) -> dict[str, Any]:
         """Code, environment and machine of the newest attempt."""
         began = self.starts.get(self.attempts[-1].number, self.record)
@@ -221,6 +226,13 @@ def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> 
 def seconds_of(moment: str) -> float:
     """Seconds since 1970 of an ISO 8601 time."""
     return datetime.fromisoformat(moment).timestamp()
+
+
+def _flat(params: dict[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        found |= _flat(value, f"{before}{name}/") if isinstance(value, dict) and value else {f"{before}{name}": value}
+    return found
 
 
 def _read_or_none(store: Store, project: str, run: str) -> RunInfo | None:

@@ -141,7 +141,7 @@ def _make_points(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
 def _make_runs(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
     import pyarrow as pa
 
-    from halving.query.curve_table import as_text, flat, is_number
+    from halving.query.curve_table import as_text, is_number
     from halving.query.runs import list_runs
 
     text, moment = pa.string(), pa.timestamp("ms", tz="UTC")
@@ -168,7 +168,7 @@ def _make_runs(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
                 **{name: json.dumps(getattr(info, name), sort_keys=True) for name in ("tags", "parent", "summary")},
             }
         )
-        for name, value in flat(info.params).items():
+        for name, value in info.flat_params.items():
             number = float(value) if is_number(value) and not (isinstance(value, int) and abs(value) >= 2**1023) else None
             params.append({"project": info.project, "run": info.run, "name": name, "value": as_text(value), "number": number})
     kinds = {"project": text, "run": text, "status": text, "started": moment, "ended": moment, "seconds": pa.float64()}
