@@ -4,6 +4,7 @@ import copy
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,10 @@ SMALL: dict[str, Any] = {
     "concurrency": 2,
     "max_retries": 1,
 }
+
+# A shell's background job ignores SIGINT, and what a process ignores its children ignore, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 # What a user has set for a backend of their own; KUBECONFIG alone is meant for the tests, too.
 for name in ("HALVING_CATALOG", "HALVING_CLUSTER", "HALVING_JOURNAL", "HALVING_ROOT", "HALVING_DVC_REMOTE", "DAGSTER_HOME"):

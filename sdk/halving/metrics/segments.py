@@ -104,6 +104,6 @@ def write_options() -> dict[str, Any]:
 
 
 def drained_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[int]]:
-    """How far each lane of the journal was drained when a segment was written: lane to ``[piece, offset]``."""
+    """How far the journal was drained with a segment: name of an appender to ``[number of its log segment, offset in it]``."""
     found: dict[str, list[int]] = json.loads((metadata or {}).get(DRAINED, b"{}"))
     return found

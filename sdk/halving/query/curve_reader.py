@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from halving.errors import NotFound
-from halving.ingest.recovery import tail
 from halving.metrics import downsampling
 from halving.metrics.manifest import RunFiles, family_of, project_folder, run_files
 from halving.metrics.numpy_arrow import numbers_of
 from halving.metrics.parquet_reader import Files
 from halving.metrics.points import EVERYWHERE, Points, Ranges, no_points, stitch, within
 from halving.metrics.segments import parse_segment_name
+from halving.query.tail import tail
 from halving.store.store import Store
 
 

@@ -19,8 +19,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput, StoreError
-from halving.ingest.recovery import tail
 from halving.metrics.manifest import project_folder, run_files, runs_of
+from halving.query.tail import tail
 from halving.store.store import Store
 
 if TYPE_CHECKING:

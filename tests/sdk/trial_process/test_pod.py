@@ -19,6 +19,7 @@ from halving.records.run_record import RunRecords
 from halving.trial.mailbox import Mailbox, mail_folder
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, Stopped
 from halving.trial_process.pod import Task, post_task
+from tests.sdk.conftest import IGNORING
 from tests.sdk.trial_process.test_main import context, status
 
 SDK = Path(__file__).parents[3] / "sdk"
@@ -121,11 +122,12 @@ def test_the_record_says_what_the_image_is_and_has(start: Start, store: Store) -
     found = record["provenance"]
     assert found["image"] == "registry.example/train:1"
     assert len(record["parent"]["trainable_sha256"]) == 64, "what the gate for promotion asks for, where an image has no git"
-    assert found["command"][1].endswith("remote.py")
+    assert found["command"][1].endswith("pod.py")
 
 
-def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(start: Start, store: Store) -> None:
-    pod = start("train_until_told", granted=100)
+@pytest.mark.parametrize("before", [(), IGNORING], ids=["", "started to ignore it"])
+def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(start: Start, store: Store, before: tuple[str, ...]) -> None:
+    pod = start("train_until_told", granted=100, before=before)
     assert pod.wait_for_line() == "epoch 1\n"
     pod.process.send_signal(signal.SIGTERM)
     Path("told").touch()
@@ -148,7 +150,7 @@ def test_the_first_process_of_a_container_ends_by_sigterm_while_it_waits_at_its_
 
 
 def test_a_trial_that_nobody_answers_ends_itself_at_its_rung(start: Start, store: Store) -> None:
-    pod = start(program="from halving import remote; remote._UNANSWERED_SECONDS = 1.0; remote.main()")
+    pod = start(program="from halving.trial_process import pod; pod._UNANSWERED_SECONDS = 1.0; pod.main()")
     assert isinstance(pod.hear(), ReachedRung)
     assert pod.hear() == Interrupted("the trial's worker gave no answer within 1 s")
     assert pod.end()[0] == -signal.SIGTERM
