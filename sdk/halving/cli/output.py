@@ -120,7 +120,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(text: str | None) -> str:
-    """An ISO 8601 time to the second, in the time zone of whoever reads."""
+    """An ISO 8601 time to the second, in the local time zone."""
     return NONE if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
 
 

@@ -15,15 +15,15 @@ from halving.store.store import Store, blob_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-_TOLD = ("torch", "tensorflow", "jax", "keras", "lightning", "transformers", "scikit-learn", "xgboost", "numpy", "pyarrow")
+_SHOWN_PACKAGES = ("torch", "tensorflow", "jax", "keras", "lightning", "transformers", "scikit-learn", "xgboost", "numpy", "pyarrow")
 
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Show one run.
 
-    JSON: what ``halving runs --json`` says of it, and ``seed, determinism, provenance, attempts, metrics, artifacts, media,
+    JSON: what ``halving runs --json`` has of it, and ``seed, determinism, provenance, attempts, metrics, artifacts, media,
     checkpoints, files``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched curve; all but ``last`` are
-    null where retention took the points away.
+    null where retention has dropped the points.
     """
     store = Store(arguments.root)
     info = read_run(store, *find_run(store, arguments.run_name))
@@ -126,8 +126,8 @@ def _packages(info: RunInfo, every: bool) -> str:
     packages = info.provenance.get("packages") or {}
     if every:
         return "\n".join(f"{name} {version}" for name, version in packages.items())
-    told = ", ".join(f"{name} {packages[name]}" for name in _TOLD if name in packages)
-    return f"{told}{'; ' if told else ''}{len(packages)} in all (--packages)"
+    known = "".join(f"{name} {packages[name]}, " for name in _SHOWN_PACKAGES if name in packages)
+    return f"{known}{len(packages)} in all (--packages)"
 
 
 def _print_attempts(out: "Console", info: RunInfo) -> None:
@@ -149,7 +149,8 @@ def _print_attempts(out: "Console", info: RunInfo) -> None:
         out, ("attempt", "ended as", "started", "duration", "epoch", "lost"), rows, right=("attempt", "duration", "epoch"), title="attempts"
     )
     if info.attempts[-1].status == "unfinished":
-        out.print("no end is recorded and nobody trains it: halving recover, on the machine that did, saves what it still has", style="dim")
+        advice = "run halving recover on the machine that did, to save the points that are still there"
+        out.print(f"no end is recorded and no process trains it: {advice}", style="dim")
 
 
 def _print_metrics(out: "Console", found: dict[str, Any]) -> None:

@@ -214,7 +214,7 @@ def test_show_of_a_resumed_run_lists_its_attempts_and_one_stitched_curve(filled:
 def test_show_of_a_killed_run_says_how_to_save_its_points(filled: Store, command: Halving) -> None:
     said = command("show", "killed")
     assert "text/killed: unfinished" in said.out
-    assert "halving recover, on the machine that did" in said.out
+    assert "run halving recover on the machine that did" in said.out
     assert command("show", "killed", "--json").data["metrics"]["loss"] == {"last": 2.0, "min": 2.0, "max": 3.0, "points": 2}
 
 
@@ -349,7 +349,7 @@ def test_recover_tells_what_is_live_and_what_had_to_be_kept(filled: Store, comma
     said = command("recover")
     assert said.status == 1
     assert [line.split()[4:5] for line in said.out.splitlines()[2:4]] == [["kept:"], ["live"]]
-    assert "the same command tries again" in said.out
+    assert "run the same command again to retry" in said.out
     run.finish()
 
 
@@ -420,10 +420,10 @@ def test_what_retention_left_is_shown_and_what_it_took_is_not_exported(filled: S
     apply_retention(filled, protected=[], days=1, now=later)
     assert command("show", "resumed", "--json").data["metrics"] == before
     said = command("export", "resumed", "base-0", "-k", "loss")
-    assert (said.status, "were taken away by retention" in said.err) == (1, True)
+    assert (said.status, "were dropped by retention" in said.err) == (1, True)
     said = command("export", "resumed", "base-0")
     assert (said.status, {row["run"] for row in rows_of(said)}) == (0, {"base-0"})
-    assert "left out: the points of 'loss' in run 'resumed' were taken away by retention" in said.err
+    assert "left out: the points of 'loss' in run 'resumed' were dropped by retention" in said.err
     apply_retention(filled, protected=[], days=1, rollup_days=2, now=later + timedelta(days=30))
     assert command("show", "resumed", "--json").data["metrics"] == {"loss": {"last": 7.5, "min": None, "max": None, "points": None}}
 
