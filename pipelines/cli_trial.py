@@ -4,7 +4,7 @@ import argparse
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from halving.cli.output import print_json, print_table
+from halving.cli.output import duration, print_json, print_table
 from pipelines.cli_views import console_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run_trial(arguments: argparse.Namespace) -> int:
 def _print(console: "Console", found: "TrialHistory") -> None:
     from rich.markup import escape
 
-    from resources.evaluation.page import duration, number
+    from resources.evaluation.page import number
 
     console.print(f"[bold]{found.trial}: {found.status}[/]{', audited' if found.audited else ''}", highlight=False)
     if found.waiting:

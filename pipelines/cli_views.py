@@ -2,10 +2,9 @@
 ``promote``, ``archive``; and ``retention``, which the catalog protects runs from."""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.output import print_json, print_table, size
+from halving.cli.output import console, duration, print_json, print_table, size
 from halving.errors import InvalidInput
 
 _NOTHING = "-"  # in a table, where there is no value
@@ -55,7 +54,7 @@ def leaderboard_of(backend: Any, sweep: str) -> dict[str, Any]:
 def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 10) -> None:
     """Print the leading trials, what early stopping saved, and whether the winner was promoted."""
     from resources.analysis.summary import outcome, summarize
-    from resources.evaluation.page import duration, number
+    from resources.evaluation.page import number
     from resources.evaluation.report import explain_failures, report_path
 
     summary = summarize(backend.catalog, sweep)
@@ -149,7 +148,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
 
 
 def _print_replay(console: "Console", found: dict[str, Any]) -> None:
-    from resources.evaluation.page import duration, number
+    from resources.evaluation.page import number
 
     rows = []
     for one in [found["itself"], *found["replayed"]]:
@@ -297,8 +296,4 @@ def newest_sweep(backend: Any, spec: Any = None) -> str | None:
 
 def console_of(arguments: argparse.Namespace) -> "Console":
     """The console for people: on the standard error when the standard output is for JSON."""
-    from rich.console import Console
-
-    stream = sys.stderr if arguments.json else sys.stdout
-    # soft_wrap: a path or command that is longer than the terminal is not broken, so that it can be copied.
-    return Console(width=None if stream.isatty() else 140, soft_wrap=True, stderr=arguments.json)
+    return console(stderr=arguments.json, markup=True)

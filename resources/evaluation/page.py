@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+from halving.cli.output import duration
 from resources.analysis.summary import SweepSummary, outcome
 from resources.analysis.timeline import Timeline
 from resources.evaluation.figures import ladder, model, search
@@ -128,13 +129,6 @@ def number(value: Any) -> str:
     if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
-
-
-def duration(seconds: float) -> str:
-    """``12 s``, ``3.4 min`` or ``5.6 h``."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 def _headline(report: dict[str, Any]) -> str:

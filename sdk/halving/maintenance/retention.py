@@ -1,13 +1,13 @@
-"""Retention: what of finished runs is kept for how long. Pure decisions, and a thin edge that carries them out.
+"""Retention: how long points, rollups and checkpoints of finished runs are kept. Pure decisions, and a thin edge that carries them out.
 
 Full resolution goes first, rollups stay for longer or for ever. A protected run keeps every point. Age counts from when points
 were absorbed last, which is never before they were logged, so no clock of a training machine can make a run old. Runs with
 segments that are not compacted are left alone: compact them first.
 
-Checkpoints: a run's newest one always stays, and so does every blob that another record names. The entries in the history stay
-too; only the bytes of superseded checkpoints go.
+Checkpoints: a run's newest one always stays, and so does every blob that another record names. Of a superseded checkpoint only the
+bytes are deleted; its entry in the run's history stays.
 
-What killed processes have left goes with each retention; see :mod:`halving.maintenance.orphan_files`.
+Each retention also deletes the orphan files of killed processes; see :mod:`halving.maintenance.orphan_files`.
 """
 
 import json
@@ -21,7 +21,7 @@ from halving.maintenance.compaction import clean, commit, contiguous, publish
 from halving.maintenance.external_sort import Sorter
 from halving.maintenance.orphan_files import find_orphan_files
 from halving.maintenance.rewrite import add_file, write_sorted
-from halving.metrics.manifest import FAMILIES, Manifest, family_of, new_name, project_folder, run_files, runs_of
+from halving.metrics.manifest import FAMILIES, Manifest, family_of, new_name, project_folder, projects_of, run_files, runs_of
 from halving.store.json_files import now as this_moment
 from halving.store.store import Store, blob_name
 
@@ -31,7 +31,7 @@ Runs = Collection[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Policy:
-    """How many days what is kept; None is for ever.
+    """How many days each kind of data is kept; None is for ever.
 
     Attributes:
         days: full resolution.
@@ -60,7 +60,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class RunState:
-    """What the decision looks at of one run: its manifest, the bytes of its data files by name, and whether it has live segments."""
+    """What the decision depends on: a run's manifest, the bytes of its data files by name, and whether segments wait for compaction."""
 
     project: str
     run: str
@@ -71,12 +71,13 @@ class RunState:
 
 @dataclass(frozen=True)
 class Drop:
-    """One thing to take away. ``bytes`` is an estimate where a file is shared or written again.
+    """One thing to delete.
 
     Attributes:
         what: ``full`` resolution, ``system`` metrics at full resolution, ``rollup``, ``checkpoint``, or ``orphan files``
             of killed processes.
-        points: points or buckets' points that go from full resolution; 0 for the others.
+        points: points dropped from full resolution; 0 for the others.
+        bytes: size on the disk; for ``system`` an estimate by the share of points.
         digest: of a checkpoint.
     """
 
@@ -113,14 +114,14 @@ def apply_retention(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Retained:
-    """Drop what is older than it has to be. May be killed anywhere and done again.
+    """Drop what is older than the given days. May be killed anywhere and repeated.
 
     Args:
         protected: ``(project, run)`` of runs to leave as they are.
         days, system_days, rollup_days, checkpoint_days: see :class:`Policy`.
         keep_blobs: digests of checkpoints that stay although their runs are not protected.
         project: only this one (default: all).
-        dry_run: only say what would be done.
+        dry_run: only return what would be dropped.
         now: the moment to count from.
 
     Raises:
@@ -129,7 +130,7 @@ def apply_retention(
     """
     policy = Policy(days, system_days, rollup_days, checkpoint_days)
     moment, kept_runs = now or datetime.now(UTC), set(protected)
-    projects = [project] if project else [name[len("project=") :] for name in store.names("metrics") if name.startswith("project=")]
+    projects = [project] if project else projects_of(store)
     drops: list[Drop] = []
     for name in projects:
         states = read_states(store, name)
