@@ -7,7 +7,8 @@ segments that are not compacted are left alone: compact them first.
 Checkpoints: a run's newest one always stays, and so does every blob that another record names. Of a superseded checkpoint only the
 bytes are deleted; its entry in the run's history stays.
 
-Each retention also deletes the orphan files of killed processes; see :mod:`halving.maintenance.orphan_files`.
+Each retention also deletes orphan files of killed processes, and blobs that no record names; see
+:mod:`halving.maintenance.orphan_files`.
 """
 
 import json
@@ -19,7 +20,7 @@ from typing import Literal
 from halving.errors import InvalidInput
 from halving.maintenance.compaction import clean, commit, contiguous, publish
 from halving.maintenance.external_sort import Sorter
-from halving.maintenance.orphan_files import find_orphan_files
+from halving.maintenance.orphan_files import UNRECORDED_AGE, delete_orphan_file, find_orphan_files
 from halving.maintenance.rewrite import add_file, write_sorted
 from halving.metrics.manifest import FAMILIES, Manifest, family_of, new_name, project_folder, projects_of, run_files, runs_of
 from halving.store.json_files import now as this_moment
@@ -109,7 +110,7 @@ def apply_retention(
     system_days: float | None = None,
     rollup_days: float | None = None,
     checkpoint_days: float | None = None,
-    keep_blobs: Collection[str] = (),
+    keep_blobs: Collection[str] | None = None,
     project: str | None = None,
     dry_run: bool = False,
     now: datetime | None = None,
@@ -119,7 +120,7 @@ def apply_retention(
     Args:
         protected: ``(project, run)`` of runs to leave as they are.
         days, system_days, rollup_days, checkpoint_days: see :class:`Policy`.
-        keep_blobs: digests of checkpoints that stay although their runs are not protected.
+        keep_blobs: all digests that the catalog names; these blobs stay. None: unknown, so that unrecorded blobs stay, too.
         project: only this one (default: all).
         dry_run: only return what would be dropped.
         now: the moment to count from.
@@ -141,13 +142,13 @@ def apply_retention(
     blobs = plan_checkpoints(store, policy, kept_runs, keep_blobs, moment, project)
     if not dry_run:
         for drop in blobs:
-            store.delete(blob_name(drop.digest or ""))
+            store.collect_blob(drop.digest or "", (moment - min(UNRECORDED_AGE, timedelta(days=checkpoint_days or 0))).timestamp())
     left: dict[tuple[str, str], int] = {}
-    for orphan in find_orphan_files(store, kept_runs, moment, project):
+    for orphan in find_orphan_files(store, kept_runs, moment, project, keep_blobs):
         owner = orphan.project, orphan.run
         left[owner] = left.get(owner, 0) + orphan.bytes
         if not dry_run:
-            store.delete(orphan.name)
+            delete_orphan_file(store, orphan, moment)
     drops += [Drop(*owner, "orphan files", 0, size) for owner, size in left.items()]
     return Retained((*drops, *blobs), dry_run)
 
@@ -187,14 +188,14 @@ def plan_retention(states: Iterable[RunState], policy: Policy, protected: Runs, 
 
 
 def plan_checkpoints(
-    store: Store, policy: Policy, protected: Runs, keep_blobs: Collection[str], now: datetime, project: str | None = None
+    store: Store, policy: Policy, protected: Runs, keep_blobs: Collection[str] | None, now: datetime, project: str | None = None
 ) -> list[Drop]:
     """Superseded checkpoints that are old, and whose blobs no record that stays names."""
     if policy.checkpoint_days is None:
         return []
     limit = now - timedelta(days=policy.checkpoint_days)
     candidates: dict[str, tuple[str, str]] = {}
-    kept = set(keep_blobs)
+    kept = set(keep_blobs or ())
     for entry in store.names("runs"):
         for run in store.names(f"runs/{entry}"):
             folder, owner = f"runs/{entry}/{run}", (entry.removeprefix("project="), run)
