@@ -14,7 +14,7 @@ from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.page import duration, number
-from resources.evaluation.report import NoWinner, Report, evaluate_sweep, explain_failures, load_report, report_path
+from resources.evaluation.report import EvaluationReport, NoWinner, evaluate_sweep, explain_failures, load_report, report_path
 from resources.execution.worker import TrialRunner, work
 from resources.registry.promotion import missing_lineage, new_version
 from resources.registry.versions import register
@@ -42,7 +42,7 @@ def worked(backend: Backend, small_spec: Spec) -> Callable[..., str]:
     return run
 
 
-def promoted(backend: Backend, sweep: str) -> Report:
+def promoted(backend: Backend, sweep: str) -> EvaluationReport:
     report = evaluate_sweep(backend.store, backend.catalog, sweep)
     register(backend.catalog, new_version(backend.store, report), auto_promote=False)
     backend.catalog.end_sweep(sweep, "finished")
