@@ -17,7 +17,7 @@ import yaml
 
 from halving.cli.main import main
 from resources.catalog import SweepRow
-from tests.conftest import CHECKOUT, SMALL, Dagster
+from tests.backends import CHECKOUT, SMALL, Dagster
 
 Small = Callable[..., dict[str, Any]]
 

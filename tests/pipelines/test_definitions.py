@@ -15,7 +15,7 @@ from pipelines.definitions import defs
 from pipelines.schedules import scheduled_retraining
 from pipelines.step_outputs import step_outputs
 from resources.backend import Backend
-from tests.conftest import CHECKOUT, Dagster
+from tests.backends import CHECKOUT, Dagster
 
 
 def test_the_definitions_load_and_can_be_launched() -> None:

@@ -25,7 +25,7 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import extend_sweep, open_sweep
 from resources.search.state import Status
 from resources.sweep_spec import parse_spec
-from tests.conftest import Dagster
+from tests.backends import Dagster
 from tests.ports import free_port
 
 Small = Callable[..., dict[str, Any]]

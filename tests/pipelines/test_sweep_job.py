@@ -21,7 +21,7 @@ from resources.analysis.summary import SweepSummary, summarize
 from resources.analysis.trial_curves import curves
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow
 from resources.evaluation.report import report_path
-from tests.conftest import CHECKOUT, SMALL, Dagster
+from tests.backends import CHECKOUT, SMALL, Dagster
 
 Small = Callable[..., dict[str, Any]]
 

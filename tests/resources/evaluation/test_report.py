@@ -49,6 +49,7 @@ def promoted(backend: Backend, sweep: str) -> EvaluationReport:
     return report
 
 
+@pytest.mark.service
 @pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="needs Debian's chromium and chromium-driver on the PATH")
 def test_the_page_draws_its_charts_in_a_browser_without_a_network(backend: Backend, worked: Callable[..., str], tmp_path: Path) -> None:
     from selenium import webdriver

@@ -21,7 +21,7 @@ from resources.catalog import TrialRow
 from resources.execution.machine import local_concurrency
 from resources.execution.worker import TrialRunner
 from resources.sweep_spec import SweepSpec
-from tests.conftest import CHECKOUT
+from tests.backends import CHECKOUT
 from tests.resources.execution.test_worker import Ran
 
 Spec = Callable[..., SweepSpec]
