@@ -155,7 +155,7 @@ TRIAL = """
 import dataclasses, sys, warnings
 from multiprocessing import Pipe
 from halving.trial_process.main import run_trial
-from halving.store import Store
+from halving import Store
 from tests.sdk.trial_process.test_main import context
 platform, theirs = Pipe()
 given = dataclasses.replace(context(Store()), run="r", grace_seconds=8.0)

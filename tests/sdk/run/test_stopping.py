@@ -188,7 +188,7 @@ TRIAL = """
 import os, signal, sys
 from multiprocessing import Pipe
 from halving.trial_process.main import run_trial
-from halving.store import Store
+from halving import Store
 from tests.sdk.trial_process.test_main import context
 platform, theirs = Pipe()
 run_trial(context(Store()), "stopped:train", 2, theirs, 1)
@@ -211,10 +211,10 @@ def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it
     program = TRIAL.replace("context(Store())", "dataclasses.replace(context(Store()), grace_seconds=0.5)")
     done = trial(
         "import os, signal, time\n"
-        "from halving import progress\n"
+        "from halving.run import epoch_loop\n"
         "def train(run):\n"
         "    now = time.monotonic()\n"
-        "    progress.monotonic = lambda: now\n"
+        "    epoch_loop.monotonic = lambda: now\n"
         "    for epoch in run.epochs():\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        run.log({'a': 1.0}, step=1)\n"

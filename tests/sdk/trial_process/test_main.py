@@ -310,7 +310,7 @@ WORKER = """
 import multiprocessing, os, signal, sys
 from halving.trial_process.main import run_trial
 from halving.trial.messages import Granted
-from halving.store import Store
+from halving import Store
 from tests.sdk.trial_process.test_main import context
 if __name__ == "__main__":
     spawn = multiprocessing.get_context("spawn")

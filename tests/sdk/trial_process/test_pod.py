@@ -121,7 +121,7 @@ def test_the_record_says_what_the_image_is_and_has(start: Start, store: Store) -
     found = record["provenance"]
     assert found["image"] == "registry.example/train:1"
     assert len(record["parent"]["trainable_sha256"]) == 64, "what the gate for promotion asks for, where an image has no git"
-    assert found["command"][1].endswith("remote.py")
+    assert found["command"][1].endswith("pod.py")
 
 
 def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(start: Start, store: Store) -> None:
@@ -148,7 +148,7 @@ def test_the_first_process_of_a_container_ends_by_sigterm_while_it_waits_at_its_
 
 
 def test_a_trial_that_nobody_answers_ends_itself_at_its_rung(start: Start, store: Store) -> None:
-    pod = start(program="from halving import remote; remote._UNANSWERED_SECONDS = 1.0; remote.main()")
+    pod = start(program="from halving.trial_process import pod; pod._UNANSWERED_SECONDS = 1.0; pod.main()")
     assert isinstance(pod.hear(), ReachedRung)
     assert pod.hear() == Interrupted("the trial's worker gave no answer within 1 s")
     assert pod.end()[0] == -signal.SIGTERM
