@@ -66,7 +66,7 @@ def test_a_predictor_that_returns_too_few_rows_is_named(judged: Callable[..., Sc
 
 
 def test_a_predictor_that_raises_is_named_with_its_error(judged: Callable[..., Scores]) -> None:
-    with pytest.raises(PredictionFailed, match=r"tests\.trainables:train raised TypeError at evaluation\.py:\d+: train\(\) takes 1"):
+    with pytest.raises(PredictionFailed, match=r"tests\.trainables:train raised TypeError at scoring\.py:\d+: train\(\) takes 1"):
         judged("train")
 
 
