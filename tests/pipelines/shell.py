@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +16,10 @@ import yaml
 from halving.cli.main import main
 from tests.backends import CHECKOUT, Dagster
 
-SWEPT = pytest.mark.xdist_group("swept")
-"""For the tests that use the fixture ``swept``: one worker runs its sweep and all of them."""
+
+def on_swept(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test of the fixture ``swept``: slow as its sweep is, and run by the one of xdist's workers that runs the sweep."""
+    return pytest.mark.slow(pytest.mark.xdist_group("swept")(test))
 
 
 class Shell:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from resources.catalog import SweepRow
-from tests.pipelines.shell import SWEPT, Shell, Swept
+from tests.pipelines.shell import Shell, Swept, on_swept
 
 Small = Callable[..., dict[str, Any]]
 
@@ -20,7 +20,7 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-@SWEPT
+@on_swept
 def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_type_next(swept: Swept, tmp_path: Path) -> None:
     assert swept.status == 0, swept.out + swept.err
     sweep = _sweep(swept.shell)
@@ -60,7 +60,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
     assert set(shell.data("compact", "--project", "small", "--merge", sweep)["merged"]["runs"]) == {run["run"] for run in runs["runs"]}
 
 
-@SWEPT
+@on_swept
 def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(swept: Swept) -> None:
     assert "low: 1e-4" in swept.spec.read_text()
     assert swept.status == 0, swept.out + swept.err
@@ -68,7 +68,7 @@ def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(swept: Swept) -
         assert session.query(SweepRow.spec).scalar()["space"]["x"]["float"]["low"] == 0.0001
 
 
-@SWEPT
+@on_swept
 def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches(swept: Swept, tmp_path: Path) -> None:
     shell = swept.shell.copy(tmp_path)
     champion = shell.data("models")["models"][0]["run"]
@@ -104,6 +104,7 @@ def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -132,6 +133,7 @@ def _sweep(shell: Shell) -> str:
         return str(session.query(SweepRow.id).scalar())
 
 
+@pytest.mark.slow
 def test_a_command_that_is_killed_takes_its_job_with_it(shell: Shell, small: Small) -> None:
     spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 200}}))
     process = shell.start("sweep", spec)
@@ -159,6 +161,7 @@ def test_a_store_that_cannot_be_written_is_named(shell: Shell, small: Small) -> 
         assert "Traceback" not in out + err
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_sweep_and_the_same_command_resumes_it(shell: Shell, small: Small) -> None:
     spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}))
     process = shell.start("sweep", spec)
@@ -186,6 +189,7 @@ def test_commands_on_an_empty_store_say_what_to_do_first(shell: Shell) -> None:
     assert "there are no model versions yet" in shell.run("models")[1]
 
 
+@pytest.mark.slow
 def test_a_sweep_as_data_is_its_leaderboard_in_the_store_that_is_named_with_progress_on_the_standard_error(
     shell: Shell, small: Small
 ) -> None:
@@ -202,6 +206,7 @@ def test_a_sweep_as_data_is_its_leaderboard_in_the_store_that_is_named_with_prog
     assert shell.data("runs")["total"] == 0
 
 
+@pytest.mark.slow
 def test_a_sweep_that_fails_says_so_in_its_data(shell: Shell, small: Small) -> None:
     change = {"trainable": "tests.trainables:train_raising_always", "max_trials": 1, "max_retries": 0}
     status, out, err = shell.run("sweep", shell.spec(small(**change)), "--json")

@@ -22,7 +22,7 @@ from resources.analysis.trial_curves import curves
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow
 from resources.evaluation.report import report_path
 from tests.backends import CHECKOUT, SMALL, Dagster
-from tests.pipelines.shell import SWEPT, Swept
+from tests.pipelines.shell import Swept, on_swept
 
 Small = Callable[..., dict[str, Any]]
 
@@ -76,7 +76,7 @@ def done(swept: Swept) -> Executed:
     return Executed(swept.shell.folder)
 
 
-@SWEPT
+@on_swept
 def test_the_job_succeeds_and_says_what_happened(done: Executed) -> None:
     (log,) = (done.dagster.home / "logs").glob("small-*.log")
     said = log.read_text()
@@ -87,7 +87,7 @@ def test_the_job_succeeds_and_says_what_happened(done: Executed) -> None:
     assert "model small 1.0.0 is champion" in said
 
 
-@SWEPT
+@on_swept
 def test_every_rung_of_every_trial_is_a_materialization_of_its_partition(done: Executed) -> None:
     results = {(f"{result.sweep}.{result.trial:04d}", result.rung): result for result in done.results()}
     with done.instance() as instance:
@@ -106,7 +106,7 @@ def test_every_rung_of_every_trial_is_a_materialization_of_its_partition(done: E
         assert (event.tags or {})["dagster/input_data_version/dataset_snapshot"] == done.sweeps()[0].snapshot
 
 
-@SWEPT
+@on_swept
 def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_above_by_digest(done: Executed) -> None:
     (sweep,) = done.sweeps()
     snapshot = f"points@{sweep.snapshot.removeprefix('sha256:')[:16]}"
@@ -126,7 +126,7 @@ def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_abov
     assert versions["promoted_checkpoint"]["dagster/data_version"] == version.checkpoint
 
 
-@SWEPT
+@on_swept
 def test_the_gates_are_recorded_as_checks_of_the_report(done: Executed) -> None:
     report = dg.AssetKey("evaluation_report")
     with done.instance() as instance:
@@ -136,7 +136,7 @@ def test_the_gates_are_recorded_as_checks_of_the_report(done: Executed) -> None:
             assert check.status.value == "SUCCEEDED"
 
 
-@SWEPT
+@on_swept
 def test_the_winner_is_the_best_of_the_highest_rung_and_is_promoted_by_its_digest(done: Executed) -> None:
     summary, (version,) = done.summary(), done.versions()
     best = max((result for result in done.results() if result.epochs == 9), key=lambda result: result.value or 0)
@@ -148,7 +148,7 @@ def test_the_winner_is_the_best_of_the_highest_rung_and_is_promoted_by_its_diges
     assert done.backend.store.get_blob(version.checkpoint)
 
 
-@SWEPT
+@on_swept
 def test_the_report_is_one_page_that_needs_no_network_and_its_data_is_kept_by_digest(done: Executed) -> None:
     (sweep,) = done.sweeps()
     page = done.backend.store.read(report_path(sweep.id)).decode()
@@ -164,14 +164,14 @@ def test_the_report_is_one_page_that_needs_no_network_and_its_data_is_kept_by_di
     assert data["saved"] == done.summary().saved > 0.3
 
 
-@SWEPT
+@on_swept
 def test_metrics_of_every_trained_epoch_are_in_parquet(done: Executed) -> None:
     for standing in done.summary().standings:
         steps = curves(done.backend.store, "small", [standing.key], "train/loss")["step"].to_pylist()
         assert steps == list(range(1, standing.epochs + 1))
 
 
-@SWEPT
+@on_swept
 def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_staging(done: Executed, tmp_path: Path) -> None:
     executed = done.copy(tmp_path, SMALL)
     assert executed.run().returncode == 0
@@ -184,7 +184,7 @@ def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_s
     assert report["champion"]["metrics"]["accuracy"] == 1.0
 
 
-@SWEPT
+@on_swept
 def test_a_winner_that_is_worse_than_the_champion_is_rejected_by_its_gate_and_the_job_fails(
     done: Executed, tmp_path: Path, small: Small
 ) -> None:
@@ -196,6 +196,7 @@ def test_a_winner_that_is_worse_than_the_champion_is_rejected_by_its_gate_and_th
     assert [sweep.status for sweep in executed.sweeps()] == ["finished", "rejected"]
 
 
+@pytest.mark.slow
 def test_metrics_that_are_not_finite_are_stopped_by_their_gate_with_the_report_to_look_at(tmp_path: Path, small: Small) -> None:
     dataset = {"name": "numbers", "source": "tests.trainables:numbers", "target": "y"}
     executed = Executed(tmp_path, small(max_trials=3, dataset=dataset, predictor="tests.trainables:predict_nan"))
@@ -206,6 +207,7 @@ def test_metrics_that_are_not_finite_are_stopped_by_their_gate_with_the_report_t
     assert executed.backend.store.exists(report_path(executed.sweeps()[0].id))
 
 
+@pytest.mark.slow
 def test_a_failed_trial_fails_the_job_after_the_winner_was_promoted(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_raising", max_retries=0))
     process = executed.run()
@@ -222,6 +224,7 @@ def test_a_failed_trial_fails_the_job_after_the_winner_was_promoted(tmp_path: Pa
         assert "too much for me" in str(record.asset_observation.metadata["traceback"].value)
 
 
+@pytest.mark.slow
 def test_failed_trials_that_the_spec_accepts_leave_the_job_green(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_diverging", max_failed_trials=9))
     assert executed.run().returncode == 0
@@ -229,6 +232,7 @@ def test_failed_trials_that_the_spec_accepts_leave_the_job_green(tmp_path: Path,
     assert len(executed.versions()) == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_every_trial_fails_fails_the_job_and_says_why_once(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_raising_always", max_retries=0, max_failed_trials=99))
     process = executed.run()
@@ -239,6 +243,7 @@ def test_a_sweep_whose_every_trial_fails_fails_the_job_and_says_why_once(tmp_pat
     assert f"{said}: RuntimeError: no trial of this sweep can work" in process.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -297,6 +302,7 @@ def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_
     assert logged == {(f"{sweep.id}.{trial:04d}", rung) for trial, rung in after}
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_checkpoint(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}))
     epochs = Path(executed.backend.store.root, "epochs")
@@ -319,6 +325,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_chec
     assert {entry.attempt for entry in saved} == {1, 2}, "the second attempt went on from the first one's checkpoint"
 
 
+@pytest.mark.slow
 def test_dagsters_own_script_finds_a_trainable_in_the_folder_where_it_is_started(tmp_path: Path, small: Small) -> None:
     (tmp_path / "my_project.py").write_text("from tests.trainables import data, predict, train\n")
     dataset = {**SMALL["dataset"], "source": "my_project:data"}

@@ -126,15 +126,18 @@ def termination(group: Path, tmp_path: Path, trainable: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_trial_that_the_kernel_kills_for_memory_is_said_to_be_with_the_limit(group: Path, tmp_path: Path) -> None:
     told = termination(group, tmp_path, "take_all_memory")
     assert told == "the trial's process was killed by SIGKILL: out of memory (the limit is 512Mi)"
 
 
+@pytest.mark.slow
 def test_a_trial_that_somebody_else_kills_is_not(group: Path, tmp_path: Path) -> None:
     assert termination(group, tmp_path, "be_killed") == "the trial's process was killed by SIGKILL"
 
 
+@pytest.mark.slow
 def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("HALVING_CATALOG", "DAGSTER_POSTGRES_URL", "DAGSTER_PG_PASSWORD", "PGPASSWORD", "PGPASSFILE")
     for name in (*names, "AWS_SECRET_ACCESS_KEY"):
@@ -145,6 +148,7 @@ def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tm
     assert [name for name in names if f"'{name}'" not in workers] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "preemptions"), [(signal.SIGTERM, 1), (signal.SIGINT, 0)])
 def test_a_worker_whose_machine_is_taken_away_counts_as_preempted_and_one_whose_user_stops_it_does_not(
     backend: Backend, small: Callable[..., dict[str, Any]], tmp_path: Path, number: signal.Signals, preemptions: int

@@ -425,6 +425,7 @@ def same_wherever_killed(catalog: Catalog, spec: SweepSpec, folder: Path, play: 
     return kill_at - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["tpe", "hyperband", "median", "audit"])
 def test_a_search_whose_worker_is_killed_at_any_event_decides_and_finds_the_same(strategy: str, tmp_path: Path, players: Players) -> None:
     url = f"sqlite:///{tmp_path}/catalog.db"
@@ -434,6 +435,7 @@ def test_a_search_whose_worker_is_killed_at_any_event_decides_and_finds_the_same
         assert same_wherever_killed(catalog, spec_of(strategy), tmp_path, play) > 50
 
 
+@pytest.mark.slow
 def test_the_same_holds_on_postgres(postgres: Postgres, tmp_path: Path, players: Players) -> None:
     url = postgres.database(f"t{secrets.token_hex(6)}")
     worker = players(url)
@@ -442,6 +444,7 @@ def test_the_same_holds_on_postgres(postgres: Postgres, tmp_path: Path, players:
         assert same_wherever_killed(catalog, spec_of("asha"), tmp_path, play) > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killable", ["launch", "claim"])
 def test_a_search_whose_sensor_or_run_is_killed_at_any_event_decides_and_finds_the_same(
     killable: str, tmp_path: Path, players: Players

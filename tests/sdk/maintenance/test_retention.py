@@ -208,6 +208,7 @@ def test_system_metrics_of_a_merged_file_go_but_for_protected_runs(sweep: Store)
     assert len(read_rollup(sweep, "a")) == 160
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 @pytest.mark.parametrize("days", ["days=30", "days=300, system_days=30"])
 def test_retention_killed_at_any_step_loses_nothing_that_stays_and_is_finished_by_the_next(sweep: Store, days: str) -> None:
