@@ -6,6 +6,7 @@ Nothing here imports the platform: the SDK's tests do without Dagster and SQLAlc
 import os
 import secrets
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,10 @@ from hypothesis import HealthCheck, settings
 from halving import Store
 from tests.postgres import INSTALLED, Postgres
 from tests.s3 import CREDENTIALS, S3
+
+# A shell's background job ignores SIGINT, and what a process ignores its children ignore, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 # A user's settings of a backend of their own; KUBECONFIG alone is meant for the tests, too.
 for name in ("HALVING_CATALOG", "HALVING_CLUSTER", "HALVING_JOURNAL", "HALVING_ROOT", "HALVING_DVC_REMOTE", "DAGSTER_HOME"):

@@ -1,30 +1,31 @@
-"""What this machine has, and how many trials of a spec it runs at a time."""
+"""What this process may use of its machine, and how many trials of a spec run here at a time."""
 
 import os
 import subprocess
 
 from halving.errors import InvalidInput
+from halving.records.hardware import usable_cpus, usable_memory
 from resources.sweep_spec import SweepSpec, quantity_bytes
 
 
 def local_concurrency(spec: SweepSpec) -> int:
-    """How many trials this machine runs at a time: what the spec asks for, within its cores, memory and GPUs.
+    """How many trials run here at a time: what the spec asks for, within the cores, memory and GPUs that this process may use.
 
     Raises:
-        InvalidInput: one trial alone needs more than the machine has, or an image of its own.
+        InvalidInput: one trial alone needs more than that, or an image of its own.
     """
     if spec.image is not None:
         raise needs_cluster(spec.image)
     wanted = spec.resources
-    needs = [("cpus", f"{wanted.cpus:g}", wanted.cpus, os.cpu_count() or 1)]
+    needs = [("cpus", f"{wanted.cpus:g}", wanted.cpus, usable_cpus())]
     if wanted.gpus:
         needs.append(("gpus", str(wanted.gpus), wanted.gpus, len(visible_gpus())))
     if wanted.memory:
-        needs.append(("memory", wanted.memory, quantity_bytes(wanted.memory), memory_bytes()))
+        needs.append(("memory", wanted.memory, quantity_bytes(wanted.memory), usable_memory()))
     for name, asked, needed, there in needs:
         if needed > there:
             has = f"{there >> 20}Mi" if name == "memory" else there
-            raise InvalidInput(f"resources.{name} = {asked} is not accepted here: this machine has {has}")
+            raise InvalidInput(f"resources.{name} = {asked} is not accepted here: this machine has {has} for this process")
     room = min(int(there // needed) for _, _, needed, there in needs)
     return min(spec.concurrency, room) if spec.concurrency else room
 
@@ -47,8 +48,3 @@ def visible_gpus() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return done.stdout.decode().split() if done.returncode == 0 else []
-
-
-def memory_bytes() -> int:
-    """Physical memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

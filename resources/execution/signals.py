@@ -1,4 +1,4 @@
-"""A worker that is told to end: by whom, and time to do what must still be done."""
+"""A worker that is asked to end: by which signal, and without interruption while it gives its trial back."""
 
 import signal
 import threading
@@ -11,8 +11,13 @@ from typing import Any
 class Sigterm:
     """In its block, notes that a SIGTERM has come, and passes it on.
 
-    Dagster raises the same error for SIGTERM (the machine is taken away) and for Ctrl-C (its user wants the trial back); they mean
-    different things to the trial. Without anybody else's handler it raises SystemExit, so that the block is left in order.
+    Dagster raises the same error for SIGTERM (the machine is reclaimed) and for Ctrl-C (its user wants the trial back); they mean
+    different things to the trial. Where nobody else handles SIGTERM it raises SystemExit, so that the block is left in order; also
+    where it is ignored, because the process was started so, or because Dagster gives SIGTERM the handler of SIGINT, which a shell's
+    background job ignores. A worker must give its trial back when its machine is reclaimed.
+
+    Attributes:
+        came: whether one has come.
     """
 
     def __init__(self) -> None:
@@ -29,8 +34,6 @@ class Sigterm:
             signal.signal(signal.SIGTERM, self._before)
 
     def _noted(self, number: int, frame: FrameType | None) -> None:
-        if self._before is signal.SIG_IGN:
-            return
         self.came = True
         if callable(self._before):
             self._before(number, frame)
@@ -40,7 +43,7 @@ class Sigterm:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let nothing interrupt what must still be done: Ctrl-C comes twice, from the terminal and from Dagster."""
+    """Let no signal interrupt the block: Ctrl-C comes twice, from the terminal and from Dagster."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -20,7 +20,7 @@ from sqlalchemy import select
 
 from resources.backend import Backend
 from resources.catalog import AttemptRow, TrialRow
-from resources.execution import attempt
+from resources.execution import heartbeat
 from resources.execution.kubernetes import api
 from resources.scheduling import leases
 from resources.scheduling.sweeps import pause_sweep, resume_sweep
@@ -316,7 +316,7 @@ def test_a_worker_that_is_told_to_end_takes_its_trials_pod_along_with_a_checkpoi
     assert worker.returncode == 128 + signal.SIGTERM, said
     row = ran.row()
     assert (row.status, row.failures, row.preemptions) == ("queued", 0, 1)
-    assert "was told to end by SIGTERM" in str(row.error)
+    assert "was ended by SIGTERM" in str(row.error)
     ended = json.loads(ran.backend.store.read(f"{ran.records(0).folder}/end-0001.json"))
     assert (ended["status"], ended["epoch"]) == ("terminated", ran.records(0).checkpoints()[-1].epoch)
     assert all(pod.metadata.deletion_timestamp for pod in ran.pods())
@@ -384,7 +384,7 @@ def test_an_image_without_the_sdk_is_told_by_its_own_last_words(run: Callable[..
 def test_the_pod_of_a_lost_attempt_is_gone_before_the_next_one_has_its_own(
     run: Callable[..., RanInPods], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
     monkeypatch.setattr(leases, "DOUBT_SECONDS", 1.0)
     ran = run(trainable="in_image:train_slowly", strategy={"random": {"budget": 8}})

@@ -40,9 +40,9 @@ class Shell:
         path.write_text(yaml.safe_dump(data))
         return str(path)
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, before: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-m", "halving.cli.main", *arguments],
+            [*before, sys.executable, "-m", "halving.cli.main", *arguments],
             cwd=CHECKOUT,
             env=self.environment,
             stdout=subprocess.PIPE,

@@ -57,7 +57,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
 
     runs = shell.data("runs", "--sweep", sweep)
     assert (runs["total"], {run["project"] for run in runs["runs"]}) == (9, {"small"})
-    assert set(shell.data("compact", "--project", "small", "--merge", sweep)["merged"]["runs"]) == {run["run"] for run in runs["runs"]}
+    assert {run["run"] for run in shell.data("compact", "--project", "small")["runs"]} == {run["run"] for run in runs["runs"]}
 
 
 @on_swept
@@ -128,6 +128,21 @@ def test_a_job_that_fails_says_why_and_where_its_log_is(shell: Shell, small: Sma
     assert "Traceback" not in out + err
 
 
+def test_the_reason_is_that_of_dagsters_events_whatever_the_job_printed(shell: Shell, small: Small) -> None:
+    (shell.folder / "talkative.py").write_text(
+        """
+print("dagster._core.errors.DagsterError: not the reason", flush=True)
+def data():
+    raise KeyError("the file is gone")
+"""
+    )
+    shell.environment["PYTHONPATH"] = str(shell.folder)
+    status, out, err = shell.run("sweep", shell.spec(small(dataset={"name": "p", "source": "talkative:data", "target": "y"})))
+    assert (status, err) == (1, "")
+    assert "failed: dataset.source = 'talkative:data' is not accepted: it raised KeyError at talkative.py:" in out
+    assert "not the reason" not in out
+
+
 def _sweep(shell: Shell) -> str:
     with shell.backend.catalog.read() as session:
         return str(session.query(SweepRow.id).scalar())
@@ -162,15 +177,22 @@ def test_a_store_that_cannot_be_written_is_named(shell: Shell, small: Small) -> 
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_the_sweep_and_the_same_command_resumes_it(shell: Shell, small: Small) -> None:
+@pytest.mark.parametrize(
+    ("number", "before"),
+    [(signal.SIGINT, ()), (signal.SIGTERM, ("sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh"))],
+    ids=["Ctrl-C", "SIGTERM to a background job"],
+)
+def test_a_signal_stops_the_sweep_and_the_same_command_resumes_it(
+    shell: Shell, small: Small, number: signal.Signals, before: tuple[str, ...]
+) -> None:
     spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}))
-    process = shell.start("sweep", spec)
+    process = shell.start("sweep", spec, before=before)
     epochs = Path(shell.backend.store.root, "epochs")
     while not epochs.exists() or len({line.split()[0] for line in epochs.read_text().splitlines()}) < 2:
         assert process.poll() is None
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130, out + err
     assert f"the same command resumes the sweep: halving sweep {spec}" in out.replace("\n", " ").replace("  ", " ")
     with shell.backend.catalog.read() as session:

@@ -11,6 +11,9 @@ import pytest
 
 from halving import Store
 
+IGNORING = ("sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
+"""Before a command: it inherits SIGINT and SIGTERM as ignored."""
+
 Script = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -36,11 +39,11 @@ def script(request: pytest.FixtureRequest, tmp_path: Path) -> Script:
     own = next((name for name in ("store", "any_store") if name in request.fixturenames), None)
     root = request.getfixturevalue(own).root if own else str(tmp_path / "store")
 
-    def run(source: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(source: str, *arguments: str, before: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
         path = tmp_path / "script.py"
         path.write_text(source)
         environment = {**os.environ, "HALVING_ROOT": root}
-        command = [sys.executable, str(path), *arguments]
+        command = [*before, sys.executable, str(path), *arguments]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
     return run

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from halving.records.hardware import usable_cpus, usable_memory
 from halving.records.redaction import holds_secrets, redacted_patch, without_password, without_secrets
 from halving.store.store import Store
 
@@ -173,13 +174,12 @@ def _packages() -> dict[str, str]:
 
 
 def _hardware() -> dict[str, Any]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
     return {
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "memory_bytes": memory,
+        "cpus": usable_cpus(),
+        "memory_bytes": usable_memory(),
         "gpus": _gpus(),
         # Which of them this process may use, as it was told: by a worker's slot, or by the cluster.
         "visible_gpus": {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ},

@@ -11,7 +11,7 @@ from halving.checkpoints.saver import Saver
 from halving.errors import CheckpointMissing, Diverged, InvalidInput, StoreError
 from halving.records.run_record import SavedCheckpoint
 from halving.store.retry import tell
-from halving.trial.bounds import limits_of, problem
+from halving.trial.bounds import accepted_ranges, problem
 from halving.trial.context import Controller, TrialContext
 from halving.trial.objectives import Tallies
 
@@ -36,7 +36,8 @@ class Progress:
         self, saver: Saver, attempt: int, trial: TrialContext | None, controller: Controller | None, *, stop: Callable[[], NoReturn]
     ) -> None:
         self._saver, self._attempt, self._trial, self._controller, self._stop = saver, attempt, trial, controller, stop
-        self._limits = limits_of(trial) if trial else {}
+        objectives = [rule.metric for rule in trial.objectives] if trial else []
+        self._ranges = accepted_ranges([*objectives, *trial.bounded], trial.divergence) if trial else {}
         self._tallies = self._tallied(None)
         self.epoch = 0
         self.reported: dict[str, float] = {}
@@ -81,9 +82,9 @@ class Progress:
             Diverged: one of them is not within its limits.
         """
         self.reported = self.reported | numbers
-        for metric in self._limits.keys() & numbers.keys():
+        for metric in self._ranges.keys() & numbers.keys():
             name = f"{'objective' if self._tallies.is_objective(metric) else 'metric'} {metric!r}"
-            found = problem(name, numbers[metric], self._limits[metric], f"epoch {self.current}")
+            found = problem(name, numbers[metric], self._ranges[metric], f"epoch {self.current}")
             if found is not None:
                 self._saver.forget()
                 self._diverged = found

@@ -1,15 +1,15 @@
 """A training run: its record, its metric stream, its checkpoints, and the loop over granted epochs."""
 
+import contextlib
 import os
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from time import monotonic, monotonic_ns
+from time import monotonic
 from types import TracebackType
 from typing import Any, NoReturn, Self
-from zlib import crc32
 
 from halving.checkpoints import rng_state, serialization
 from halving.checkpoints.saver import Saver
@@ -20,7 +20,6 @@ from halving.ingest.metric_writer import MetricWriter
 from halving.ingest.recovery import recover_run
 from halving.ingest.validation import Validator
 from halving.ingest.values import sort_values
-from halving.journal.format import checksum
 from halving.records import provenance
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.run import signals
@@ -77,23 +76,24 @@ class Run:
             "token": secrets.token_hex(8),  # tells apart what two processes write in the same millisecond
         }
         self.attempt = retry_while_away(store, f"run {run_id}", partial(self.records.start, self.params, parent or {}, attempt, began))
-        recover_run(store, project, run_id)  # what an attempt that was killed on this machine left in its journal
-        self._writer = MetricWriter(store, project, run_id, self.attempt)
-        self._resume_from = retry_while_away(store, f"run {run_id}", self.records.latest_checkpoint)
-        self._saver = Saver(store, self.records, self._points_first, lambda: self._progress.give_up_at())
-        if dataset is not None:
-            dataset.give_up_at = lambda: self._progress.give_up_at()
-        self._progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
-        self._validator = Validator(self._writer, run_id, strict=strict)
-        self._finished = False
-        self._process = os.getpid()
-        self._system: SystemMetrics | None = None
-        if system_metrics is None:
-            self._throughput = Throughput(self.log)
-        else:
-            self._throughput = Throughput()
-            self._system = SystemMetrics(self.log, system_metrics, throughput=self._throughput, name=run_id)
-        signals.opened(self)
+        try:
+            self._finished, self._process = False, os.getpid()
+            self._saver = Saver(store, self.records, self._points_first, lambda: self._progress.give_up_at())
+            self._progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
+            if dataset is not None:
+                dataset.give_up_at = self._progress.give_up_at
+            self._throughput = Throughput(self.log if system_metrics is None else None)
+            self._system: SystemMetrics | None = None
+            recover_run(store, project, run_id)  # what an attempt that was killed on this machine left in its journal
+            self._writer = MetricWriter(store, project, run_id, self.attempt)
+            self._validator = Validator(self._writer, run_id, strict=strict)
+            self._resume_from = retry_while_away(store, f"run {run_id}", self.records.latest_checkpoint)
+            if system_metrics is not None:
+                self._system = SystemMetrics(self.log, system_metrics, throughput=self._throughput, name=run_id)
+            signals.opened(self)
+        except BaseException:  # also Ctrl-C: the attempt is on record, and would look as if it were running
+            self._abandon()
+            raise
 
     def __repr__(self) -> str:
         return f"Run({self.project}/{self.id}, attempt {self.attempt})"
@@ -114,15 +114,9 @@ class Run:
                 and warned about once for each name.
         """
         try:
-            # The hot path: the names of the last call again, with plain numbers. A sum of floats is a float and costs less
-            # than to look at each type; of anything else (a tensor, a string) it is something else, or raises.
-            lane = self._writer.lane
-            width, pick, pack, head, write = lane.fast  # type: ignore[misc]
-            if type(values) is dict and len(values) == width and type(sum(picked := pick(values), 0.0)) is float:
-                body = pack(head, step, monotonic_ns() + lane.clock_offset, *picked)
-                write(body + checksum(crc32(body)))
+            if self._writer.appender.fast(values, step):  # the hot path: the names of the last call again, with plain numbers
                 return
-        except Exception:  # noqa: BLE001  # other names, other types, a full piece: looked at below
+        except Exception:  # noqa: BLE001  # other names, other types, a full log segment: looked at below
             pass
         self._validator.take(values, step)
 
@@ -309,6 +303,15 @@ class Run:
     def unsaved(self) -> StoreError | None:
         """Why the loop was left without the checkpoint that it should have: the store was away. None where it has it."""
         return self._progress.unsaved
+
+    def _abandon(self) -> None:
+        """End an attempt that could not be opened."""
+        if "_writer" in vars(self):
+            self._validator = Validator(self._writer, self.id, strict=False)  # it may have come to the writer and not to this
+            self.finish("failed")
+            return
+        with contextlib.suppress(StoreError):
+            self.records.end(self.attempt, {"status": "failed"})
 
     def _points_first(self) -> bool:
         """Whether all that was logged is in the store, or in a journal that is as safe. (A forked child's parent writes it.)

@@ -1,4 +1,10 @@
-"""Open runs are finished when the process ends: at the interpreter's exit, after an exception, and under SIGTERM."""
+"""Open runs are finished when the process ends: at the interpreter's exit, after an exception, and under SIGTERM.
+
+A handler that somebody else has installed stays, and SIGTERM is then theirs. A signal that this process was started to ignore
+(``trap "" TERM`` in the script around it; a shell's background job ignores SIGINT) stays ignored in a program of the user's: to go on
+is what whoever started it asked for, and a library has no say in that. A trial's process is the platform's: a scheduler ends it by
+SIGTERM, so there SIGTERM is handled whatever was inherited, and SIGINT is ignored, because Ctrl-C is for its worker.
+"""
 
 import atexit
 import contextlib
@@ -22,10 +28,15 @@ _open: dict[int, tuple[_Open, int]] = {}
 _waiting: list[int] = []  # a signal that waits for the end of a finish()
 
 
-def listen() -> None:
-    """Let SIGTERM end this process with its open runs finished, and one that is the first of a container, too."""
+def listen(*, even_ignored: bool = False) -> None:
+    """Let SIGTERM end this process with its open runs finished, and one that is the first of a container, too.
+
+    Args:
+        even_ignored: also where the process was started to ignore it.
+    """
     # Without a handler SIGTERM ends a process at once, and what only its disk has is gone with a reclaimed machine.
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    unhandled = (signal.SIG_DFL, signal.SIG_IGN) if even_ignored else (signal.SIG_DFL,)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) in unhandled:
         signal.signal(signal.SIGTERM, _terminated)
 
 

@@ -3,15 +3,18 @@
 By psutil (extra ``system``):
 
 ================================  ===========================================================================
-``system/cpu/percent``            percent of all cores, 0-100
+``system/cpu/percent``            percent of the CPUs that the process may use, 0-100
 ``system/memory/process``         bytes resident, this process only
-``system/memory/used``            bytes, the machine
-``system/memory/percent``         percent of the machine's, 0-100
+``system/memory/used``            bytes, all processes
+``system/memory/percent``         percent of the memory that the process may use, 0-100
 ``system/disk/used``              bytes, the file system of the working directory
 ``system/disk/read``, ``write``   bytes/s, all disks
 ``system/network/sent``,          bytes/s, all interfaces but the loopback
 ``system/network/received``
 ================================  ===========================================================================
+
+Where a control group has a CPU quota or a memory limit (a container, a batch job) these are measured of that group, else of the
+whole machine; the CPUs are those of the process's affinity.
 
 By NVML (``nvidia-ml-py``, extra ``gpu``), for each GPU that the process may use, numbered as the process sees them:
 
@@ -35,6 +38,7 @@ from collections.abc import Callable
 from typing import Any
 
 from halving.errors import InvalidInput
+from halving.records.hardware import cpu_quota, memory_limit, usable_cpus
 
 _FIRST = 1.0  # seconds before the first sample: a run that is shorter imports nothing
 _JOIN_SECONDS = 2.0  # seconds that stop() waits for a sensor that hangs
@@ -131,7 +135,11 @@ class SystemMetrics:
         self._abandoned = False
         self._sensors: list[Callable[[], dict[str, float]]] = [_Machine().read, _Gpus().read]
         self._thread = threading.Thread(target=self._sample_until_stopped, name=f"halving-system-{name}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # the system gives no thread, or Ctrl-C
+            self._ended.set()
+            raise
 
     def stop(self) -> None:
         """End the thread, with a last sample if the first was due; waits 2 s at most, for a sensor that hangs."""
@@ -182,11 +190,18 @@ class _Machine:
         return values
 
     def _cpu(self, psutil: Any) -> dict[str, float]:
-        percent = float(psutil.cpu_percent(None))
+        if quota := cpu_quota():
+            used = self._rates({"system/cpu/percent": quota[1].cpu_seconds()})
+            return {name: 100 * cpus / min(quota[0], usable_cpus()) for name, cpus in used.items()}
+        each = psutil.cpu_percent(None, percpu=True)
         self._primed, measured = True, self._primed  # the first call has nothing to compare with and says 0
-        return {"system/cpu/percent": percent} if measured else {}
+        usable = [each[cpu] for cpu in os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else each
+        return {"system/cpu/percent": sum(usable) / len(usable)} if measured else {}
 
     def _memory(self, psutil: Any) -> dict[str, float]:
+        if limit := memory_limit():
+            used = limit[1].memory_used()
+            return {"system/memory/used": float(used), "system/memory/percent": 100 * used / limit[0]}
         memory = psutil.virtual_memory()
         return {"system/memory/used": float(memory.used), "system/memory/percent": float(memory.percent)}
 

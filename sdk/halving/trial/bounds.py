@@ -1,26 +1,30 @@
-"""The bounds that a trial's metrics must stay within."""
+"""The ranges that a trial's metrics must stay within."""
 
 import math
+from collections.abc import Iterable, Mapping
 
-from halving.trial.context import TrialContext
-
-Bounds = tuple[float | None, float | None]  # the least and the greatest value that are accepted
-
-
-def limits_of(trial: TrialContext) -> dict[str, Bounds]:
-    """What a trial's metrics must stay within. Objectives and bounded metrics must be finite at least."""
-    finite = [*(rule.metric for rule in trial.objectives), *trial.bounded]
-    return {**dict.fromkeys(finite, (None, None)), **trial.divergence}
+Range = tuple[float | None, float | None]
+"""The smallest and the largest value that are accepted; None leaves an end open."""
 
 
-def problem(metric: str, value: float, bounds: Bounds, where: str) -> str | None:
+def accepted_ranges(finite: Iterable[str], divergence: Mapping[str, Range]) -> dict[str, Range]:
+    """Metric to the values that it may take all the time; one without bounds, ``(None, None)``, must be finite.
+
+    Args:
+        finite: the objectives, and the metrics that must be in bounds at the rungs.
+        divergence: bounds that hold all the time.
+    """
+    return {**dict.fromkeys(finite, (None, None)), **divergence}
+
+
+def problem(metric: str, value: float, accepted: Range, where: str) -> str | None:
     """What is wrong with a value, or None.
 
     Args:
         metric: what to call it.
         where: at which step or epoch it came.
     """
-    low, high = bounds
+    low, high = accepted
     if not math.isfinite(value):
         return f"{metric} became {value} at {where}"
     if low is not None and value < low:

@@ -72,6 +72,7 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
     """
     # Ctrl-C reaches the whole process group: the worker decides what becomes of the trial, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals.listen(even_ignored=True)
     run: Run | None = None
     ended: Message
     try:

@@ -75,7 +75,7 @@ def main() -> None:
     Raises:
         SystemExit: with status 143 when it was told to end and has saved its checkpoint.
     """
-    signals.listen()
+    signals.listen(even_ignored=True)
     store, folder = Store(), os.environ.get(VARIABLE)
     if not folder:
         sys.exit(f"{VARIABLE} is not set: this program is started in a trial's pod, by the trial's worker")

@@ -10,7 +10,7 @@ from halving import Dataset, InvalidInput
 from halving.checkpoints.serialization import pack
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
-from resources.evaluation.scoring import PredictionFailed, Scores, evaluate_checkpoint, is_regression, score
+from resources.evaluation.scoring import PredictionFailed, Scores, evaluate_checkpoint, held_out, is_regression, score
 from resources.sweep_spec import DatasetSource
 
 
@@ -41,10 +41,8 @@ def judged(backend: Backend) -> Callable[..., Scores]:
         given = {"name": "points", "source": "tests.trainables:data", "target": "label", **changes}
         snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(given))
         checkpoint = backend.store.put_blob(pack({"epochs_seen": [1]}))
-        dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
-        return evaluate_checkpoint(
-            backend.store, predictor=f"tests.trainables:{predictor}", params={}, dataset=dataset, checkpoint=checkpoint
-        )
+        rows = held_out(Dataset(backend.store, snapshot.name, snapshot.digest))
+        return evaluate_checkpoint(rows, predictor=f"tests.trainables:{predictor}", params={}, checkpoint=checkpoint)
 
     return judge
 

@@ -1,12 +1,10 @@
-"""How a trial's process is started and how it died, as its worker tells it."""
+"""How a trial's process is started, and why it ended, as its worker sees it."""
 
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,9 @@ from resources.execution.machine import local_concurrency
 from resources.execution.worker import TrialRunner
 from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT
+from tests.control_groups import control_group
 from tests.resources.execution.test_worker import Ran
+from tests.sdk.conftest import IGNORING
 
 Spec = Callable[..., SweepSpec]
 LIMIT = 512 * 2**20  # bytes
@@ -72,6 +72,7 @@ import json, os, signal, sys, threading, time
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
 from tests.resources.execution.test_worker import Ran
+from tests.sdk.conftest import IGNORING
 if __name__ == "__main__":
     ran = Ran(Backend(root=sys.argv[1]), parse_spec(json.loads(sys.argv[2])))
     def stop():
@@ -88,10 +89,10 @@ if __name__ == "__main__":
 """
 
 
-def python(tmp_path: Path, source: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def python(tmp_path: Path, source: str, *arguments: str, before: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
     """Run Python source in an interpreter of its own, which may import the tests' modules."""
     (tmp_path / "worker.py").write_text(source)
-    command = [sys.executable, str(tmp_path / "worker.py"), *arguments]
+    command = [*before, sys.executable, str(tmp_path / "worker.py"), *arguments]
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'sdk'}"}
     return subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True, timeout=120)
 
@@ -99,25 +100,8 @@ def python(tmp_path: Path, source: str, *arguments: str) -> "subprocess.Complete
 @pytest.fixture
 def group() -> Iterator[Path]:
     """A control group with a memory limit."""
-    groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
-    if "memory" in groups:
-        group = Path("/sys/fs/cgroup/memory" + groups["memory"], f"halving-{secrets.token_hex(4)}")
-        limit = group / "memory.limit_in_bytes"
-    else:
-        group = Path("/sys/fs/cgroup" + groups[""], f"halving-{secrets.token_hex(4)}")
-        limit = group / "memory.max"
-    try:
-        group.mkdir()
-        limit.write_text(str(LIMIT))
-    except OSError as error:
-        if group.is_dir():
-            group.rmdir()
-        pytest.skip(f"needs control groups that may be made here: {error}")
-    yield group
-    until = time.monotonic() + 20
-    while (group / "cgroup.procs").read_text() and time.monotonic() < until:
-        time.sleep(0.1)
-    group.rmdir()
+    with control_group("memory", {"memory.limit_in_bytes": str(LIMIT)}, {"memory.max": str(LIMIT)}) as group:
+        yield group
 
 
 def termination(group: Path, tmp_path: Path, trainable: str) -> str:
@@ -128,8 +112,8 @@ def termination(group: Path, tmp_path: Path, trainable: str) -> str:
 
 @pytest.mark.slow
 def test_a_trial_that_the_kernel_kills_for_memory_is_said_to_be_with_the_limit(group: Path, tmp_path: Path) -> None:
-    told = termination(group, tmp_path, "take_all_memory")
-    assert told == "the trial's process was killed by SIGKILL: out of memory (the limit is 512Mi)"
+    reason = termination(group, tmp_path, "take_all_memory")
+    assert reason == "the trial's process was killed by SIGKILL: out of memory (the limit is 512Mi)"
 
 
 @pytest.mark.slow
@@ -142,32 +126,41 @@ def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tm
     names = ("HALVING_CATALOG", "DAGSTER_POSTGRES_URL", "DAGSTER_PG_PASSWORD", "PGPASSWORD", "PGPASSFILE")
     for name in (*names, "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "planted")
-    *told, workers = python(tmp_path, TELLING, str(tmp_path / "root")).stdout.splitlines()
-    assert told[-1].count("'AWS_SECRET_ACCESS_KEY'") == 2, told
-    assert [name for name in names if f"'{name}'" in told[-1]] == []
+    *sent, workers = python(tmp_path, TELLING, str(tmp_path / "root")).stdout.splitlines()
+    assert sent[-1].count("'AWS_SECRET_ACCESS_KEY'") == 2, sent
+    assert [name for name in names if f"'{name}'" in sent[-1]] == []
     assert [name for name in names if f"'{name}'" not in workers] == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "preemptions"), [(signal.SIGTERM, 1), (signal.SIGINT, 0)])
-def test_a_worker_whose_machine_is_taken_away_counts_as_preempted_and_one_whose_user_stops_it_does_not(
-    backend: Backend, small: Callable[..., dict[str, Any]], tmp_path: Path, number: signal.Signals, preemptions: int
+@pytest.mark.parametrize(
+    ("number", "preemptions", "before"),
+    [(signal.SIGTERM, 1, ()), (signal.SIGTERM, 1, IGNORING), (signal.SIGINT, 0, ())],
+    ids=["SIGTERM", "SIGTERM that it was started to ignore", "Ctrl-C"],
+)
+def test_a_worker_whose_machine_is_reclaimed_counts_as_preempted_and_one_whose_user_stops_it_does_not(
+    backend: Backend,
+    small: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    number: signal.Signals,
+    preemptions: int,
+    before: tuple[str, ...],
 ) -> None:
     given = small(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}})
-    ended = python(tmp_path, STOPPED, backend.store.root, json.dumps(given), str(int(number)))
+    ended = python(tmp_path, STOPPED, backend.store.root, json.dumps(given), str(int(number)), before=before)
     raised = "SystemExit" if number is signal.SIGTERM else "KeyboardInterrupt"
     assert ended.stdout.splitlines()[-1:] == [f"{raised}, handler restored"], ended.stderr
     with backend.catalog.read() as session:
         (row,) = session.scalars(select(TrialRow))
     assert (row.status, row.failures, row.preemptions) == ("queued", 0, preemptions)
-    assert ("was told to end by SIGTERM" in str(row.error)) is bool(preemptions)
+    assert ("was ended by SIGTERM" in str(row.error)) is bool(preemptions)
     assert RunRecords(backend.store, "small", f"{row.sweep}.0000").latest_checkpoint() is not None
 
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr("resources.execution.machine.usable_cpus", lambda: 8)
 
 
 def visible(ran: Ran) -> Any:

@@ -11,13 +11,13 @@ from halving.ingest.metric_writer import MetricWriter
 from halving.maintenance.compaction import compact
 from halving.metrics.parquet_reader import Files
 from halving.query.divergence_watch import DivergenceWatch
-from halving.trial.bounds import Bounds
+from halving.trial.bounds import Range
 from tests.sdk.metric_files import write_segment
 
-BOUNDS: dict[str, Bounds] = {"loss": (None, 1_000.0), "accuracy": (0.0, 1.0), "score": (None, None)}
+BOUNDS: dict[str, Range] = {"loss": (None, 1_000.0), "accuracy": (0.0, 1.0), "score": (None, None)}
 
 
-def watch(store: Store, attempt: int = 1, bounds: dict[str, Bounds] = BOUNDS) -> DivergenceWatch:
+def watch(store: Store, attempt: int = 1, bounds: dict[str, Range] = BOUNDS) -> DivergenceWatch:
     return DivergenceWatch(store, "p", "r", attempt, bounds)
 
 

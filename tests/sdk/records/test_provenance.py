@@ -256,7 +256,7 @@ def test_capture_describes_code_environment_and_machine(store: Store, checkout: 
     assert found["git"]["commit"] == git(checkout, "rev-parse", "HEAD")
     assert found["lockfile"] == {"name": "uv.lock", "sha256": hashlib.sha256(b"pinned\n").hexdigest()}
     assert found["image"] == "sha256:1234"
-    assert found["hardware"]["cpus"] == os.cpu_count()
+    assert found["hardware"]["cpus"] == len(os.sched_getaffinity(0))
     assert "pyarrow" in found["packages"]
 
 

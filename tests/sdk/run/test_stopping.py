@@ -14,7 +14,7 @@ from halving import Run, Store
 from halving.records.run_record import RunRecords
 from halving.trial.messages import Granted, Message, ReachedRung, Stopped
 from halving.trial_process.main import run_trial
-from tests.sdk.conftest import Script
+from tests.sdk.conftest import IGNORING, Script
 from tests.sdk.trial_process.test_main import CHECKOUT, context, execute, status
 
 pytestmark = pytest.mark.usefixtures("signals")
@@ -200,9 +200,9 @@ def trial(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
     """Run a trial with this trainable in a process of its own."""
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
 
-    def run(trainable: str, program: str = TRIAL) -> "subprocess.CompletedProcess[str]":
+    def run(trainable: str, program: str = TRIAL, **started: Any) -> "subprocess.CompletedProcess[str]":
         Path("stopped.py").write_text(trainable)
-        return script(program)
+        return script(program, **started)
 
     return run
 
@@ -227,6 +227,35 @@ def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it
     )
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "within\n"), done.stderr
     assert status(store) == "terminated"
+
+
+def test_a_trial_that_was_started_to_ignore_signals_saves_and_ends_by_sigterm_and_leaves_ctrl_c_to_its_worker(
+    trial: Script, store: Store
+) -> None:
+    done = trial(
+        "import os, signal\n"
+        "def train(run):\n"
+        "    for epoch in run.epochs():\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        run.report(score=0.5)\n"
+        "        run.save(seen=[epoch])\n",
+        before=IGNORING,
+    )
+    assert done.returncode == 143, done.stderr
+    assert (status(store), newest(store)) == ("terminated", (1, [1]))
+
+
+def test_a_script_that_was_started_to_ignore_sigterm_goes_on(script: Script, store: Store) -> None:
+    done = script(
+        "import halving, os, signal\n"
+        "run = halving.init('p', id='s.0001', system_metrics=None)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "run.log({'a': 1.0}, step=1)\n",
+        before=IGNORING,
+    )
+    assert done.returncode == 0, done.stderr
+    assert status(store) == "finished"
 
 
 def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(trial: Script, store: Store) -> None:

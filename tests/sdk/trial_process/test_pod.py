@@ -19,6 +19,7 @@ from halving.records.run_record import RunRecords
 from halving.trial.mailbox import Mailbox, mail_folder
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, Stopped
 from halving.trial_process.pod import Task, post_task
+from tests.sdk.conftest import IGNORING
 from tests.sdk.trial_process.test_main import context, status
 
 SDK = Path(__file__).parents[3] / "sdk"
@@ -124,8 +125,9 @@ def test_the_record_says_what_the_image_is_and_has(start: Start, store: Store) -
     assert found["command"][1].endswith("pod.py")
 
 
-def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(start: Start, store: Store) -> None:
-    pod = start("train_until_told", granted=100)
+@pytest.mark.parametrize("before", [(), IGNORING], ids=["", "started to ignore it"])
+def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(start: Start, store: Store, before: tuple[str, ...]) -> None:
+    pod = start("train_until_told", granted=100, before=before)
     assert pod.wait_for_line() == "epoch 1\n"
     pod.process.send_signal(signal.SIGTERM)
     Path("told").touch()

@@ -1,0 +1,111 @@
+"""What this process may use of its machine: the CPUs of its affinity and quota, the memory within its limit.
+
+Limits are those of its control group and of the groups around that one (Linux, cgroup v1 and v2), because a container or a batch job
+gets its share of a machine by them. Elsewhere nothing but the machine itself limits a process.
+"""
+
+import math
+import os
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path("/")
+
+
+class Group(NamedTuple):
+    """A control group that this process is in."""
+
+    folder: Path
+    is_v2: bool
+
+    def read(self, of_v1: str, of_v2: str) -> str:
+        """A file of the group; empty where there is none."""
+        return _text(self.folder / (of_v2 if self.is_v2 else of_v1))
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all its processes so far.
+
+        Raises:
+            ValueError: the group does not say.
+        """
+        if self.is_v2:
+            return _entry(self.read("", "cpu.stat"), "usage_usec") / 1e6
+        counted = Path(str(self.folder).replace("/cgroup/cpu", "/cgroup/cpuacct", 1))  # often the same folder by another name
+        return int(_text(counted / "cpuacct.usage")) / 1e9
+
+    def memory_used(self) -> int:
+        """Bytes that its processes hold. Pages of files that the kernel can drop at once do not count, as in ``kubectl top``.
+
+        Raises:
+            ValueError: the group does not say.
+        """
+        used = int(self.read("memory.usage_in_bytes", "memory.current"))
+        return max(0, used - _entry(self.read("memory.stat", "memory.stat"), "inactive_file" if self.is_v2 else "total_inactive_file"))
+
+
+def usable_cpus() -> int:
+    """How many CPUs this process may use, at least 1; of a CPU that it may use in part all."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cpu_quota()
+    return max(1, min(allowed, math.ceil(quota[0]))) if quota else allowed
+
+
+def usable_memory() -> int:
+    """Bytes of memory that this process may use."""
+    limit = memory_limit()
+    return limit[0] if limit else _physical_memory()
+
+
+def cpu_quota() -> tuple[float, Group] | None:
+    """The smallest quota, in CPUs, and the control group that has it; None without one."""
+    found = []
+    for group in groups("cpu"):
+        quota, period = (*group.read("cpu.cfs_quota_us", "cpu.max").split(), *group.read("cpu.cfs_period_us", "-").split(), "", "")[:2]
+        if quota.isdigit() and period.isdigit():  # without a quota v1 says -1, and v2 max
+            found.append((int(quota) / int(period), group))
+    return min(found, key=itemgetter(0), default=None)
+
+
+def memory_limit() -> tuple[int, Group] | None:
+    """The smallest limit, in bytes, and the control group that has it; None where all of the machine's memory may be used."""
+    found = []
+    for group in groups("memory"):
+        limit = group.read("memory.limit_in_bytes", "memory.max").strip()
+        if limit.isdigit() and int(limit) < _physical_memory():  # without a limit v1 says a number near 2**63, and v2 max
+            found.append((int(limit), group))
+    return min(found, key=itemgetter(0), default=None)
+
+
+def groups(controller: str) -> list[Group]:
+    """The control groups of this process by which a controller (``cpu``, ``memory``) limits it, innermost first."""
+    found = []
+    for line in _text(ROOT / "proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number != "0" and controller not in controllers.split(","):
+            continue
+        top = ROOT / "sys/fs/cgroup" / ("" if number == "0" else controller)
+        own = top / path.lstrip("/")
+        # A container sees its own group as the top, whatever the group is called outside; so what does not exist is passed over.
+        found += [Group(folder, number == "0") for folder in (own, *own.parents) if folder.is_relative_to(top)]
+    return found
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _entry(text: str, name: str) -> int:
+    """The number beside a name in a file of lines ``name number``."""
+    for line in text.splitlines():
+        key, _, number = line.partition(" ")
+        if key == name:
+            return int(number)
+    raise ValueError(f"no {name}")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
