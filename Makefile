@@ -7,12 +7,14 @@ export HALVING_ROOT ?= $(CURDIR)/.halving
 export DAGSTER_HOME ?= $(HALVING_ROOT)/dagster
 export DAGSTER_DISABLE_TELEMETRY ?= 1
 export PYTHONUNBUFFERED = 1
+# Many tests wait for other processes: three at a time keep two cores busy, where one for each core leaves nearly half of them idle.
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench dev format migration screenshots clean
+.PHONY: help install demo test test-all check bench dev format migration screenshots clean
 
 help: ## List these targets
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## Create .venv and install everything, pinned
 
@@ -32,8 +34,11 @@ demo: install $(DAGSTER_HOME)/dagster.yaml ## Run the main job on the digits dat
 dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0.1:3000 with the sensors running
 	$(BIN)/dagster dev --workspace workspace.yaml
 
-test: install ## Run the tests; those on a cluster where KUBECONFIG names one
-	$(BIN)/pytest --ignore=tests/kubernetes/installation
+test: install ## Run the fast tests, which need no server: five minutes on two cores
+	$(BIN)/pytest -m "not slow and not service"
+
+test-all: test ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names
+	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes/installation
 	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes/installation
 
 check: install ## Lint, format, types and import direction

@@ -1,49 +1,28 @@
-"""What several test files stand on: a backend in a temporary folder, and a small valid spec."""
+"""What all tests stand on: an environment without a user's settings, servers of the tests' own, a store on each kind of storage.
 
-import copy
+Nothing here imports the platform: the SDK's tests do without Dagster and SQLAlchemy. The platform's fixtures are in tests/backends.py.
+"""
+
 import os
 import secrets
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from halving import Store
-from resources.backend import Backend
-from resources.catalog import Catalog, SnapshotRow, utcnow
-from resources.sweep_spec import SweepSpec, parse_spec
-from tests.clock import Clock
 from tests.postgres import INSTALLED, Postgres
 from tests.s3 import CREDENTIALS, S3
-
-CHECKOUT = Path(__file__).parent.parent
-
-SMALL: dict[str, Any] = {
-    "name": "small",
-    "trainable": "tests.trainables:train",
-    "predictor": "tests.trainables:predict",
-    "dataset": {"name": "points", "source": "tests.trainables:data", "target": "label"},
-    "objective": {"metric": "score", "direction": "maximize"},
-    "space": {"x": {"float": {"low": 0.0, "high": 1.0}}},
-    "strategy": {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "reduction_factor": 3}},
-    "max_trials": 9,
-    "concurrency": 2,
-    "max_retries": 1,
-}
 
 # A shell's background job ignores SIGINT, and what a process ignores its children ignore, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-# What a user has set for a backend of their own; KUBECONFIG alone is meant for the tests, too.
+# A user's settings of a backend of their own; KUBECONFIG alone is meant for the tests, too.
 for name in ("HALVING_CATALOG", "HALVING_CLUSTER", "HALVING_JOURNAL", "HALVING_ROOT", "HALVING_DVC_REMOTE", "DAGSTER_HOME"):
     os.environ.pop(name, None)
 
@@ -51,59 +30,33 @@ for name in ("HALVING_CATALOG", "HALVING_CLUSTER", "HALVING_JOURNAL", "HALVING_R
 settings.register_profile("halving", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("halving")
 
+_SERVICES = {"s3", "postgres"}  # fixtures, and the values of "any_store" and "any_catalog" that need them
 
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that looks into the store's folder itself (``folder``) is not run on S3."""
-    items[:] = [item for item in items if not (item.get_closest_marker("folder") and "s3" in item.callspec.params.values())]
+    """Mark the tests that need a server (``service``), and drop those that look into the store's own folder (``folder``) on S3."""
+    for item in list(items):
+        variants = {value for value in _params(item).values() if isinstance(value, str)}
+        if "s3" in variants and item.get_closest_marker("folder"):
+            items.remove(item)
+        elif _SERVICES & {*variants, *getattr(item, "fixturenames", ())}:
+            item.add_marker("service")
 
 
-@pytest.fixture
-def backend(tmp_path: Path) -> Iterator[Backend]:
-    backend = Backend(root=str(tmp_path / "root"))
-    yield backend
-    backend.catalog.close()
+def _params(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    # Not below pytest's own folder, which only root may enter.
-    folder = Path(tempfile.mkdtemp(prefix="halving-postgres-"))
+    if not INSTALLED:
+        pytest.skip("needs Postgres' initdb: apt-get install postgresql")
+    folder = Path(tempfile.mkdtemp(prefix="halving-postgres-"))  # not below pytest's own folder, which only root may enter
     server = Postgres(folder)
     yield server
     server.stop()
     shutil.rmtree(folder)
-
-
-_NEEDS_POSTGRES = pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql")
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=_NEEDS_POSTGRES)])
-def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty catalog, once on each database: what holds on one must hold on the other."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/catalog.db"
-    server: Postgres = request.getfixturevalue("postgres")
-    return server.database(f"t{secrets.token_hex(6)}")
-
-
-@pytest.fixture
-def either_backend(tmp_path: Path, any_catalog: str) -> Iterator[Backend]:
-    """A backend with an empty catalog, once on each database."""
-    backend = Backend(root=str(tmp_path / "root"), catalog_url=any_catalog)
-    yield backend
-    backend.catalog.close()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def catalog(any_catalog: str) -> Iterator[Catalog]:
-    """An empty catalog, once on each database."""
-    with closing(Catalog(any_catalog)) as catalog:
-        yield catalog
 
 
 @pytest.fixture(scope="session")
@@ -125,76 +78,3 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
         return Store(tmp_path / "store")
     server: S3 = request.getfixturevalue("s3")
     return Store(server.root(secrets.token_hex(6)))
-
-
-def snapshot_row(digest: str, **changes: Any) -> SnapshotRow:
-    """A snapshot that exists in the catalog alone."""
-    given: dict[str, Any] = {
-        "name": "points",
-        "rows": 3,
-        "bytes": 5_000_000_000,
-        "schema_sha256": "s",
-        "target": "label",
-        "splits": {"train": 3},
-        "source": "m:f",
-        "transform_sha256": "t",
-        "created_at": utcnow(),
-    }
-    return SnapshotRow(digest=digest, **{**given, **changes})
-
-
-@pytest.fixture
-def small() -> Callable[..., dict[str, Any]]:
-    """The small spec as plain data, with changes: ``small(max_trials=3)``."""
-    return lambda **changes: {**copy.deepcopy(SMALL), **changes}
-
-
-@pytest.fixture
-def small_spec(small: Callable[..., dict[str, Any]]) -> Callable[..., SweepSpec]:
-    """The small spec, checked."""
-    return lambda **changes: parse_spec(small(**changes))
-
-
-class Dagster:
-    """Dagster's own command line on an instance of its own, as CI of a user would call it.
-
-    Args:
-        folder: of the instance; and of the store and the catalog, unless ``root`` and ``catalog`` name others.
-    """
-
-    def __init__(self, folder: Path, root: str | None = None, catalog: str | None = None) -> None:
-        root = root or str(folder / "root")
-        self.home = folder / "dagster"
-        self.home.mkdir(parents=True, exist_ok=True)
-        (self.home / "dagster.yaml").write_text((CHECKOUT / "dagster.yaml").read_text())
-        self.environment = {
-            **os.environ,
-            "DAGSTER_HOME": str(self.home),
-            "HALVING_ROOT": root,
-            **({"HALVING_CATALOG": catalog} if catalog else {}),
-            "DAGSTER_DISABLE_TELEMETRY": "1",
-        }
-        self.backend = Backend(root=root, catalog_url=catalog)
-
-    def start(self, *arguments: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start ``dagster …`` in a process group of its own, its output in ``log``."""
-        with log.open("wb") as output:
-            return subprocess.Popen(
-                [sys.executable, "-m", "dagster", *arguments],
-                cwd=CHECKOUT,
-                env=self.environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def execute_sweep(self, config: Path) -> "subprocess.CompletedProcess[str]":
-        """``dagster job execute -m pipelines.definitions -j sweep -c CONFIG``."""
-        return subprocess.run(
-            [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(config)],
-            cwd=CHECKOUT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from resources.sweep_spec import parse_spec
-from tests.conftest import SMALL
+from tests.backends import SMALL
 
 DOCS = Path(__file__).parent.parent / "docs"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", (DOCS / "search.md").read_text(), re.DOTALL)

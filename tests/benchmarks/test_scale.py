@@ -1,64 +1,14 @@
-"""The benchmarks of scale, at tiny sizes: full catalogs, clients, requests to an object store, ticks."""
+"""What the page of scale is worked out from: arithmetic that nobody would see to be wrong."""
 
 from pathlib import Path
-from typing import Any
 
-import dagster as dg
 import pytest
 import yaml
 
-from benchmarks import catalog, catalog_peers, cluster_api, dagster_runs, objects, outage, ten_thousand
-from benchmarks.catalog_fill import fill
-from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child
-from benchmarks.no_launch import NoLaunch
-from benchmarks.results import Part
-from resources.catalog import Catalog
+from benchmarks import catalog, ten_thousand
+from benchmarks.machine import CHECKOUT, in_child
 from resources.execution.watches import OBJECT_STORE_LOOK_SECONDS
-from resources.scheduling.assignment import Assignment
 from resources.scheduling.leases import HEARTBEAT_SECONDS
-from resources.scheduling.scheduler import Scheduler
-from resources.search.state import Status
-
-SIZES: dict[str, Any] = {"sweeps": 2, "known": 60, "running": 6, "more": 30}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/catalog.db"
-
-
-def test_a_filled_catalog_holds_searches_that_go_on(url: str) -> None:
-    first, second = fill(url, **SIZES)
-    for sweep in (first, second):
-        scheduler = Scheduler(Catalog(url), sweep)
-        state = scheduler.state()
-        assert (len(state.trials), state.running, len(scheduler.claimed())) == (60, 6, 6)
-        assert {trial.status for trial in state.trials} == {Status.RUNNING, Status.PAUSED, Status.COMPLETED}
-        assert isinstance(scheduler.next_work("worker"), Assignment)
-    assert len(fill(url, **{**SIZES, "sweeps": 1}, first=2)) == 1
-
-
-def test_a_client_beats_and_asks_at_the_rates_that_it_was_given_and_then_without_a_pause(url: str, tmp_path: Path) -> None:
-    (sweep,) = fill(url, **{**SIZES, "sweeps": 1})
-    paced, saturated = {"writes": 0.02, "calls": 0.05, "seconds": 2.0}, {"writes": 0.0, "calls": None, "seconds": 0.5}
-    given = {"ours": url, "sweep": sweep, "clients": 1, "writer": "heartbeat", "stages": [paced, saturated]}
-    with_calls, alone = catalog.client(str(tmp_path), given, place=0)
-    # Arrivals are random, 100 and 40 on average; a slow machine does fewer of them, none does more than came.
-    assert 0 < len(with_calls["write"]) < 200
-    assert with_calls["next"]
-    assert with_calls["decision"]  # at least one for each trial that was taken, but for the last one
-    assert len(with_calls["next"]) <= len(with_calls["decision"]) + 1
-    assert len(with_calls["next"]) + len(with_calls["decision"]) < 100
-    assert alone["write"]
-    assert alone["next"] == alone["decision"] == []
-
-
-def test_optunas_storage_takes_the_same_calls(url: str, tmp_path: Path) -> None:
-    study = catalog_peers.fill(url, trials=5, running=2)
-    stages = [{"writes": 0.05, "calls": 0.05, "seconds": 1.0}]
-    (found,) = catalog.client(str(tmp_path), {"theirs": url, "study": study, "clients": 1, "writer": "optuna", "stages": stages}, place=0)
-    assert found["write"]
-    assert len(found["next"]) - len(found["decision"]) in (-1, 0, 1)
 
 
 def test_the_promise_is_held_to_one_load_of_heartbeats_and_calls_together() -> None:
@@ -75,69 +25,13 @@ def test_the_promise_is_held_to_one_load_of_heartbeats_and_calls_together() -> N
     assert (writes.met, waits.met) == (False, False)
 
 
-def test_a_client_that_is_left_alone_gives_up(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "_WAIT_SECONDS", 0.2)
-    with pytest.raises(TimeoutError, match="1 of 2 clients were ready"):
-        catalog._meet(tmp_path, "ready-0-", 0, 2)
-
-
+@pytest.mark.service
+@pytest.mark.slow
 def test_a_segment_is_one_write_and_one_look_in_an_object_store(tmp_path: Path) -> None:
     found = in_child("benchmarks.objects:requests", folder=str(tmp_path), flushes=2)
     assert found["a segment"] == [2, {"PUT": 2, "HEAD": 2}]
     assert found["the next look, nothing new"][1].keys() == {"LIST"}
     assert sum(found["opening a run"][1].values()) <= 12
-
-
-@pytest.mark.parametrize("mix", objects.MIXES)
-def test_longer_waits_make_smaller_points(mix: str, tmp_path: Path) -> None:
-    assert len(objects.MIXES[mix]) == objects.SERIES
-    short, long = (objects.one(str(tmp_path / str(wait)), mix, wait, 60) for wait in (5, 60))
-    assert short["live"] > long["live"] > long["full"] > 0
-
-
-def test_every_sensor_ticks_twice_and_trials_that_end_are_replaced(url: str, tmp_path: Path) -> None:
-    sweeps = fill(url, **SIZES, driver="sensors", places=7)
-    (tmp_path / "dagster.yaml").write_text((CHECKOUT / "dagster.yaml").read_text())
-    variables = {"DAGSTER_HOME": str(tmp_path), "HALVING_ROOT": str(tmp_path / "root"), "HALVING_CATALOG": url}
-    found = in_child("benchmarks.dagster_ticks:two_ticks", sweeps=sweeps, variables=variables)
-    assert list(found) == ["start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps"]
-    assert found["start_trials"][1] == "2, 2"  # runs requested: the one free place of each sweep, twice
-    assert all(second > 0 for seconds, _ in found.values() for second in seconds)
-
-
-def test_the_launcher_that_starts_nothing_is_configured_by_its_name() -> None:
-    launcher = {"module": "benchmarks.no_launch", "class": "NoLaunch", "config": {"seconds": 0.5}}
-    with dg.DagsterInstance.local_temp(overrides={"run_launcher": launcher}) as instance:
-        assert isinstance(instance.run_launcher, NoLaunch)
-
-
-def test_a_block_of_dagsters_part_that_breaks_is_named_and_the_others_go_on() -> None:
-    part = Part("dagster", "", "")
-
-    def breaks() -> int:
-        raise OSError("the server closed the connection")
-
-    assert dagster_runs._tried(part, "ticks", breaks) is None
-    assert dagster_runs._tried(part, "launches", lambda: 3) == 3
-    assert part.missing == ["ticks: OSError: the server closed the connection"]
-
-
-def test_a_daemon_that_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = dagster_runs._Instance(tmp_path, "postgresql+psycopg://nobody@127.0.0.1:1/none", "sqlite://")
-    monkeypatch.setattr(backend, "_count", lambda _: 0)
-    backend.variables["DAGSTER_HOME"] = str(tmp_path / "nowhere")  # which Dagster refuses
-    with pytest.raises(ChildFailed, match=r"0 of 1 when the daemon ended with exit status [1-9]\d*; .*nowhere"), backend.daemon(most=0):
-        backend.wait("SELECT", 1)
-
-
-def test_what_a_request_to_an_s3_that_refuses_takes_is_found() -> None:
-    found = outage.requests("refused", 1)
-    assert all(0 < seconds < 30 for each in found.values() for seconds in each)
-
-
-def test_without_a_cluster_its_part_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    assert cluster_api.measure(Setting(tmp_path, tmp_path, quick=True)).missing == ["Kubernetes: KUBECONFIG is not set"]
 
 
 class Twos(ten_thousand.Measured):

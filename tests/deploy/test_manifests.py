@@ -17,7 +17,7 @@ from dagster_k8s import K8sRunLauncher
 from dagster_postgres.storage import DagsterPostgresStorage
 
 from resources.execution.kubernetes.cluster_config import ClusterConfig
-from tests.conftest import CHECKOUT
+from tests.backends import CHECKOUT
 from tests.deploy import kubectl
 
 DEPLOY = CHECKOUT / "deploy"

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from dagster._daemon.types import DaemonHeartbeat
 
-from tests.conftest import CHECKOUT
+from tests.backends import CHECKOUT
 from tests.ports import free_port
 from tests.waiting import wait_for
 

@@ -6,22 +6,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends import *  # noqa: F403
 from tests.deploy import kubectl
 from tests.postgres import INSTALLED
 
 _HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker and xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ours = [item for item in items if item.path.is_relative_to(_HERE)]
-    reason = unusable() if ours else None
-    for item in ours:
-        # They share the cluster's GPUs, so one of xdist's workers takes them all.
-        item.add_marker(pytest.mark.xdist_group("kubernetes"))
-        item.add_marker(pytest.mark.timeout(900))
-        if reason:
-            item.add_marker(pytest.mark.skip(reason=reason))
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker("service")
+            # They share the cluster's GPUs, so one of xdist's workers takes them all.
+            item.add_marker(pytest.mark.xdist_group("kubernetes"))
+            item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cluster() -> None:
+    if reason := unusable():
+        pytest.skip(reason)
 
 
 def unusable() -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.conftest import CHECKOUT
+from tests.backends import CHECKOUT
 
 BASE = CHECKOUT / "deploy" / "kubernetes" / "base"
 IMAGE = "localhost/python:3.11"  # without our code in it: the node is this machine, and the code is mounted

@@ -25,7 +25,7 @@ from resources.execution.kubernetes import api
 from resources.scheduling import leases
 from resources.scheduling.sweeps import pause_sweep, resume_sweep
 from resources.sweep_spec import SweepSpec
-from tests.conftest import CHECKOUT
+from tests.backends import CHECKOUT
 from tests.kubernetes.overlay import IMAGE
 from tests.kubernetes.services import ObjectStore, address_for_pods
 from tests.resources.execution.test_worker import Ran, trained

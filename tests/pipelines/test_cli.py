@@ -1,69 +1,18 @@
 """The ``halving`` command as a person meets it: what it prints, when it is stopped, and when it is called wrongly."""
 
-import io
 import json
-import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-import yaml
 
-from halving.cli.main import main
 from resources.catalog import SweepRow
-from tests.conftest import CHECKOUT, SMALL, Dagster
+from tests.pipelines.shell import Shell, Swept, on_swept
 
 Small = Callable[..., dict[str, Any]]
-
-
-class Shell:
-    """A terminal in the checkout, on a store of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        dagster = Dagster(folder)
-        self.folder, self.environment = folder, dagster.environment
-        self.backend = dagster.backend
-
-    def copy(self, folder: Path) -> "Shell":
-        """Another terminal, on a copy of the store."""
-        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        return Shell(folder)
-
-    def spec(self, data: Any) -> str:
-        path = self.folder / "sweep.yaml"
-        path.write_text(yaml.safe_dump(data))
-        return str(path)
-
-    def start(self, *arguments: str, before: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [*before, sys.executable, "-m", "halving.cli.main", *arguments],
-            cwd=CHECKOUT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        process = self.start(*arguments)
-        out, err = process.communicate()
-        return process.returncode, out, err
-
-    def data(self, *arguments: str) -> Any:
-        """What a command prints with ``--json``, called in this process: it has imported what each process would import again."""
-        out, err = io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
-            for name, value in self.environment.items():
-                patched.setenv(name, value)
-            status = main([*arguments, "--json"])
-        assert (status, err.getvalue()) == (0, ""), out.getvalue() + err.getvalue()
-        return json.loads(out.getvalue())
 
 
 @pytest.fixture
@@ -71,26 +20,7 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-class Swept(NamedTuple):
-    """A sweep that ``halving sweep`` has run: where, from which file, and what it said."""
-
-    shell: Shell
-    spec: Path
-    status: int
-    out: str
-    err: str
-
-
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    """The small sweep, run once; whoever changes its store works on a copy."""
-    shell = Shell(tmp_path_factory.mktemp("swept"))
-    spec = Path(shell.spec(SMALL))
-    spec.write_text(spec.read_text().replace("low: 0.0", "low: 1e-4"))
-    return Swept(shell, spec, *shell.run("sweep", str(spec)))
-
-
-@pytest.mark.xdist_group("swept")
+@on_swept
 def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_type_next(swept: Swept, tmp_path: Path) -> None:
     assert swept.status == 0, swept.out + swept.err
     sweep = _sweep(swept.shell)
@@ -130,7 +60,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
     assert {run["run"] for run in shell.data("compact", "--project", "small")["runs"]} == {run["run"] for run in runs["runs"]}
 
 
-@pytest.mark.xdist_group("swept")
+@on_swept
 def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(swept: Swept) -> None:
     assert "low: 1e-4" in swept.spec.read_text()
     assert swept.status == 0, swept.out + swept.err
@@ -138,7 +68,7 @@ def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(swept: Swept) -
         assert session.query(SweepRow.spec).scalar()["space"]["x"]["float"]["low"] == 0.0001
 
 
-@pytest.mark.xdist_group("swept")
+@on_swept
 def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches(swept: Swept, tmp_path: Path) -> None:
     shell = swept.shell.copy(tmp_path)
     champion = shell.data("models")["models"][0]["run"]
@@ -174,6 +104,7 @@ def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -217,6 +148,7 @@ def _sweep(shell: Shell) -> str:
         return str(session.query(SweepRow.id).scalar())
 
 
+@pytest.mark.slow
 def test_a_command_that_is_killed_takes_its_job_with_it(shell: Shell, small: Small) -> None:
     spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 200}}))
     process = shell.start("sweep", spec)
@@ -244,6 +176,7 @@ def test_a_store_that_cannot_be_written_is_named(shell: Shell, small: Small) -> 
         assert "Traceback" not in out + err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "before"),
     [(signal.SIGINT, ()), (signal.SIGTERM, ("sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh"))],
@@ -278,6 +211,7 @@ def test_commands_on_an_empty_store_say_what_to_do_first(shell: Shell) -> None:
     assert "there are no model versions yet" in shell.run("models")[1]
 
 
+@pytest.mark.slow
 def test_a_sweep_as_data_is_its_leaderboard_in_the_store_that_is_named_with_progress_on_the_standard_error(
     shell: Shell, small: Small
 ) -> None:
@@ -294,6 +228,7 @@ def test_a_sweep_as_data_is_its_leaderboard_in_the_store_that_is_named_with_prog
     assert shell.data("runs")["total"] == 0
 
 
+@pytest.mark.slow
 def test_a_sweep_that_fails_says_so_in_its_data(shell: Shell, small: Small) -> None:
     change = {"trainable": "tests.trainables:train_raising_always", "max_trials": 1, "max_retries": 0}
     status, out, err = shell.run("sweep", shell.spec(small(**change)), "--json")

@@ -14,7 +14,7 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, pause_sweep
 from resources.sweep_spec import SweepSpec
-from tests.conftest import snapshot_row
+from tests.backends import snapshot_row
 
 _REASON = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu [16 asked]."
 

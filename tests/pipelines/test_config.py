@@ -13,7 +13,7 @@ from pipelines.config import InvalidSweepSpec, config_schema, launch_config, swe
 from pipelines.definitions import defs
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.sweep_spec import SweepSpec, parse_spec
-from tests.conftest import CHECKOUT, SMALL
+from tests.backends import CHECKOUT, SMALL
 
 # Every field of the spec, in each of the spellings that it has.
 FULL = """

@@ -17,7 +17,7 @@ from resources.scheduling.sweeps import open_sweep
 from resources.search.decide import Finish, Wait
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec
-from tests.conftest import snapshot_row
+from tests.backends import snapshot_row
 
 
 @pytest.fixture

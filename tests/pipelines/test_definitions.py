@@ -15,7 +15,7 @@ from pipelines.definitions import defs
 from pipelines.schedules import scheduled_retraining
 from pipelines.step_outputs import step_outputs
 from resources.backend import Backend
-from tests.conftest import CHECKOUT, Dagster
+from tests.backends import CHECKOUT, Dagster
 
 
 def test_the_definitions_load_and_can_be_launched() -> None:
@@ -57,6 +57,7 @@ def test_scheduled_retraining_asks_for_a_run_that_the_sweep_job_accepts() -> Non
     assert request.run_config == yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
 
 
+@pytest.mark.slow
 def test_the_jobs_are_listed_by_dagsters_own_command(tmp_path: Path) -> None:
     dagster = Dagster(tmp_path)
     listed = subprocess.run(

@@ -12,7 +12,7 @@ from pipelines.definitions import defs
 from pipelines.schedules import hourly_compaction
 from resources.backend import Backend
 from resources.catalog import SweepRow, TrialRow, utcnow
-from tests.conftest import snapshot_row
+from tests.backends import snapshot_row
 from tests.sdk.metric_files import read_points, write_segment
 
 RUNS = ["small-1.0000", "small-1.0001"]

@@ -26,7 +26,7 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import extend_sweep, open_sweep
 from resources.search.state import Status
 from resources.sweep_spec import parse_spec
-from tests.conftest import Dagster
+from tests.backends import Dagster
 from tests.ports import free_port
 
 Small = Callable[..., dict[str, Any]]
@@ -317,6 +317,7 @@ def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
     assert given in launched.handed_out(), "first the run, then the trial"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(tmp_path: Path, small: Small) -> None:
     spec = small(

@@ -21,7 +21,8 @@ from resources.analysis.summary import SweepSummary, summarize
 from resources.analysis.trial_curves import curves
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow
 from resources.evaluation.report import report_path
-from tests.conftest import CHECKOUT, SMALL, Dagster
+from tests.backends import CHECKOUT, SMALL, Dagster
+from tests.pipelines.shell import Swept, on_swept
 
 Small = Callable[..., dict[str, Any]]
 
@@ -29,11 +30,12 @@ Small = Callable[..., dict[str, Any]]
 class Executed:
     """One or more executions of a spec on one instance."""
 
-    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, spec: dict[str, Any] | None = None) -> None:
         self.folder = folder
         self.dagster = Dagster(folder)
         self.config = folder / "sweep.yaml"
-        self.config.write_text(yaml.safe_dump(spec))
+        if spec:
+            self.config.write_text(yaml.safe_dump(spec))
         self.backend = self.dagster.backend
 
     def copy(self, folder: Path, spec: dict[str, Any]) -> "Executed":
@@ -67,32 +69,28 @@ class Executed:
         return dg.DagsterInstance.from_config(str(self.dagster.home))
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> "Done":
-    """The small sweep, executed once for all the tests that only look."""
-    executed = Executed(tmp_path_factory.mktemp("job"), SMALL)
-    return executed, executed.run()
+@pytest.fixture
+def done(swept: Swept) -> Executed:
+    """The small sweep, which ``halving sweep`` has executed with Dagster's own command."""
+    assert swept.status == 0, swept.out + swept.err
+    return Executed(swept.shell.folder)
 
 
-Done = tuple[Executed, "subprocess.CompletedProcess[str]"]
-
-
-@pytest.mark.xdist_group("done")
-def test_the_job_succeeds_and_says_what_happened(done: Done) -> None:
-    executed, process = done
-    assert process.returncode == 0, process.stderr[-3000:]
-    (sweep,) = executed.sweeps()
+@on_swept
+def test_the_job_succeeds_and_says_what_happened(done: Executed) -> None:
+    (log,) = (done.dagster.home / "logs").glob("small-*.log")
+    said = log.read_text()
+    (sweep,) = done.sweeps()
     assert sweep.status == "finished"
-    assert f"sweep {sweep.id}: up to 9 trials, rungs at [1, 3, 9] epochs" in process.stderr
-    assert "after 1 epochs (rung 0): paused" in process.stderr
-    assert "model small 1.0.0 is champion" in process.stderr
+    assert f"sweep {sweep.id}: up to 9 trials, rungs at [1, 3, 9] epochs" in said
+    assert "after 1 epochs (rung 0): paused" in said
+    assert "model small 1.0.0 is champion" in said
 
 
-@pytest.mark.xdist_group("done")
-def test_every_rung_of_every_trial_is_a_materialization_of_its_partition(done: Done) -> None:
-    executed, _ = done
-    results = {(f"{result.sweep}.{result.trial:04d}", result.rung): result for result in executed.results()}
-    with executed.instance() as instance:
+@on_swept
+def test_every_rung_of_every_trial_is_a_materialization_of_its_partition(done: Executed) -> None:
+    results = {(f"{result.sweep}.{result.trial:04d}", result.rung): result for result in done.results()}
+    with done.instance() as instance:
         records = instance.fetch_materializations(dg.AssetKey("trial"), limit=1000).records
     assert len(records) == len(results)
     for record in records:
@@ -103,17 +101,16 @@ def test_every_rung_of_every_trial_is_a_materialization_of_its_partition(done: D
         assert metadata["objective"] == result.value
         assert metadata["epochs"] == result.epochs
         assert metadata["checkpoint"] == result.checkpoint == (event.tags or {})["dagster/data_version"]
-        assert metadata["param/x"] == executed.params(result.trial)["x"]
+        assert metadata["param/x"] == done.params(result.trial)["x"]
         assert metadata["report"] == f"/assets/evaluation_report?view=partitions&partition={result.sweep}"
-        assert (event.tags or {})["dagster/input_data_version/dataset_snapshot"] == executed.sweeps()[0].snapshot
+        assert (event.tags or {})["dagster/input_data_version/dataset_snapshot"] == done.sweeps()[0].snapshot
 
 
-@pytest.mark.xdist_group("done")
-def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_above_by_digest(done: Done) -> None:
-    executed, _ = done
-    (sweep,) = executed.sweeps()
+@on_swept
+def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_above_by_digest(done: Executed) -> None:
+    (sweep,) = done.sweeps()
     snapshot = f"points@{sweep.snapshot.removeprefix('sha256:')[:16]}"
-    with executed.instance() as instance:
+    with done.instance() as instance:
         assert instance.get_dynamic_partitions("datasets") == [snapshot]
         assert instance.get_dynamic_partitions("sweeps") == [sweep.id]
         assert instance.get_dynamic_partitions("trials") == [f"{sweep.id}.{number:04d}" for number in range(9)]
@@ -122,65 +119,61 @@ def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_abov
             (record,) = instance.fetch_materializations(dg.AssetKey(asset), limit=10).records
             assert record.asset_materialization is not None
             versions[asset] = record.asset_materialization.tags or {}
-    (version,) = executed.versions()
+    (version,) = done.versions()
     assert versions["sweep"]["dagster/input_data_version/dataset_snapshot"] == versions["dataset_snapshot"]["dagster/data_version"]
     assert versions["evaluation_report"]["dagster/input_data_version/trial"] == version.checkpoint
     assert versions["promoted_checkpoint"]["dagster/input_data_version/evaluation_report"] == version.report
     assert versions["promoted_checkpoint"]["dagster/data_version"] == version.checkpoint
 
 
-@pytest.mark.xdist_group("done")
-def test_the_gates_are_recorded_as_checks_of_the_report(done: Done) -> None:
-    executed, _ = done
+@on_swept
+def test_the_gates_are_recorded_as_checks_of_the_report(done: Executed) -> None:
     report = dg.AssetKey("evaluation_report")
-    with executed.instance() as instance:
+    with done.instance() as instance:
         for gate in ("finite_metrics", "lineage_complete", "within_bounds", "not_worse_than_champion"):
             check = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(report, gate))
             assert check is not None
             assert check.status.value == "SUCCEEDED"
 
 
-@pytest.mark.xdist_group("done")
-def test_the_winner_is_the_best_of_the_highest_rung_and_is_promoted_by_its_digest(done: Done) -> None:
-    executed, _ = done
-    summary, (version,) = executed.summary(), executed.versions()
-    best = max((result for result in executed.results() if result.epochs == 9), key=lambda result: result.value or 0)
+@on_swept
+def test_the_winner_is_the_best_of_the_highest_rung_and_is_promoted_by_its_digest(done: Executed) -> None:
+    summary, (version,) = done.summary(), done.versions()
+    best = max((result for result in done.results() if result.epochs == 9), key=lambda result: result.value or 0)
     assert summary.best is not None
     assert (version.trial, version.checkpoint) == (best.trial, best.checkpoint) == (summary.best.trial, summary.best.checkpoint)
     assert (version.version, version.stage, version.metrics["accuracy"]) == ("1.0.0", "champion", 1.0)
     assert version.input_schema == {"x": "double"}
     assert version.output_schema == {"type": "string", "classes": ["high", "low"]}
-    assert executed.backend.store.get_blob(version.checkpoint)
+    assert done.backend.store.get_blob(version.checkpoint)
 
 
-@pytest.mark.xdist_group("done")
-def test_the_report_is_one_page_that_needs_no_network_and_its_data_is_kept_by_digest(done: Done) -> None:
-    executed, _ = done
-    (sweep,) = executed.sweeps()
-    page = executed.backend.store.read(report_path(sweep.id)).decode()
-    with executed.backend.catalog.read() as session:
+@on_swept
+def test_the_report_is_one_page_that_needs_no_network_and_its_data_is_kept_by_digest(done: Executed) -> None:
+    (sweep,) = done.sweeps()
+    page = done.backend.store.read(report_path(sweep.id)).decode()
+    with done.backend.catalog.read() as session:
         row = session.get(ReportRow, sweep.id)
     assert row is not None
-    assert executed.backend.store.get_blob(row.html).decode() == page
-    data = json.loads(executed.backend.store.get_blob(row.digest))
+    assert done.backend.store.get_blob(row.html).decode() == page
+    data = json.loads(done.backend.store.get_blob(row.digest))
     for link in ('src="http', "src='http", "<link", "@import"):
         assert link not in page.partition("</script>")[2]
     assert data["confusion"] == [[data["per_class"][0]["rows"], 0], [0, data["per_class"][1]["rows"]]]
     assert data["summary"]["rungs"][0]["reached"] == 9
-    assert data["saved"] == executed.summary().saved > 0.3
+    assert data["saved"] == done.summary().saved > 0.3
 
 
-@pytest.mark.xdist_group("done")
-def test_metrics_of_every_trained_epoch_are_in_parquet(done: Done) -> None:
-    executed, _ = done
-    for standing in executed.summary().standings:
-        steps = curves(executed.backend.store, "small", [standing.key], "train/loss")["step"].to_pylist()
+@on_swept
+def test_metrics_of_every_trained_epoch_are_in_parquet(done: Executed) -> None:
+    for standing in done.summary().standings:
+        steps = curves(done.backend.store, "small", [standing.key], "train/loss")["step"].to_pylist()
         assert steps == list(range(1, standing.epochs + 1))
 
 
-@pytest.mark.xdist_group("done")
-def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_staging(done: Done, tmp_path: Path) -> None:
-    executed = done[0].copy(tmp_path, SMALL)
+@on_swept
+def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_staging(done: Executed, tmp_path: Path) -> None:
+    executed = done.copy(tmp_path, SMALL)
     assert executed.run().returncode == 0
     first, second = executed.sweeps()
     assert first.snapshot == second.snapshot
@@ -191,11 +184,11 @@ def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_s
     assert report["champion"]["metrics"]["accuracy"] == 1.0
 
 
-@pytest.mark.xdist_group("done")
+@on_swept
 def test_a_winner_that_is_worse_than_the_champion_is_rejected_by_its_gate_and_the_job_fails(
-    done: Done, tmp_path: Path, small: Small
+    done: Executed, tmp_path: Path, small: Small
 ) -> None:
-    executed = done[0].copy(tmp_path, small(max_trials=3, predictor="tests.trainables:predict_badly"))
+    executed = done.copy(tmp_path, small(max_trials=3, predictor="tests.trainables:predict_badly"))
     process = executed.run()
     assert process.returncode != 0
     assert "not_worse_than_champion: accuracy 0." in process.stderr
@@ -203,6 +196,7 @@ def test_a_winner_that_is_worse_than_the_champion_is_rejected_by_its_gate_and_th
     assert [sweep.status for sweep in executed.sweeps()] == ["finished", "rejected"]
 
 
+@pytest.mark.slow
 def test_metrics_that_are_not_finite_are_stopped_by_their_gate_with_the_report_to_look_at(tmp_path: Path, small: Small) -> None:
     dataset = {"name": "numbers", "source": "tests.trainables:numbers", "target": "y"}
     executed = Executed(tmp_path, small(max_trials=3, dataset=dataset, predictor="tests.trainables:predict_nan"))
@@ -213,6 +207,7 @@ def test_metrics_that_are_not_finite_are_stopped_by_their_gate_with_the_report_t
     assert executed.backend.store.exists(report_path(executed.sweeps()[0].id))
 
 
+@pytest.mark.slow
 def test_a_failed_trial_fails_the_job_after_the_winner_was_promoted(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_raising", max_retries=0))
     process = executed.run()
@@ -229,6 +224,7 @@ def test_a_failed_trial_fails_the_job_after_the_winner_was_promoted(tmp_path: Pa
         assert "too much for me" in str(record.asset_observation.metadata["traceback"].value)
 
 
+@pytest.mark.slow
 def test_failed_trials_that_the_spec_accepts_leave_the_job_green(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_diverging", max_failed_trials=9))
     assert executed.run().returncode == 0
@@ -236,6 +232,7 @@ def test_failed_trials_that_the_spec_accepts_leave_the_job_green(tmp_path: Path,
     assert len(executed.versions()) == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_every_trial_fails_fails_the_job_and_says_why_once(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_raising_always", max_retries=0, max_failed_trials=99))
     process = executed.run()
@@ -246,6 +243,7 @@ def test_a_sweep_whose_every_trial_fails_fails_the_job_and_says_why_once(tmp_pat
     assert f"{said}: RuntimeError: no trial of this sweep can work" in process.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -304,6 +302,7 @@ def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_
     assert logged == {(f"{sweep.id}.{trial:04d}", rung) for trial, rung in after}
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_checkpoint(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}))
     epochs = Path(executed.backend.store.root, "epochs")
@@ -326,6 +325,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_chec
     assert {entry.attempt for entry in saved} == {1, 2}, "the second attempt went on from the first one's checkpoint"
 
 
+@pytest.mark.slow
 def test_dagsters_own_script_finds_a_trainable_in_the_folder_where_it_is_started(tmp_path: Path, small: Small) -> None:
     (tmp_path / "my_project.py").write_text("from tests.trainables import data, predict, train\n")
     dataset = {**SMALL["dataset"], "source": "my_project:data"}

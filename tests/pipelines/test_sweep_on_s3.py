@@ -17,14 +17,11 @@ from halving.records.run_record import RunRecords
 from resources.analysis.trial_curves import curves
 from resources.catalog import ModelVersionRow, SweepRow
 from resources.evaluation.report import report_path
-from tests.conftest import SMALL, Dagster
-from tests.postgres import INSTALLED, Postgres
+from tests.backends import SMALL, Dagster
+from tests.postgres import Postgres
 from tests.s3 import CREDENTIALS, S3
 
-pytestmark = [
-    pytest.mark.xdist_group("sweep on s3"),
-    pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql"),
-]
+pytestmark = pytest.mark.xdist_group("sweep on s3")
 PASSWORD = secrets.token_hex(20)
 
 

@@ -1,9 +1,16 @@
 """What training code pays for ``import halving``."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from tests.sdk.conftest import Script
 
+CHECKOUT = Path(__file__).parents[2]
+PLATFORM = {"dagster", "alembic", "sqlalchemy", "optuna", "pydantic", "resources", "assets", "pipelines"}
 HEAVY = ["torch", "numpy", "pyarrow", "duckdb", "pandas", "dagster", "sqlalchemy", "optuna", "pydantic", "sklearn"]
 
 
@@ -26,6 +33,17 @@ def test_a_run_never_imports_torch_or_numpy_for_a_script_that_does_not(script: S
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "False\n"
+
+
+@pytest.mark.slow
+def test_the_sdks_own_tests_load_nothing_of_the_platform() -> None:
+    collect = [*("--collect-only", "--quiet", "--numprocesses=0", "-p", "no:cacheprovider"), str(Path(__file__).parent)]
+    program = f"import json, pytest, sys; print(int(pytest.main({collect})), json.dumps(sorted(sys.modules)), sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    *_, status, loaded = done.stdout.splitlines()
+    assert status == "0", done.stdout
+    assert "tests.sdk.conftest" in loaded
+    assert PLATFORM & set(json.loads(loaded)) == set()
 
 
 def test_every_public_name_exists() -> None:

@@ -15,7 +15,7 @@ from halving.query.runs import read_run, seconds_of
 from resources.backend import Backend
 from resources.catalog import AttemptRow, RungResultRow, SweepRow, TrialRow
 from resources.catalog.trial_key import trial_key
-from tests.conftest import CHECKOUT, SMALL
+from tests.backends import CHECKOUT, SMALL
 from tests.kubernetes.trainables import released
 
 CLOCK_SECONDS = 0.05  # records have milliseconds

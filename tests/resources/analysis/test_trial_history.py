@@ -13,7 +13,7 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, pause_sweep, resume_sweep, stop_sweep
 from resources.sweep_spec import SweepSpec
-from tests.conftest import snapshot_row
+from tests.backends import snapshot_row
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from halving import InvalidInput, NotFound
 from resources.catalog import Base, Catalog, masked, retry, utcnow
 from resources.catalog.retry import is_transient
-from tests.conftest import snapshot_row
+from tests.backends import snapshot_row
 
 REVISIONS = [script.revision for script in ScriptDirectory(str(Path("resources/catalog/migrations").absolute())).walk_revisions()]
 

@@ -19,7 +19,7 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
-from tests.conftest import snapshot_row
+from tests.backends import snapshot_row
 from tests.cut_line import CutLine
 from tests.postgres import Postgres
 from tests.waiting import wait_for

@@ -26,14 +26,14 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.search.decide import Continue, Finish, Retry
 from resources.sweep_spec import SweepSpec
-from tests.conftest import snapshot_row
+from tests.backends import snapshot_row
 from tests.cut_line import CutLine
 from tests.ports import free_port
 from tests.postgres import INSTALLED, Postgres
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
-pytestmark = pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql")
+pytestmark = [pytest.mark.service, pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql")]
 
 
 @pytest.fixture(scope="module")

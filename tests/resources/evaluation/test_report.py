@@ -47,6 +47,7 @@ def promoted(backend: Backend, sweep: str) -> EvaluationReport:
     return promote_winner(backend, report)[1]
 
 
+@pytest.mark.service
 @pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="needs Debian's chromium and chromium-driver on the PATH")
 def test_the_page_draws_its_charts_in_a_browser_without_a_network(backend: Backend, worked: Callable[..., str], tmp_path: Path) -> None:
     from selenium import webdriver
@@ -93,6 +94,7 @@ def test_a_report_is_found_again_and_names_what_was_stopped_where(backend: Backe
     assert len(found.preview) < 3000
 
 
+@pytest.mark.slow
 def test_a_report_compares_with_the_champion_on_the_same_rows(backend: Backend, worked: Callable[..., str]) -> None:
     promoted(backend, worked())
     report = evaluate_sweep(backend.store, backend.catalog, worked(seed=1, predictor="tests.trainables:predict_badly"))
@@ -104,6 +106,7 @@ def test_a_report_compares_with_the_champion_on_the_same_rows(backend: Backend, 
     assert "Champion 1.0.0 on the same split: accuracy 1.0000" in report.preview
 
 
+@pytest.mark.slow
 def test_a_champion_from_another_snapshot_is_said_to_be_so(backend: Backend, worked: Callable[..., str], small: Callable[..., Any]) -> None:
     promoted(backend, worked())
     report = evaluate_sweep(backend.store, backend.catalog, worked(dataset={**small()["dataset"], "seed": 5}))

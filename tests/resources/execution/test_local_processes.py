@@ -19,7 +19,7 @@ from resources.catalog import TrialRow
 from resources.execution.machine import local_concurrency
 from resources.execution.worker import TrialRunner
 from resources.sweep_spec import SweepSpec
-from tests.conftest import CHECKOUT
+from tests.backends import CHECKOUT
 from tests.control_groups import control_group
 from tests.resources.execution.test_worker import Ran
 from tests.sdk.conftest import IGNORING
@@ -110,15 +110,18 @@ def termination(group: Path, tmp_path: Path, trainable: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_trial_that_the_kernel_kills_for_memory_is_said_to_be_with_the_limit(group: Path, tmp_path: Path) -> None:
     reason = termination(group, tmp_path, "take_all_memory")
     assert reason == "the trial's process was killed by SIGKILL: out of memory (the limit is 512Mi)"
 
 
+@pytest.mark.slow
 def test_a_trial_that_somebody_else_kills_is_not(group: Path, tmp_path: Path) -> None:
     assert termination(group, tmp_path, "be_killed") == "the trial's process was killed by SIGKILL"
 
 
+@pytest.mark.slow
 def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("HALVING_CATALOG", "DAGSTER_POSTGRES_URL", "DAGSTER_PG_PASSWORD", "PGPASSWORD", "PGPASSFILE")
     for name in (*names, "AWS_SECRET_ACCESS_KEY"):
@@ -129,6 +132,7 @@ def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tm
     assert [name for name in names if f"'{name}'" not in workers] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "preemptions", "before"),
     [(signal.SIGTERM, 1, ()), (signal.SIGTERM, 1, IGNORING), (signal.SIGINT, 0, ())],

@@ -14,7 +14,7 @@ from resources.catalog.models import champion_of, versions_of
 from resources.registry.gates import check_gates
 from resources.registry.versions import ChampionChanged, NewVersion, archive, parse_version, promote, register
 from resources.sweep_spec import Gates
-from tests.conftest import snapshot_row
+from tests.backends import snapshot_row
 
 CHAMPION = {"model": "digits", "version": "1.0.0", "error": None, "metrics": {"accuracy": 0.90, "f1_macro": 0.80}}
 RIVAL_IN_NUMBERS = {**CHAMPION, "metrics": {"rmse": 2.0, "mae": 1.0}}

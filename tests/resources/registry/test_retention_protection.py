@@ -8,7 +8,7 @@ from halving import NotFound
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, utcnow
 from resources.registry.retention_protection import protected
-from tests.conftest import snapshot_row
+from tests.backends import snapshot_row
 
 
 @pytest.fixture

@@ -34,9 +34,9 @@ from resources.search.decide import Continue, Decision, ranking
 from resources.search.state import Rung, Status
 from resources.search.suggest import Suggestion
 from resources.sweep_spec import SweepSpec, parse_spec
+from tests.backends import SMALL, snapshot_row
 from tests.clock import Clock
-from tests.conftest import SMALL, snapshot_row
-from tests.postgres import INSTALLED, Postgres
+from tests.postgres import Postgres
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "asha": {"asha": {"sampler": "random", "max_budget": 4, "reduction_factor": 2}},
@@ -426,6 +426,7 @@ def same_wherever_killed(catalog: Catalog, spec: SweepSpec, folder: Path, play: 
     return kill_at - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["tpe", "hyperband", "median", "audit"])
 def test_a_search_whose_worker_is_killed_at_any_event_decides_and_finds_the_same(strategy: str, tmp_path: Path, players: Players) -> None:
     url = f"sqlite:///{tmp_path}/catalog.db"
@@ -435,7 +436,7 @@ def test_a_search_whose_worker_is_killed_at_any_event_decides_and_finds_the_same
         assert same_wherever_killed(catalog, spec_of(strategy), tmp_path, play) > 50
 
 
-@pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql")
+@pytest.mark.slow
 def test_the_same_holds_on_postgres(postgres: Postgres, tmp_path: Path, players: Players) -> None:
     url = postgres.database(f"t{secrets.token_hex(6)}")
     worker = players(url)
@@ -444,6 +445,7 @@ def test_the_same_holds_on_postgres(postgres: Postgres, tmp_path: Path, players:
         assert same_wherever_killed(catalog, spec_of("asha"), tmp_path, play) > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killable", ["launch", "claim"])
 def test_a_search_whose_sensor_or_run_is_killed_at_any_event_decides_and_finds_the_same(
     killable: str, tmp_path: Path, players: Players

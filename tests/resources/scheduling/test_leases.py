@@ -18,9 +18,9 @@ from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.termination import Termination
 from resources.search.decide import Continue, Pause, Requeue, Retry
 from resources.sweep_spec import SweepSpec
+from tests.backends import snapshot_row
 from tests.clock import Clock
-from tests.conftest import snapshot_row
-from tests.postgres import INSTALLED, Postgres
+from tests.postgres import Postgres
 
 Spec = Callable[..., SweepSpec]
 
@@ -168,7 +168,6 @@ def test_whatever_a_trial_or_a_cluster_says_can_be_kept(backend: Backend, small_
     assert row_of(backend, given).failures == 1
 
 
-@pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql")
 def test_leases_are_by_the_databases_clock(postgres: Postgres, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     url = postgres.database(f"t{secrets.token_hex(6)}")
     with closing(Catalog(url)) as catalog:

@@ -18,8 +18,8 @@ from resources.scheduling.sweeps import open_sweep
 from resources.search.decide import Complete, Continue, Fail, Finish, Pause, Retry, Wait
 from resources.search.state import Status
 from resources.sweep_spec import SweepSpec
+from tests.backends import snapshot_row
 from tests.clock import Clock
-from tests.conftest import snapshot_row
 
 Spec = Callable[..., SweepSpec]
 

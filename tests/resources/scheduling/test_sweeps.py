@@ -15,8 +15,8 @@ from resources.scheduling.sweeps import MOST_TRIALS, SweepEnded, extend_sweep, o
 from resources.search.decide import Continue, Fail, Finish, Pause, Requeue, Wait
 from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec
+from tests.backends import snapshot_row
 from tests.clock import Clock
-from tests.conftest import snapshot_row
 
 Spec = Callable[..., SweepSpec]
 

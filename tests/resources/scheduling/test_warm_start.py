@@ -18,7 +18,7 @@ from resources.search.decide import Continue, Finish
 from resources.search.state import Result
 from resources.search.suggest import Earlier
 from resources.sweep_spec import SweepSpec
-from tests.conftest import snapshot_row
+from tests.backends import snapshot_row
 
 Spec = Callable[..., SweepSpec]
 

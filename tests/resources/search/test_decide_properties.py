@@ -15,7 +15,7 @@ from resources.search.rules import max_trials, rules_of
 from resources.search.simulation import SimulatedWorkers, Simulation, simulate
 from resources.search.state import Halving, MedianStop, Place, Result, SearchState, Status, TrialState
 from resources.sweep_spec import SweepSpec, parse_spec
-from tests.conftest import SMALL
+from tests.backends import SMALL
 
 Step = tuple[tuple[TrialState, ...], Event, Decision]
 

@@ -149,6 +149,7 @@ def test_the_same_seed_and_history_suggest_the_same_in_one_process_or_in_a_new_o
     assert [tried.params for tried in other] != [tried.params for tried in once]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", SLOW.values(), ids=SLOW)
 def test_a_gaussian_process_suggests_the_same_point_of_the_space_in_a_new_process(small_spec: Spec, strategy: dict[str, Any]) -> None:
     space = {name: SPACE[name] for name in ("x", "kind", "momentum")}
@@ -297,6 +298,7 @@ def closest(points: list[Params]) -> list[float]:
     return sorted(min(math.dist(one, other) for there, other in enumerate(places) if there != here) for here, one in enumerate(places))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "hidden_count", "apart"), [("tpe", 32, 0.03), ("gp", 2, 0.003)])
 def test_32_suggestions_at_once_keep_a_distance_that_they_would_not_keep_without_pending_trials(
     small_spec: Spec, sampler: str, hidden_count: int, apart: float

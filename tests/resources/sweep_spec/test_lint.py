@@ -7,7 +7,7 @@ import pytest
 
 from resources.sweep_spec import SweepSpec, load_spec
 from resources.sweep_spec.lint import lint
-from tests.conftest import CHECKOUT
+from tests.backends import CHECKOUT
 
 X = {"float": {"low": 0.0, "high": 1.0}}
 FEW = {"max_trials": 1_000}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from halving import InvalidInput
 from resources.sweep_spec import Parameter, SweepSpec, parse_spec
 from resources.sweep_spec.points import active, axis, feasible, grid_point, grid_size, order, problems_of, sample, satisfies
-from tests.conftest import SMALL
+from tests.backends import SMALL
 
 TREE = {
     "nesterov": {"categorical": [True, False], "when": {"momentum": [0.5, 0.9]}},

@@ -9,7 +9,7 @@ import yaml
 
 from halving import InvalidInput
 from resources.sweep_spec import SweepSpec, check_functions, load_spec, parse_spec, stored_spec
-from tests.conftest import CHECKOUT, SMALL
+from tests.backends import CHECKOUT, SMALL
 
 
 @pytest.mark.parametrize(

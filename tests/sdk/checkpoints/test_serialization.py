@@ -211,7 +211,7 @@ def test_training_that_was_interrupted_is_bit_for_bit_the_training_that_was_not(
 SCHEDULES: list[Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]] = [
     lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 5]),
     lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10),
-    lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, retry_seconds=1),
+    lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1),
     lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=3),
     lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
     lambda optimizer: torch.optim.lr_scheduler.SequentialLR(

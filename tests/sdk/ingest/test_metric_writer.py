@@ -256,6 +256,7 @@ def test_points_without_journal_and_store_are_counted_as_dropped(tmp_path: Path,
         assert closed(writer, 0.2) == (False, 14)
 
 
+@pytest.mark.slow
 def test_a_full_disk_neither_kills_nor_loses_anything(tmp_path: Path, script: Script) -> None:
     """A real full disk: writing to mapped memory without blocks of its own would end the process with SIGBUS."""
     disk = tmp_path / "disk"

@@ -78,6 +78,7 @@ else:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 240)
 def test_whatever_is_killed_forked_or_starved_every_logged_point_is_read_back_exactly_once(tmp_path: Path) -> None:
     seed = int(os.environ.get("HALVING_SOAK_SEED", random.SystemRandom().randrange(2**32)))

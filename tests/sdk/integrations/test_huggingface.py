@@ -76,6 +76,7 @@ def test_what_comes_behind_the_training_is_the_next_attempt_of_its_run(store: St
     assert list(points["eval/loss"]) == list(points["test/loss"]) == [STEPS]
 
 
+@pytest.mark.slow
 def test_another_training_is_another_run(store: Store, left: Left, tmp_path: Path) -> None:
     callback = HalvingCallback("p", root=store.root)
     for rate in (1e-3, 1e-4):
@@ -85,6 +86,7 @@ def test_another_training_is_another_run(store: Store, left: Left, tmp_path: Pat
     assert [left.ends(run) for run in left.runs()] == [["finished"], ["finished"]]
 
 
+@pytest.mark.slow
 def test_a_run_is_continued_by_its_id_from_another_folder_but_only_with_its_params(store: Store, left: Left, tmp_path: Path) -> None:
     for folder in ("here", "there"):
         training(HalvingCallback("p", root=store.root, id="r"), tmp_path / folder, num_train_epochs=1).train()

@@ -227,6 +227,7 @@ def test_what_is_no_choice_is_refused(store: Store) -> None:
         HalvingLogger()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [True, False])
 def test_the_older_package_is_enough_and_is_preferred_when_it_is_what_the_script_uses(hidden: bool, tmp_path: Path) -> None:
     source = Path(__file__).read_text()

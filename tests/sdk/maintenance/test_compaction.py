@@ -145,6 +145,7 @@ def test_noisy_losses_take_at_most_3_8_bytes_a_point(store: Store) -> None:
     assert done.bytes_after / done.total <= 3.8
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_compaction_killed_at_any_step_leaves_every_point_once_and_is_finished_by_the_next(store: Store) -> None:
     logged = []

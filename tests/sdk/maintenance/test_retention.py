@@ -183,6 +183,7 @@ def test_a_protected_run_keeps_every_point_and_the_others_keep_their_rollups(sto
             assert shape(read_rollup(store, run)) == before
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 @pytest.mark.parametrize("days", ["days=30", "days=300, system_days=30"])
 def test_retention_killed_at_any_step_loses_nothing_that_stays_and_is_finished_by_the_next(store: Store, days: str) -> None:

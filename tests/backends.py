@@ -1,0 +1,146 @@
+"""What the tests above the SDK stand on: a backend in a temporary folder, an empty catalog, a small valid spec, Dagster's command line.
+
+Each folder of such tests takes the fixtures with ``from tests.backends import *`` in its conftest.py.
+"""
+
+import copy
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resources.backend import Backend
+from resources.catalog import Catalog, SnapshotRow, utcnow
+from resources.sweep_spec import SweepSpec, parse_spec
+from tests.clock import Clock
+from tests.postgres import Postgres
+
+CHECKOUT = Path(__file__).parent.parent
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "trainable": "tests.trainables:train",
+    "predictor": "tests.trainables:predict",
+    "dataset": {"name": "points", "source": "tests.trainables:data", "target": "label"},
+    "objective": {"metric": "score", "direction": "maximize"},
+    "space": {"x": {"float": {"low": 0.0, "high": 1.0}}},
+    "strategy": {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "reduction_factor": 3}},
+    "max_trials": 9,
+    "concurrency": 2,
+    "max_retries": 1,
+}
+
+
+def snapshot_row(digest: str, **changes: Any) -> SnapshotRow:
+    """A snapshot that exists in the catalog alone."""
+    given: dict[str, Any] = {
+        "name": "points",
+        "rows": 3,
+        "bytes": 5_000_000_000,
+        "schema_sha256": "s",
+        "target": "label",
+        "splits": {"train": 3},
+        "source": "m:f",
+        "transform_sha256": "t",
+        "created_at": utcnow(),
+    }
+    return SnapshotRow(digest=digest, **{**given, **changes})
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[Backend]:
+    backend = Backend(root=str(tmp_path / "root"))
+    yield backend
+    backend.catalog.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty catalog, once on each database: what holds on one must hold on the other."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/catalog.db"
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.database(f"t{secrets.token_hex(6)}")
+
+
+@pytest.fixture
+def either_backend(tmp_path: Path, any_catalog: str) -> Iterator[Backend]:
+    """A backend with an empty catalog, once on each database."""
+    backend = Backend(root=str(tmp_path / "root"), catalog_url=any_catalog)
+    yield backend
+    backend.catalog.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def catalog(any_catalog: str) -> Iterator[Catalog]:
+    """An empty catalog, once on each database."""
+    with closing(Catalog(any_catalog)) as catalog:
+        yield catalog
+
+
+@pytest.fixture
+def small() -> Callable[..., dict[str, Any]]:
+    """The small spec as plain data, with changes: ``small(max_trials=3)``."""
+    return lambda **changes: {**copy.deepcopy(SMALL), **changes}
+
+
+@pytest.fixture
+def small_spec(small: Callable[..., dict[str, Any]]) -> Callable[..., SweepSpec]:
+    """The small spec, checked."""
+    return lambda **changes: parse_spec(small(**changes))
+
+
+class Dagster:
+    """Dagster's own command line on an instance of its own, as CI of a user would call it.
+
+    Args:
+        folder: of the instance; and of the store and the catalog, unless ``root`` and ``catalog`` name others.
+    """
+
+    def __init__(self, folder: Path, root: str | None = None, catalog: str | None = None) -> None:
+        root = root or str(folder / "root")
+        self.home = folder / "dagster"
+        self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / "dagster.yaml").write_text((CHECKOUT / "dagster.yaml").read_text())
+        self.environment = {
+            **os.environ,
+            "DAGSTER_HOME": str(self.home),
+            "HALVING_ROOT": root,
+            **({"HALVING_CATALOG": catalog} if catalog else {}),
+            "DAGSTER_DISABLE_TELEMETRY": "1",
+        }
+        self.backend = Backend(root=root, catalog_url=catalog)
+
+    def start(self, *arguments: str, log: Path) -> "subprocess.Popen[bytes]":
+        """Start ``dagster …`` in a process group of its own, its output in ``log``."""
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "dagster", *arguments],
+                cwd=CHECKOUT,
+                env=self.environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def execute_sweep(self, config: Path) -> "subprocess.CompletedProcess[str]":
+        """``dagster job execute -m pipelines.definitions -j sweep -c CONFIG``."""
+        return subprocess.run(
+            [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(config)],
+            cwd=CHECKOUT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )

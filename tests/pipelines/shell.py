@@ -1,0 +1,76 @@
+"""A terminal in which the tests type ``halving …``, and the small sweep that one has run."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from halving.cli.main import main
+from tests.backends import CHECKOUT, Dagster
+
+
+def on_swept(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test of the fixture ``swept``: slow as its sweep is, and run by the one of xdist's workers that runs the sweep."""
+    return pytest.mark.slow(pytest.mark.xdist_group("swept")(test))
+
+
+class Shell:
+    """A terminal in the checkout, on a store of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        dagster = Dagster(folder)
+        self.folder, self.environment = folder, dagster.environment
+        self.backend = dagster.backend
+
+    def copy(self, folder: Path) -> "Shell":
+        """Another terminal, on a copy of the store."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return Shell(folder)
+
+    def spec(self, data: Any) -> str:
+        path = self.folder / "sweep.yaml"
+        path.write_text(yaml.safe_dump(data))
+        return str(path)
+
+    def start(self, *arguments: str, before: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [*before, sys.executable, "-m", "halving.cli.main", *arguments],
+            cwd=CHECKOUT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate()
+        return process.returncode, out, err
+
+    def data(self, *arguments: str) -> Any:
+        """What a command prints with ``--json``, called in this process: it has imported what each process would import again."""
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
+            for name, value in self.environment.items():
+                patched.setenv(name, value)
+            status = main([*arguments, "--json"])
+        assert (status, err.getvalue()) == (0, ""), out.getvalue() + err.getvalue()
+        return json.loads(out.getvalue())
+
+
+class Swept(NamedTuple):
+    """A sweep that ``halving sweep`` has run: where, from which file, and what it said."""
+
+    shell: Shell
+    spec: Path
+    status: int
+    out: str
+    err: str

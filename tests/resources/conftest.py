@@ -1,0 +1,3 @@
+"""The fixtures of a backend, its catalog and specs."""
+
+from tests.backends import *  # noqa: F403
