@@ -3,11 +3,14 @@
 Where nothing depends on a checkpoint yet, a store that is away only skips it. Where the run may stop behind it, it is waited for.
 """
 
+import contextlib
 import math
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import IO, Any, cast
 
 from halving.checkpoints import serialization
 from halving.checkpoints.interval import CheckpointInterval
@@ -41,7 +44,7 @@ class Saver:
         self.missed: StoreError | None = None
         self._digest: str | None = None  # written, and not counted yet
         self._skipped: dict[str, Any] | None = None  # what was given to a save that was skipped, until its epoch ends
-        self._owed: tuple[str, bytes] | None = None  # the best epoch's checkpoint, while the store is away
+        self._owed: IO[bytes] | None = None  # the best epoch's checkpoint, while the store is unavailable
 
     @property
     def asked(self) -> bool:
@@ -56,6 +59,7 @@ class Saver:
     def close(self) -> None:
         """The run is over."""
         self._reach.close()
+        self._drop_owed()
 
     def forget(self) -> None:
         """Drop what the epoch called for: another begins, or this one is not to count."""
@@ -152,24 +156,28 @@ class Saver:
             digest = self._put(state) if there else None
         except StoreError as error:
             self._skip(error)
-        if best:  # what was owed of an epoch that was the best before is nobody's any more
-            self._owed = None
+        if best:  # what was owed of an epoch that was the best before is needed no more
+            self._drop_owed()
             if digest is None:
-                data = serialization.pack(state)
-                digest = digest_of(data)
-                self._owed = (digest, data)
+                self._owed = _packed(state)
+                digest = digest_of(Path(self._owed.name))
         if digest is not None:
             self._digest, self._skipped = digest, None
         return digest
 
     def _put(self, state: dict[str, Any]) -> str:
-        with self.interval.writing():
-            return self._store.put_blob(serialization.pack(state))
+        with self.interval.writing(), _packed(state) as file:
+            return self._store.put_blob(Path(file.name))
 
     def _pay(self) -> None:
-        """Write what is only in memory yet."""
+        """Store what only this machine has so far."""
         if self._owed is not None:
-            self._store.put_blob(self._owed[1])
+            self._store.put_blob(Path(self._owed.name))
+            self._drop_owed()
+
+    def _drop_owed(self) -> None:
+        if self._owed is not None:
+            self._owed.close()
             self._owed = None
 
     def _waiting(self, what: str, action: Callable[[], Any]) -> Any:
@@ -180,3 +188,48 @@ class Saver:
             self.missed = error or StoreAway(f"the store {self._store.root} does not answer")
             why = f": {error}" if error else ""
             tell(f"the store {self._store.root} is away, {self._records.run} trains on and saves its checkpoint when it is back{why}")
+
+
+class _Sink:
+    """A file that remembers an error instead of raising it: ``torch.save`` would hide it in an error of its own."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> None:
+        self._attempt(self._file.write, data)
+
+    def flush(self) -> None:
+        self._attempt(self._file.flush)
+
+    def _attempt(self, action: Callable[..., Any], *given: Any) -> None:
+        try:
+            if self.error is None:
+                action(*given)
+        except OSError as error:
+            self.error = error
+
+
+def _packed(state: dict[str, Any]) -> IO[bytes]:
+    """State in a temporary file, which is deleted when it is closed: in memory it would be there twice.
+
+    Raises:
+        InvalidInput: a value can't be saved.
+        StoreError: the disk refuses the file.
+    """
+    try:
+        file: IO[bytes] = tempfile.NamedTemporaryFile(prefix="halving-checkpoint-")  # noqa: SIM115  # whoever calls closes it
+    except OSError as error:
+        raise StoreError(f"cannot write a checkpoint to the folder for temporary files: {error}; name another by TMPDIR") from error
+    sink = _Sink(file)
+    try:
+        serialization.pack(state, cast("IO[bytes]", sink))
+        sink.flush()
+        if sink.error is not None:
+            raise StoreError(f"cannot write a checkpoint to {file.name}: {sink.error}; name another folder by TMPDIR") from sink.error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            file.close()
+        raise
+    return file

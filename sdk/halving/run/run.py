@@ -203,8 +203,8 @@ class Run:
         """
         if self._resume_from is None:
             return state
-        saved = retry_while_away(self.store, f"restore() of {self.id}", partial(self.store.get_blob, self._resume_from.digest))
-        restored = serialization.unpack(saved, state)
+        load = partial(serialization.restore, self.store, self._resume_from.digest, state)
+        restored = retry_while_away(self.store, f"restore() of {self.id}", load)
         self._progress.resume(self._resume_from)
         return restored
 

@@ -18,5 +18,5 @@ class TrainedRun:
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the checkpoint, as :meth:`Run.restore` does, leaving random generators alone."""
-        saved = retry_while_away(self.store, f"restore() of {self.checkpoint}", partial(self.store.get_blob, self.checkpoint))
-        return serialization.unpack(saved, state, with_rng=False)
+        load = partial(serialization.restore, self.store, self.checkpoint, state, with_rng=False)
+        return retry_while_away(self.store, f"restore() of {self.checkpoint}", load)

@@ -5,13 +5,13 @@ import json
 import math
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from halving import Diverged, InvalidInput, ObjectiveMissing, Run, Store
 from halving.checkpoints import interval, serialization
-from halving.checkpoints.serialization import unpack
+from halving.checkpoints.serialization import restore
 from halving.trial.context import ObjectiveRule
 from tests.sdk.checkpoints.test_interval import Clock
 from tests.sdk.run.test_run import Grants, ended, start, trial
@@ -26,9 +26,9 @@ class Slow(Clock):
         super().__init__()
         real = serialization.pack
 
-        def pack(state: dict[str, Any]) -> bytes:
+        def pack(state: dict[str, Any], file: IO[bytes]) -> None:
             self.now += 1
-            return real(state)
+            real(state, file)
 
         monkeypatch.setattr(interval, "monotonic", self)
         monkeypatch.setattr(serialization, "pack", pack)
@@ -49,7 +49,7 @@ def saved_epochs(run: Run) -> list[int]:
 def epoch_in(store: Store, digest: str | None) -> int:
     """The epoch that was saved as plain data in a checkpoint."""
     assert digest is not None
-    return int(unpack(store.get_blob(digest), {"epoch": None}, with_rng=False)["epoch"])
+    return int(restore(store, digest, {"epoch": None}, with_rng=False)["epoch"])
 
 
 # When a checkpoint is written
@@ -117,7 +117,7 @@ def test_a_save_in_mid_epoch_never_stands_for_the_end_of_its_epoch(store: Store,
     checkpoints = run.records.checkpoints()
     assert len(checkpoints) > 5
     for saved in checkpoints:
-        assert unpack(store.get_blob(saved.digest), {"epoch": 0, "batch": 0}, with_rng=False) == {"epoch": saved.epoch, "batch": 3}
+        assert restore(store, saved.digest, {"epoch": 0, "batch": 0}, with_rng=False) == {"epoch": saved.epoch, "batch": 3}
 
 
 # Objectives

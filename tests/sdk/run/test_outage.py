@@ -18,7 +18,7 @@ import pytest
 import halving
 from halving import Dataset, Store, StoreError
 from halving.checkpoints.saver import Saver
-from halving.checkpoints.serialization import unpack
+from halving.checkpoints.serialization import restore
 from halving.errors import StoreAway
 from halving.ingest.recovery import recover
 from halving.records.run_record import RunRecords, SavedCheckpoint
@@ -63,7 +63,7 @@ def saved(root: str) -> list[tuple[int, Any]]:
     """Epoch and content of every checkpoint that counts."""
     store = Store(root)
     found = RunRecords(store, "p", "r").checkpoints()
-    return [(each.epoch, unpack(store.get_blob(each.digest), {"seen": None}, with_rng=False)["seen"]) for each in found]
+    return [(each.epoch, restore(store, each.digest, {"seen": None}, with_rng=False)["seen"]) for each in found]
 
 
 def wait_for_the_watch() -> None:

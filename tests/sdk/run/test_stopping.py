@@ -50,11 +50,11 @@ def stopped(store: Store, trainable: str, granted: int, *answers: Granted, attem
 
 def newest(store: Store) -> tuple[int, Any]:
     """Epoch and what was saved of the newest checkpoint."""
-    from halving.checkpoints.serialization import unpack
+    from halving.checkpoints.serialization import restore
 
     saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
     assert saved is not None
-    return saved.epoch, unpack(store.get_blob(saved.digest), {"seen": None}, with_rng=False)["seen"]
+    return saved.epoch, restore(store, saved.digest, {"seen": None}, with_rng=False)["seen"]
 
 
 def train(run: Run) -> None:
