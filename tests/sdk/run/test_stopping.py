@@ -4,18 +4,22 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from halving import Run, Store
+from halving.ingest.recovery import recover
 from halving.records.run_record import RunRecords
 from halving.trial.messages import Granted, Message, ReachedRung, Stopped
 from halving.trial_process.main import run_trial
 from tests.sdk.conftest import IGNORING, Script
 from tests.sdk.trial_process.test_main import CHECKOUT, context, execute, status
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("signals")
 
@@ -285,6 +289,33 @@ def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(tri
     assert done.returncode == -signal.SIGTERM, done.stderr
     assert status(store) == "terminated"
     assert newest(store) == (2, [2])
+
+
+def test_a_main_thread_that_hangs_in_c_keeps_no_point_from_the_store(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "hanging.py").write_text(
+        "import ctypes, halving\n"
+        "run = halving.init('p', id='s.0001', system_metrics=None)\n"
+        "for step in range(1_000): run.log({'a': 1.0}, step=step)\n"
+        "libc, lock = ctypes.CDLL(None), ctypes.create_string_buffer(64)\n"
+        "libc.pthread_mutex_lock(lock)\n"
+        "print('hangs', flush=True)\n"
+        "libc.pthread_mutex_lock(lock)\n"
+    )
+    command, environment = [sys.executable, str(tmp_path / "hanging.py")], {**os.environ, "HALVING_ROOT": store.root}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hangs\n"
+        process.terminate()
+        wait_for(lambda: logged(store) == list(range(1_000)), 60, "the points of a process that hangs")
+        process.kill()
+    assert [found.state for found in recover(store)] == ["recovered"]
+    assert status(store) == "crashed"
+
+
+def logged(store: Store) -> list[int]:
+    folder = "metrics/project=p/run=s.0001/live"
+    tables = [pq.ParquetFile(store.path(f"{folder}/{name}")).read() for name in store.names(folder)]
+    return sorted(row["step"] for table in tables for row in table.to_pylist())
 
 
 def test_a_script_ends_by_sigterm_as_ever_in_the_middle_of_its_epochs(script: Script, store: Store) -> None:
