@@ -296,18 +296,16 @@ def test_a_main_thread_that_hangs_in_c_keeps_no_point_from_the_store(store: Stor
         "import ctypes, halving\n"
         "run = halving.init('p', id='s.0001', system_metrics=None)\n"
         "for step in range(1_000): run.log({'a': 1.0}, step=step)\n"
-        "libc, lock = ctypes.CDLL(None), ctypes.create_string_buffer(64)\n"
-        "libc.pthread_mutex_lock(lock)\n"
-        "print('hangs', flush=True)\n"
-        "libc.pthread_mutex_lock(lock)\n"
+        "ctypes.CDLL(None).system(b'echo hangs; exec sleep 600')\n"
     )
     command, environment = [sys.executable, str(tmp_path / "hanging.py")], {**os.environ, "HALVING_ROOT": store.root}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "hangs\n"
         process.terminate()
         wait_for(lambda: logged(store) == list(range(1_000)), 60, "the points of a process that hangs")
-        process.kill()
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
     assert [found.state for found in recover(store)] == ["recovered"]
     assert status(store) == "crashed"
 
