@@ -3,6 +3,7 @@
 import dagster as dg
 
 from assets.events import GROUP, Materialized, asset_link, failure
+from assets.reports import materialized_report
 from assets.sweeps import SWEEPS
 from halving import HalvingError
 from resources.backend import Backend
@@ -21,10 +22,13 @@ from resources.registry.promotion import promote_winner
 def promoted_checkpoint(context: dg.AssetExecutionContext, backend: Backend) -> dg.MaterializeResult:
     """Register the winner of a sweep."""
     try:
-        report = load_report(backend.store, backend.catalog, context.partition_key)
-        return materialized_checkpoint(promote_winner(backend, report), report).result()
+        known = load_report(backend.store, backend.catalog, context.partition_key)
+        row, report = promote_winner(backend, known)
     except HalvingError as error:
         raise failure(error) from None
+    if report.digest != known.digest:  # made again, because the champion had changed
+        context.log_event(materialized_report(report).event())
+    return materialized_checkpoint(row, report).result()
 
 
 def materialized_checkpoint(row: ModelVersionRow, report: EvaluationReport) -> Materialized:

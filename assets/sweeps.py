@@ -5,7 +5,7 @@ import dagster as dg
 from assets.events import GROUP, Materialized, asset_link
 from resources.catalog import SweepRow
 from resources.datasets.snapshots import Snapshot
-from resources.sweep_spec import parse_spec
+from resources.sweep_spec import SweepSpec
 
 SWEEPS = dg.DynamicPartitionsDefinition(name="sweeps")
 
@@ -19,8 +19,7 @@ sweep = dg.AssetSpec(
 )
 
 
-def materialized_sweep(row: SweepRow, snapshot: Snapshot) -> Materialized:
-    spec = parse_spec(row.spec)
+def materialized_sweep(row: SweepRow, spec: SweepSpec, snapshot: Snapshot) -> Materialized:
     return Materialized(
         "sweep",
         partition=row.id,
@@ -29,7 +28,7 @@ def materialized_sweep(row: SweepRow, snapshot: Snapshot) -> Materialized:
         metadata={
             "spec": dg.MetadataValue.json(row.spec),
             "objective": f"{spec.objective.direction} {spec.objective.metric}",
-            "strategy": next(iter(row.spec["strategy"])),
+            "strategy": spec.strategy.name,
             "max_trials": spec.max_trials,
             "budgets": str(list(spec.budgets)),
             "snapshot": asset_link("dataset_snapshot", snapshot.key),

@@ -10,7 +10,7 @@ from assets.events import GROUP, Materialized, add_partitions, asset_link, failu
 from halving import HalvingError
 from resources.backend import Backend
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
-from resources.catalog.retry import WORKER_SECONDS, retry_while_away
+from resources.catalog.retry import WORKER_SECONDS, retry_transient
 from resources.catalog.trial_key import parse_trial_key, trial_key
 from resources.evaluation.report import report_path
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL
@@ -18,7 +18,7 @@ from resources.execution.wiring import make_runner, make_scheduler
 from resources.execution.worker import worker_name
 from resources.scheduling.assignment import Assignment
 from resources.search.decide import Fail, Retry
-from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, stored_spec
 
 TRIALS = dg.DynamicPartitionsDefinition(name="trials")
 
@@ -84,7 +84,7 @@ def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | N
         query = query if number is None else query.where(RungResultRow.trial == number)
         results = list(session.scalars(query.order_by(RungResultRow.reached_at)))
         trials = {result.trial: session.get_one(TrialRow, (sweep_id, result.trial)) for result in results}
-    spec = parse_spec(row.spec)
+    spec = stored_spec(row.spec)
     # The trials of the spec are known from the sweep's opening, those that it was extended by are not.
     if extended := {trial_key(sweep_id, result.trial) for result in results if result.trial >= spec.max_trials}:
         add_partitions(context, TRIALS, sorted(extended))
@@ -150,4 +150,4 @@ def _mark_materialized(catalog: Catalog, result: RungResultRow) -> None:
             if row is not None:
                 row.materialized = True
 
-    retry_while_away(mark, WORKER_SECONDS)
+    retry_transient(mark, WORKER_SECONDS)

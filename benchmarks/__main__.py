@@ -117,6 +117,6 @@ _MODULES = {
 }
 
 if __name__ == "__main__":
-    # Whoever is told to end takes its servers along: by default a SIGTERM leaves Postgres and Dagster's daemon behind.
+    # A SIGTERM must end the servers that a part has started: by default it would leave Postgres and Dagster's daemon running.
     signal.signal(signal.SIGTERM, _end)
     sys.exit(main())

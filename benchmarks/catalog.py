@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.assumptions import GOES_ON, RUNG, TRIALS
 from benchmarks.catalog_fill import LEASE
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
-from benchmarks.ten_thousand import GOES_ON, RUNG, TRIALS
 from resources.scheduling.leases import HEARTBEAT_SECONDS
 
 CLIENTS, RUNNING = 16, 640
@@ -205,8 +205,9 @@ def _loop(given: dict[str, Any], place: int, source: random.Random) -> Loop:
 def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random) -> Loop:
     from sqlalchemy import select
 
+    from halving.trial.messages import ReachedRung
     from resources.catalog import Catalog, TrialRow
-    from resources.scheduling.assignment import Report, Superseded
+    from resources.scheduling.assignment import Superseded
     from resources.scheduling.scheduler import Scheduler
     from resources.search.decide import Continue
 
@@ -227,7 +228,7 @@ def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random)
             held[:] = [given, given.rung]
             return "next"
         taken, rung = held
-        report = Report({"score": taken.params["x"] + source.gauss(0.0, 0.2)}, "sha256:bench", taken.ladder[rung])
+        report = ReachedRung(taken.ladder[rung], {"score": taken.params["x"] + source.gauss(0.0, 0.2)}, "sha256:bench")
         try:
             goes_on = isinstance(scheduler.reached(taken, report, 60.0), Continue)
         except Superseded:  # its lease ran out while the clients waited for each other; the call is one all the same

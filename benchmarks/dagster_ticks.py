@@ -9,7 +9,7 @@ from benchmarks.results import Table, number
 
 IN_PROGRESS = 10_000  # runs, and running trials of all sweeps
 KNOWN, RUNNING, HANDED_OUT = 1_000, 100, 83
-# Sensors give as many trials away as the machine has cores for, unless they run on a cluster.
+# Sensors hand out as many trials as the machine has cores for, unless they run on a cluster.
 ON_A_CLUSTER = {"HALVING_CLUSTER": str(CHECKOUT / "deploy" / "kubernetes" / "base" / "cluster.yaml")}
 _SENSORS = ("start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps")
 
@@ -60,7 +60,7 @@ def two_ticks(sweeps: list[str], variables: dict[str, str]) -> dict[str, tuple[l
 
 def _go_on(catalog: Any, sweeps: list[str]) -> None:
     """Claim what was handed out, then let as many trials end their rung as do between two ticks."""
-    from resources.scheduling.assignment import Report
+    from halving.trial.messages import ReachedRung
     from resources.scheduling.scheduler import Scheduler
 
     for sweep in sweeps[:HANDED_OUT]:
@@ -68,5 +68,5 @@ def _go_on(catalog: Any, sweeps: list[str]) -> None:
         for waiting in scheduler.handed_out():
             scheduler.claim(waiting.trial, "bench")
         ending = scheduler.claimed()[0]
-        report = Report({"score": 1e6}, "sha256:bench", ending.granted)  # so bad that its trial is paused
+        report = ReachedRung(ending.granted, {"score": 1e6}, "sha256:bench")  # so bad that its trial is paused
         scheduler.reached(ending, report, 60.0)

@@ -1,4 +1,4 @@
-"""What a training pays while its store on S3 is away."""
+"""What a training pays while its store on S3 is unreachable."""
 
 import contextlib
 import os
@@ -17,9 +17,9 @@ THERE, AWAY = 20, 60  # seconds of a block
 _TEXT = f"""
 A PyTorch network (64 → 256 → 256 → 10, Adam) is trained on one core in epochs of 100 steps; each step logs ten scalars, each epoch reports
 and saves a checkpoint where one is due. Its store is on S3 (moto's server in a process of its own) behind a TCP proxy. Blocks of {THERE} s
-with S3 there alternate with blocks of {AWAY} s in which it is away: connections are *refused*, or accepted and *silent*. At the end S3 is
-back, and every point is counted in the store. *Longest epoch* is how long training stood still at most, once in an outage: a store that is
-known to be away costs nothing, but a checkpoint that is on its way when S3 falls silent waits for the request that is under way, as
+with S3 alternate with blocks of {AWAY} s in which it is unreachable: connections are *refused*, or accepted and *silent*. At the end S3
+is back, and every point is counted in the store. *Longest epoch* is how long training stood still at most, once in an outage: a store that
+is known to be unreachable costs nothing, but a checkpoint that is on its way when S3 falls silent waits for the request under way, as
 long as the last table says, and for its points, 5 s at most.
 """
 _STEPS = 100
@@ -28,14 +28,14 @@ _STEPS = 100
 def measure(setting: Setting) -> Part:
     """Blocks with and without S3."""
     seconds, pairs = (setting.choose(2, THERE), setting.choose(2, AWAY)), setting.choose(1, 5)
-    part = Part("outage", "Training while S3 is away", _TEXT)
+    part = Part("outage", "Training while S3 is unreachable", _TEXT)
     header = ["S3", "blocks", "epochs/s with it", "epochs/s without", "longest epoch with it, s", "longest epoch without, s"]
     table = Table([*header, "log() p99, µs, with / without", "longest save(), s", "lost points"], [], "Training")
     for kind in ("refused", "silent"):
         found = in_child("benchmarks.outage:one", folder=str(setting.work / kind), kind=kind, seconds=seconds, pairs=pairs)
         slower = [100 * (there / away - 1) for there, away in zip(found["there"], found["away"], strict=True)]
-        part.targets.append(Target(f"a training slowed down by an S3 that is away, {kind}", "%", slower, 5.0))
-        part.targets.append(Target(f"points lost by an S3 that is away, {kind}", "points", [found["lost"]], 0.0))
+        part.targets.append(Target(f"a training slowed down by an unreachable S3, {kind}", "%", slower, 5.0))
+        part.targets.append(Target(f"points lost by an unreachable S3, {kind}", "points", [found["lost"]], 0.0))
         row = [kind, str(pairs), *(spread(found[name]) for name in ("there", "away", "longest_there", "longest_away"))]
         p99 = " / ".join(number(statistics.median(found[name])) for name in ("log_there", "log_away"))
         table.rows.append([*row, p99, number(max(found["save"])), str(found["lost"])])
@@ -52,7 +52,7 @@ def _requests(setting: Setting) -> Table:
 
 
 def requests(kind: str, times: int) -> dict[str, list[float]]:
-    """Seconds until a request to an S3 that is away is given up, in a process of its own."""
+    """Seconds until a request to an unreachable S3 is given up, in a process of its own."""
     from halving import Store
     from halving.errors import StoreAway
 
@@ -78,8 +78,8 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
 
     Returns:
         For each pair ``there`` and ``away``: epochs per second; ``longest_there``, ``longest_away``: seconds of an epoch with what lies
-        between it and the one before; ``log_there``, ``log_away``: µs; ``save``: each call's seconds while S3 was away; ``lost``: points
-        that are not in the store in the end.
+        between it and the one before; ``log_there``, ``log_away``: µs; ``save``: each call's seconds while S3 was unreachable;
+        ``lost``: points that are not in the store in the end.
     """
     import torch
 

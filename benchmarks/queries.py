@@ -62,7 +62,6 @@ def _small(setting: Setting, count: int, part: Part, answers: Table, builds: Tab
     builds.rows.append(_compact(root, runs, name, points, count))
     answer = _ask(setting, root, runs, points)
     answers.rows.append([name, "compacted", *answer.cells()])
-    answers.rows.append([name, "merged into one file", *_ask_merged(setting, root, runs, points).cells()])
     part.targets.append(Target(f"{count} runs x 1 metric x 1,000 points out of 1 M", "s", answer.seconds, 0.25))
 
 
@@ -75,7 +74,6 @@ def _large(setting: Setting, count: int, part: Part, answers: Table, builds: Tab
     builds.rows.append(_compact(root, runs, name, points, count * segments))
     compacted = _ask(setting, root, runs, points)
     answers.rows.append([name, "compacted", *compacted.cells()])
-    answers.rows.append([name, "merged into one file", *_ask_merged(setting, root, runs, points).cells()])
     part.targets.append(Target(f"{count} runs x 1 metric out of 100 M points, compacted", "s", compacted.seconds, 0.4))
     part.targets.append(Target(f"the same on {count * segments:,} uncompacted segments", "s", live.seconds, 1.5))
 
@@ -123,14 +121,6 @@ def _ask(setting: Setting, root: Path, runs: list[str], points: int) -> Answer:
         raise ChildFailed(f"the curves of {len(runs)} runs stand for {counted} points, {len(runs) * points} were written")
     found = [_cold(root, runs) for _ in range(setting.choose(1, 7))]
     return Answer([result["seconds"] for result in found], [result["mebibytes"] for result in found], found[0]["rows"])
-
-
-def _ask_merged(setting: Setting, root: Path, runs: list[str], points: int) -> Answer:
-    merged = in_child("benchmarks.stores:merge", root=str(root), runs=runs)["runs"]
-    if merged != len(runs):
-        raise ChildFailed(f"{merged} of {len(runs)} runs were merged")
-    settle()
-    return _ask(setting, root, runs, points)
 
 
 def _cold(root: Path, runs: list[str], check: str = "") -> dict[str, Any]:

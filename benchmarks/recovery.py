@@ -14,7 +14,7 @@ from benchmarks.peers.harness import METRICS, NAMES, losses
 from benchmarks.results import Part, Table, spread
 
 _TEXT = """
-A process logs ten scalars a call in a tight loop and sends itself SIGKILL behind the last call, without `flush()` or `finish()`.
+A process logs ten scalars a call in a tight loop and sends itself SIGKILL after the last call, without `flush()` or `finish()`.
 Another process then calls `halving.ingest.recovery.recover`, which is what `halving recover` and the next open of the run do; its start
 and imports are apart. The points are counted in the files before and after: each key and step must be there once.
 """

@@ -41,8 +41,8 @@ noise of 0.05 D (1 - e/{EPOCHS}), none at the last epoch. *digits* is a table of
 `examples/digits.py` was trained with every combination of ten learning rates, four widths, three dropouts, three batch sizes and two
 optimizers; learning rate, width and dropout are ordered axes to the searches. So every suggestion is in the table.
 
-Halving's strategies run in its simulator (`resources/search/simulation.py`): the brain and the suggester of a real sweep. Optuna is
-asked and told, in the version that Halving stands on; Syne Tune's schedulers are called as its `Tuner` calls them. Both stop trials
+Halving's strategies run in its simulator (`resources/search/simulation.py`): the decisions and suggester of a real sweep. Optuna is used
+by `ask` and `tell`, in the version that Halving stands on; Syne Tune's schedulers are called as its `Tuner` calls them. Both stop trials
 for good where Halving pauses and may promote them later. *Ours better* is the share of pairs of searches in which Halving's winner
 ranks better, ties counting half: 0.5 means alike. *p* is the chance of such a difference or a larger one in the other tool's favour
 if both were alike (one-sided Mann-Whitney test).

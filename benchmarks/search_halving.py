@@ -1,4 +1,4 @@
-"""The searches through Halving's own simulator: the brain and the suggester of a real sweep, in virtual time."""
+"""The searches through Halving's own simulator: the decisions and the suggester of a real sweep, in virtual time."""
 
 import os
 import time

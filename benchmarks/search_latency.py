@@ -149,11 +149,11 @@ def _one_trial(scheduler: Any, source: random.Random, pace: float, spent: dict[s
 
 def _goes_on(scheduler: Any, given: Any, epochs: int, source: random.Random) -> bool:
     """Report at a rung: a result that says little, so that some are promoted."""
-    from resources.scheduling.scheduler import Report
+    from halving.trial.messages import ReachedRung
     from resources.search.decide import Continue
 
     values = {"score": given.params["x"] + source.gauss(0.0, 0.2) + 1 / epochs}
-    return isinstance(scheduler.reached(given, Report(values, "sha256:bench", epochs), 1.0), Continue)
+    return isinstance(scheduler.reached(given, ReachedRung(epochs, values, "sha256:bench"), 1.0), Continue)
 
 
 def _wait(source: random.Random, pace: float) -> None:

@@ -79,8 +79,8 @@ def one(strategy: str, trials: int, workers: int, seed: int) -> dict[str, Any]:
         return Result((params["x"] + 1 / epochs + random.Random(trial * 100 + epochs).gauss(0.0, 0.05),))
 
     spec = parse_spec(spec_of(STRATEGIES[strategy], max_trials=trials, seed=seed, max_retries=3))
-    cluster = SimulatedWorkers(workers, speeds=(0.5, 2.0), mean_life=LIFE, crash=0.01)
-    found = simulate(spec, evaluate, cluster, seed=seed, epoch_seconds=lambda params: EPOCH_SECONDS)
+    simulated = SimulatedWorkers(workers, speeds=(0.5, 2.0), mean_life=LIFE, crash=0.01)
+    found = simulate(spec, evaluate, simulated, seed=seed, epoch_seconds=lambda params: EPOCH_SECONDS)
     seconds = time.perf_counter() - began
     state = found.state
     known = {(trial.number, rung) for trial in state.trials for rung, result in enumerate(trial.results) if result is not None}

@@ -89,18 +89,6 @@ def compact(root: str, runs: list[str]) -> dict[str, float]:
     return {"seconds": time.perf_counter() - began}
 
 
-def merge(root: str, runs: list[str]) -> dict[str, float]:
-    """Merge compacted runs into one file and say how long it took, in s. To be called in a process of its own."""
-    import time
-
-    from halving.maintenance import merging
-    from halving.store.store import Store
-
-    began = time.perf_counter()
-    merged = merging.merge(Store(root), PROJECT, runs, "all")
-    return {"seconds": time.perf_counter() - began, "runs": len(merged.runs)}
-
-
 def metric_bytes(root: Path, run: str) -> dict[str, int]:
     """Bytes of a run's files by kind: ``live``, ``full``, ``rollup`` and ``manifest``."""
     from halving.metrics.manifest import run_folder

@@ -7,21 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.assumptions import CHECKPOINT_GB, GOES_ON, KEPT_DAYS, LOG_STREAMS, LOGGED, RUNG, S3_ANSWER, SERIES, SLOTS, TRIALS
 from benchmarks.machine import CHECKOUT
 from benchmarks.results import Part, load, number
 
 PAGE = CHECKOUT / "docs" / "scale.md"
-
-# What is assumed of the trials.
-TRIALS, SERIES = 10_000, 100
-LOGGED = 1.0  # calls of log() a second
-RUNG = 600.0  # seconds from one rung to the next
-GOES_ON = 1 / 3  # share of the trials that go on in place at a rung (asha with η = 3)
-CHECKPOINT_GB = 0.1
-KEPT_DAYS = 30  # of points at full resolution
-LOG_STREAMS = 1  # of a pod's stdout and stderr that say anything
-SLOTS = 64  # of one job
-S3_ANSWER = 0.02  # seconds for a request, of which compaction makes one after another
 
 HOURS = 730  # of a month
 MONTH = HOURS * 3600.0
@@ -105,7 +95,7 @@ class Measured:
 def figures(measured: Measured) -> dict[str, float]:
     """What ten thousand trials ask for, each figure from a measurement of its part."""
     from halving.trial import mailbox
-    from resources.execution.attempt import OBJECT_STORE_LOOK_SECONDS
+    from resources.execution.stream_watch import OBJECT_STORE_LOOK_SECONDS
     from resources.scheduling.leases import HEARTBEAT_SECONDS
 
     cell, production = measured.cell, _production()

@@ -2,7 +2,9 @@
 
 import argparse
 import ctypes
+import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -29,7 +31,7 @@ _CONTROLS = {
     "stop": "end a sweep's search now and evaluate what it has found",
     "extend": "let a running sweep start more trials",
 }
-_FAILURES = ("dagster._core.definitions.events.Failure", "dagster._core.errors.", "pipelines.config.InvalidSweepSpec")
+_COMMAND = "halving/command"  # tag of the run that this very command started
 
 
 def add_commands(commands: Any) -> None:
@@ -100,10 +102,12 @@ def _sweep(arguments: argparse.Namespace) -> int:
     standard error then.
     """
     from resources.backend import Backend
+    from resources.execution.concurrency import concurrency_of
     from resources.sweep_spec import load_spec
     from resources.sweep_spec.lint import lint
 
     spec = load_spec(arguments.spec)
+    concurrency_of(spec)  # refuses a spec that asks for more than there is here
     backend, console = Backend(root=arguments.root), console_of(arguments)
     home = Path(os.environ.get("DAGSTER_HOME") or f"{backend.store.root}/dagster")
     try:
@@ -117,7 +121,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     # Dagster gets the checked spec: its own YAML reader takes 1e-4 for a text.
     checked = log.with_suffix(".json")
     checked.write_text(spec.canonical_json())
+    command = secrets.token_hex(8)
     job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
+    job += ["--tags", json.dumps({_COMMAND: command})]
     console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, {spec.rungs}")
     for warning in lint(spec):
         console.print(f"[yellow]note:[/] {warning}")
@@ -138,7 +144,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
             process.wait()
             console.print(f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]")
             return 130
-    return _conclude(console, backend, spec, arguments, process.returncode, log, known)
+    failure = f"failed: {_first_failure(home, command)}\nDagster's log has the rest: {log}" if process.returncode else None
+    return _conclude(console, backend, spec, arguments, failure, known)
 
 
 def _show_progress(console: "Console", backend: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None) -> None:
@@ -193,19 +200,19 @@ def _progress(backend: Any, spec: Any, known: str | None) -> str:
     return f"{sweep}  {phase}: {shown}{best}{hint}"
 
 
-def _conclude(console: "Console", backend: Any, spec: Any, arguments: argparse.Namespace, status: int, log: Path, known: str | None) -> int:
+def _conclude(console: "Console", backend: Any, spec: Any, arguments: argparse.Namespace, failure: str | None, known: str | None) -> int:
     from resources.analysis.summary import summarize
 
     sweep = newest_sweep(backend, spec)
     if sweep is None or sweep == known:
-        console.print(_reason(log), style="red", highlight=False)
+        console.print(failure, style="red", highlight=False)
         return 1
     if arguments.json:
-        print_json({**cli_views.leaderboard_of(backend, sweep), "error": _reason(log) if status else None})
+        print_json({**cli_views.leaderboard_of(backend, sweep), "error": failure})
     else:
         cli_views.print_leaderboard(console, backend, sweep)
-    if status:
-        console.print(_reason(log), style="red", highlight=False)
+    if failure:
+        console.print(failure, style="red", highlight=False)
         if summarize(backend.catalog, sweep).status == "evaluating":
             again = f"[bold]halving sweep {arguments.spec}[/]"
             console.print(f"The search is done and kept. Mend this and run it again: {again} goes on with the evaluation.")
@@ -214,22 +221,27 @@ def _conclude(console: "Console", backend: Any, spec: Any, arguments: argparse.N
     return 0
 
 
-def _reason(log: Path) -> str:
-    """Why the job failed: the message of the first failure in Dagster's log, and where to read on."""
-    lines = log.read_text(errors="replace").splitlines()
-    said: list[str] = []
-    for index, line in enumerate(lines):
-        name, colon, message = line.partition(": ")
-        if colon and name.startswith(_FAILURES):
-            said = [message]
-            for following in lines[index + 1 :]:
-                if not following.strip() or following.startswith(("Stack Trace:", "Traceback")):
-                    break
-                said.append(following)
-            break
-    if not said:
-        said = ["the job failed"]
-    return "\n".join(["failed: " + said[0], *said[1:], f"Dagster's log has the rest: {log}"])
+def _first_failure(home: Path, command: str) -> str:
+    """Why the job of this command failed, from the events of its run."""
+    import dagster as dg
+
+    failures = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE}
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        for run in instance.get_runs(dg.RunsFilter(tags={_COMMAND: command})):
+            for entry in instance.all_logs(run.run_id, of_type=failures):
+                return _message(entry.get_dagster_event())
+    return "the job ended before its run began"
+
+
+def _message(event: Any) -> str:
+    """What a step or run failed of: the words of an expected failure, else the error that was first raised."""
+    failed = event.step_failure_data if event.is_step_failure else event.job_failure_data
+    error, expected = failed.error, getattr(failed, "user_failure_data", None)
+    if expected and expected.description:
+        return str(expected.description)
+    while error and error.cause:
+        error = error.cause
+    return str(error.message if error else event.message or "the job failed").strip()
 
 
 def _ended_sweep(backend: Any, spec: Any) -> str | None:

@@ -1,5 +1,7 @@
 """The sweep spec as Dagster's launchpad sees it: the pydantic model turned into a config schema, so there is one schema."""
 
+import json
+from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -36,9 +38,15 @@ def spec_from_config(config: Any) -> SweepSpec:
         InvalidSweepSpec: naming every wrong field, its value and what is accepted.
     """
     try:
-        return parse_spec(config)
+        return _checked(json.dumps(config))
     except InvalidInput as error:
         raise InvalidSweepSpec(str(error)) from None
+
+
+@lru_cache(maxsize=8)
+def _checked(config: str) -> SweepSpec:
+    """Dagster maps the config of one run several times in each of its processes; the fields are checked once."""
+    return parse_spec(json.loads(config))
 
 
 def _job_config(config: dict[str, Any]) -> dict[str, Any]:

@@ -30,12 +30,11 @@ from resources.execution.wiring import make_runner, make_scheduler
 from resources.execution.worker import work
 from resources.registry.promotion import evaluate, promote_winner
 from resources.registry.versions import promote
-from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.warm_start import check_warm_start
 from resources.search.rules import max_trials
 from resources.search.state import Control
-from resources.sweep_spec import check_functions, parse_spec
+from resources.sweep_spec import SweepSpec, check_functions, stored_spec
 from resources.sweep_spec.lint import lint
 
 _MAX_RECLAIMED = 10_000
@@ -50,7 +49,7 @@ _SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec."
 @dg.op(config_schema=_SPEC, tags={"kind": "data"}, retry_policy=_RETRIES)
 def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str, Any]:
     """Check that what the spec names exists, then snapshot its data. Gives the spec and the snapshot's digest."""
-    spec = parse_spec(context.op_config["spec"])
+    spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     try:
         check_functions(spec)
         check_warm_start(backend.catalog, spec)
@@ -68,8 +67,9 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
 @dg.op(out=dg.DynamicOut(dict), retry_policy=_RETRIES)
 def plan_sweep(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
     """Open the sweep, or resume the unfinished one of the same spec and snapshot, and give a slot to each worker."""
+    spec = stored_spec(planned["spec"])
     try:
-        sweep, room = _open(context, backend, planned, driver="job"), concurrency_of(parse_spec(planned["spec"]))
+        sweep, room = _open(context, backend, spec, planned["snapshot"], driver="job"), concurrency_of(spec)
     except HalvingError as error:
         raise failure(error) from None
     # A worker more than there are trials would only hold its GPUs.
@@ -121,10 +121,12 @@ def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list
 def promote_checkpoint(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> str:
     """Register the winner if the gates let it pass. Gives the sweep."""
     try:
-        report = load_report(backend.store, backend.catalog, sweep)
-        row = promote_winner(backend, report)
+        known = load_report(backend.store, backend.catalog, sweep)
+        row, report = promote_winner(backend, known)
     except HalvingError as error:
         raise failure(error) from None
+    if report.digest != known.digest:  # made again, because the champion had changed
+        context.log_event(materialized_report(report).event())
     context.log_event(materialized_checkpoint(row, report).event())
     context.log.info(f"model {row.model} {row.version} is {row.stage}: {row.checkpoint}")
     return sweep
@@ -133,7 +135,9 @@ def promote_checkpoint(context: dg.OpExecutionContext, backend: Backend, sweep: 
 @dg.op(retry_policy=_RETRIES)
 def count_failures(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> None:
     """Fail the job when more trials failed than the spec accepts; what the sweep found is kept and promoted."""
-    summary, accepted = summarize(backend.catalog, sweep), Scheduler(backend.catalog, sweep).spec.max_failed_trials
+    summary = summarize(backend.catalog, sweep)
+    with backend.catalog.read() as session:
+        accepted = stored_spec(backend.catalog.sweep(session, sweep).spec).max_failed_trials
     if len(summary.failed) > accepted:
         raise dg.Failure(
             f"{explain_failures(summary.failed)}. The sweep's result stands; the job fails because max_failed_trials is {accepted}",
@@ -165,7 +169,7 @@ def sweep() -> None:
 @dg.op
 def hand_to_sensors(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> None:
     """Open the sweep for the sensors, which then launch one run for each trial."""
-    sweep = _open(context, backend, planned, driver="sensors")
+    sweep = _open(context, backend, stored_spec(planned["spec"]), planned["snapshot"], driver="sensors")
     context.log.info(f"sweep {sweep} is open: the sensor start_trials launches its trials")
 
 
@@ -213,10 +217,9 @@ conclude_sweep = dg.define_asset_job(
 )
 
 
-def _open(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any], *, driver: str) -> str:
-    spec = parse_spec(planned["spec"])
+def _open(context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str, *, driver: str) -> str:
     git = git_state(backend.store, Path.cwd()) or {}
-    row = open_sweep(backend.catalog, spec, planned["snapshot"], driver=driver, commit=git.get("commit"))
+    row = open_sweep(backend.catalog, spec, snapshot, driver=driver, commit=git.get("commit"))
     if row.commit != git.get("commit"):
         context.log.warning(f"sweep {row.id} was begun with commit {row.commit} and goes on with {git.get('commit')}")
     for warning in lint(spec):
@@ -229,6 +232,6 @@ def _open(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, A
     context.instance.add_run_tags(context.run_id, {SWEEP_LABEL: row.id})
     add_partitions(context, SWEEPS, [row.id])
     add_partitions(context, TRIALS, trials)
-    context.log_event(materialized_sweep(row, known_snapshot(backend.catalog, row.snapshot)).event())
+    context.log_event(materialized_sweep(row, spec, known_snapshot(backend.catalog, row.snapshot)).event())
     context.log.info(f"sweep {row.id}: up to {len(trials)} trials, {spec.rungs}")
     return row.id

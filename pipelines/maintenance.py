@@ -1,4 +1,4 @@
-"""Upkeep of the metric store: compaction, merging of finished sweeps, and retention, as jobs."""
+"""Upkeep of the metric store: compaction and retention, as jobs."""
 
 import dagster as dg
 from pydantic import Field
@@ -6,20 +6,16 @@ from pydantic import Field
 from assets.events import failure
 from halving import HalvingError
 from halving.maintenance.compaction import compact
-from halving.maintenance.merging import merge
 from halving.maintenance.retention import apply_retention as retain
 from halving.metrics.manifest import runs_of
 from resources.backend import Backend
-from resources.registry.retention_protection import OPEN, protected, runs_of_sweep
+from resources.registry.retention_protection import protected
 
 
 class Compaction(dg.Config):
     """Which runs' segments to compact."""
 
     project: str | None = Field(default=None, description="Only this project (default: all).")
-    sweep: str | None = Field(
-        default=None, description="A finished sweep: its trials' runs are compacted and merged into one file, which is faster to compare."
-    )
 
 
 class Retention(dg.Config):
@@ -37,13 +33,7 @@ class Retention(dg.Config):
 
 @dg.op
 def compact_segments(context: dg.OpExecutionContext, config: Compaction, backend: Backend) -> None:
-    """Compact runs; with a sweep, merge its runs as well. A run that fails does not keep the others from being compacted."""
-    if config.sweep:
-        try:
-            _merge_sweep(context, backend, config.sweep)
-        except HalvingError as error:
-            raise failure(error) from None
-        return
+    """Compact runs. A run that fails does not keep the others from being compacted."""
     failed: dict[str, str] = {}
     points = saved = runs = 0
     for project in [config.project] if config.project else _projects(backend):
@@ -82,10 +72,7 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
     context.log.info(f"{len(done.drops)} things {said}, {done.bytes} bytes; {len(kept.runs)} runs are protected")
 
 
-@dg.job(
-    executor_def=dg.in_process_executor,
-    description="Compact the segments that runs have streamed; with a sweep's id, merge its runs into one file.",
-)
+@dg.job(executor_def=dg.in_process_executor, description="Compact the segments that runs have streamed.")
 def compact_metrics() -> None:
     compact_segments()
 
@@ -96,18 +83,6 @@ def compact_metrics() -> None:
 )
 def apply_retention() -> None:
     drop_expired()
-
-
-def _merge_sweep(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> None:
-    with backend.catalog.read() as session:
-        status = backend.catalog.sweep(session, sweep).status
-    if status in OPEN:
-        raise dg.Failure(f"sweep {sweep} is {status}: merge its runs when it is finished", allow_retries=False)
-    project, runs = runs_of_sweep(backend.catalog, sweep)
-    done = merge(backend.store, project, runs, sweep)
-    for run, reason in done.left_out.items():
-        context.log.warning(f"run {run} keeps its own files: {reason}")
-    context.log.info(f"{len(done.runs)} runs with {done.points} points are in {done.name}")
 
 
 def _projects(backend: Backend) -> list[str]:

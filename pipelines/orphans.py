@@ -1,4 +1,4 @@
-"""The sensors that end what outlived its purpose on a cluster, where pods go on without those who started them."""
+"""The sensors that end what is left over on a cluster, where pods go on although the process that started them has ended."""
 
 import time
 from datetime import timedelta
@@ -15,8 +15,8 @@ from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, TRIAL_LA
 from resources.search.state import Status
 
 _TICK_SECONDS = 20
-_LAST_WORDS_SECONDS = 20.0  # from the end of a run to that of its last step's pod, at most
-_ABANDONED_SECONDS = 60.0  # from the end of an attempt to that of its run, at most
+_STEP_ENDS_SECONDS = 20.0  # from the end of a run to that of its last step's pod, at most
+_RUN_ENDS_SECONDS = 60.0  # from the end of an attempt to that of its run, at most
 _STEPS = {"dagster/job": sweep.name, "app.kubernetes.io/component": "step_worker"}
 _OVER = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
@@ -28,23 +28,23 @@ _OVER = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRun
     description="End the steps of a one-job sweep whose run was canceled, or is lost for good; their trials save a checkpoint.",
 )
 def end_orphaned_steps(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    # Nobody else does: a coordinator that is told to end leaves them to the one that resumes the run, of a canceled run, too.
+    # Nothing else ends them: a coordinator that has to end leaves them to the one that resumes the run, even if the run was canceled.
     going_on = [job for job in find_jobs(_STEPS) if not (job.status.failed or job.status.completion_time)]
     runs = sorted({job.metadata.labels["dagster/run-id"] for job in going_on})
     records = context.instance.get_run_records(dg.RunsFilter(run_ids=runs, statuses=_OVER)) if runs else []
-    before = time.time() - _LAST_WORDS_SECONDS
+    before = time.time() - _STEP_ENDS_SECONDS
     over = {record.dagster_run.run_id for record in records if (record.end_time or 0.0) < before}
     names = [job.metadata.name for job in going_on if job.metadata.labels["dagster/run-id"] in over]
     for name in names:
         delete_job(name)
-    return dg.SkipReason(f"ended: {names}" if names else "every step's run is going on")
+    return dg.SkipReason(f"ended: {names}" if names else "every step belongs to a run that goes on")
 
 
 @dg.sensor(
     target=None,
     minimum_interval_seconds=_TICK_SECONDS,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Cancel a trial's run whose attempt ended a while ago: its pod is lost with its node, and keeps its place in the pool.",
+    description="Cancel a trial's run whose attempt ended a while ago: its pod is lost with its node, and holds a slot of the pool.",
 )
 def end_abandoned_runs(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SkipReason:
     started, canceled = dg.RunsFilter(job_name=run_trial.name, statuses=[dg.DagsterRunStatus.STARTED]), []
@@ -54,7 +54,7 @@ def end_abandoned_runs(context: dg.SensorEvaluationContext, backend: Backend) ->
             if _is_abandoned(backend, run, current):
                 context.instance.run_coordinator.cancel_run(run.run_id)
                 canceled.append(run.run_id)
-    return dg.SkipReason(f"canceled: {canceled}" if canceled else "every trial's run is at work")
+    return dg.SkipReason(f"canceled: {canceled}" if canceled else "every run of a trial has an attempt")
 
 
 def _current_attempts(backend: Backend) -> set[tuple[str, int, int]]:
@@ -72,4 +72,4 @@ def _is_abandoned(backend: Backend, run: dg.DagsterRun, current: set[tuple[str, 
         return False
     with backend.catalog.read() as session:
         attempt = session.get(AttemptRow, key)
-    return bool(attempt and attempt.ended_at and attempt.ended_at < utcnow() - timedelta(seconds=_ABANDONED_SECONDS))
+    return bool(attempt and attempt.ended_at and attempt.ended_at < utcnow() - timedelta(seconds=_RUN_ENDS_SECONDS))

@@ -1,11 +1,14 @@
-"""The sensors that drive a launched sweep: read the catalog, let the brain decide, map decisions to runs.
+"""The sensors that drive a launched sweep: read the catalog, let the search decide, map decisions to runs.
 
-Crash between a decision and its launch is harmless: the next tick asks for the same run key, and Dagster launches a
+A crash between a decision and its launch is harmless: the next tick asks for the same run key, and Dagster launches each
 run key once.
+
+A tick asks Dagster's run storage at most once for each sweep, however many attempts wait.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
@@ -26,12 +29,13 @@ from resources.execution.kubernetes.pod_status import reason_kind
 from resources.execution.wiring import make_scheduler
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
-from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, stored_spec
 
 _TICK_SECONDS = 5
-_HANDED_OUT_A_TICK = 200  # of one sweep: each is a transaction, and a tick has a minute
-_LOOKED_AT_A_TICK = 20  # trials whose metrics are read; their own workers look at them all the time
-_RETRY_SECONDS = 10.0  # for a database that is away; the next tick comes soon
+_HANDED_OUT_A_TICK = 200  # for each sweep: each is a transaction, and a tick has a minute
+_LOOKED_AT_A_TICK = 20  # trials whose metrics are read; their own workers look at them more often
+_RETRY_SECONDS = 10.0  # while the database is unavailable; the next tick comes soon
+_VALUES_A_QUERY = 1000  # databases limit the parameters of a statement
 _RUN_KEY = "dagster/run_key"
 _CONCLUDES = "halving/concludes"  # on runs that evaluate a sweep, with the sweep's id
 _GOING_ON = [
@@ -58,7 +62,7 @@ def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.Se
     requests = [request for scheduler in _searching(context, backend) for request in _contained(context, scheduler, _requests)]
     if not requests:
         return dg.SkipReason("no trial waits for a run")
-    # The trials of a sweep's spec are known from its opening, those that it was extended by are not.
+    # The trials that a spec allows have got their partitions when the sweep was opened, those that it was extended by have not.
     added = TRIALS.build_add_request([str(request.partition_key) for request in requests])
     return dg.SensorResult(run_requests=requests, dynamic_partitions_requests=[added])
 
@@ -78,14 +82,14 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) 
         lost += _contained(context, scheduler, Scheduler.requeue_lost)
         lost += _contained(context, scheduler, unclaimed)
     keys = [assignment.run_key for assignment in lost]
-    return _told(backend, lost, f"queued again or given up: {keys}" if lost else "no trial has crashed")
+    return _observed(backend, lost, f"queued again or given up: {keys}" if lost else "no trial has crashed")
 
 
 @dg.sensor(
     target=None,
     minimum_interval_seconds=_TICK_SECONDS,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Say why a trial's pod has not started; after start_timeout_seconds cancel its run, so that its place is free.",
+    description="Record why a trial's pod has not started; after start_timeout_seconds cancel its run, so that another trial can run.",
 )
 def watch_starting_pods(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     def slow(scheduler: Scheduler) -> list[Assignment]:
@@ -93,7 +97,7 @@ def watch_starting_pods(context: dg.SensorEvaluationContext, backend: Backend) -
 
     news = [assignment for scheduler in _searching(context, backend) for assignment in _contained(context, scheduler, slow)]
     keys = [assignment.run_key for assignment in news]
-    return _told(backend, news, f"pods that do not start: {keys}" if keys else "no pod has trouble to start")
+    return _observed(backend, news, f"pods that do not start: {keys}" if keys else "no pod fails to start")
 
 
 @dg.sensor(
@@ -113,7 +117,7 @@ def stop_diverged_trials(context: dg.SensorEvaluationContext, backend: Backend) 
     for scheduler in _searching(context, backend):
         stopped += _contained(context, scheduler, stop)
     keys = [assignment.key for assignment in stopped]
-    return _told(backend, stopped, f"diverged and stopped: {keys}" if stopped else "no trial has diverged")
+    return _observed(backend, stopped, f"diverged and stopped: {keys}" if stopped else "no trial has diverged")
 
 
 @dg.sensor(
@@ -124,24 +128,25 @@ def stop_diverged_trials(context: dg.SensorEvaluationContext, backend: Backend) 
 )
 def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
     def concluding(sweep: SweepRow) -> list[dg.RunRequest]:
-        failures = len(_ended_runs(context.instance, {_CONCLUDES: sweep.id}))
-        if failures <= parse_spec(sweep.spec).max_retries:
-            return [_conclude_request(sweep, failures + 1)]
+        if failures[sweep.id] <= stored_spec(sweep.spec).max_retries:
+            return [_conclude_request(sweep, failures[sweep.id] + 1)]
         # Only now is it over; launched again, the same spec becomes a new sweep.
         backend.catalog.end_sweep(sweep.id, "failed", only_from="evaluating")
         return []
 
-    requests = [request for sweep in _launched(backend, "evaluating") for request in _contained(context, sweep, concluding)]
-    # A sweep without any result is concluded once: that run fails and says why.
     recent = utcnow() - timedelta(hours=1)
-    for sweep in _launched(backend, "failed"):
-        if sweep.finished_at and sweep.finished_at > recent and not _ended_runs(context.instance, {_CONCLUDES: sweep.id}):
-            requests.append(_conclude_request(sweep, 1))
+    evaluating = _launched(backend, "evaluating")
+    failed = [sweep for sweep in _launched(backend, "failed") if sweep.finished_at and sweep.finished_at > recent]
+    concluded = _runs(context.instance, _CONCLUDES, [sweep.id for sweep in evaluating + failed], _ENDED)
+    failures = Counter(run.tags[_CONCLUDES] for run in concluded)
+    requests = [request for sweep in evaluating for request in _contained(context, sweep, concluding)]
+    # A sweep without any result is concluded once: that run fails with the reason.
+    requests += [_conclude_request(sweep, 1) for sweep in failed if not failures[sweep.id]]
     return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("no sweep has just ended its search")
 
 
 def hand_out(scheduler: Scheduler) -> list[Assignment]:
-    """Fill the sweep's free places with work, and give every trial that waits for a run, new or from an earlier tick."""
+    """Hand out trials up to the sweep's concurrency; give every attempt that waits for a run, new or from an earlier tick."""
     free = concurrency_of(scheduler.spec) - scheduler.running()
     for _ in range(min(free, _HANDED_OUT_A_TICK)):
         if not isinstance(scheduler.next_work(worker=None), Assignment):
@@ -155,32 +160,32 @@ def _requests(scheduler: Scheduler) -> list[dg.RunRequest]:
 
 def _unclaimed(instance: dg.DagsterInstance, scheduler: Scheduler) -> list[Assignment]:
     """Queue again the attempts whose runs ended before they claimed them."""
-    queued = []
-    for assignment in scheduler.handed_out():
-        if ended := _ended_runs(instance, {_RUN_KEY: assignment.run_key}):
-            told = f"run {ended[0].run_id} of attempt {assignment.attempt} ended as {ended[0].status.value} before it began to train"
-            if scheduler.launch_failed(assignment, told):
-                queued.append(assignment)
+    queued, waiting = [], {assignment.run_key: assignment for assignment in scheduler.handed_out()}
+    for run in _runs(instance, _RUN_KEY, waiting, _ENDED):
+        assignment = waiting[run.tags[_RUN_KEY]]
+        error = f"run {run.run_id} of attempt {assignment.attempt} ended as {run.status.value} before it began to train"
+        if scheduler.launch_failed(assignment, error):
+            queued.append(assignment)
     return queued
 
 
 def _slow_to_start(context: dg.SensorEvaluationContext, backend: Backend, scheduler: Scheduler) -> list[Assignment]:
-    """Note why attempts' pods have not started, and give up those that are late; give those of which there is something new to tell."""
+    """Record why attempts' pods have not started, and give up those that are late; give the attempts with something new."""
     news, limit = [], scheduler.spec.resources.start_timeout_seconds
     pods = starting(scheduler.id, scheduler.handed_out())
     known = _reasons(backend, scheduler) if pods else {}
+    # First the runs, then the trials: the next attempt at a trial begins when no run can claim this one any more.
+    _cancel_runs(context.instance, [pod.assignment.run_key for pod in pods if pod.seconds > limit])
     for pod in pods:
         before = known.get(pod.assignment.trial)
         if pod.seconds > limit:
-            # First the run, then the trial: its next attempt begins when nobody can claim this one any more.
-            _cancel_runs(context.instance, {_RUN_KEY: pod.assignment.run_key})
             reason = pod.reason or before or "the cluster gives no reason"
-            told = f"the pod of attempt {pod.assignment.attempt} did not start within start_timeout_seconds = {limit:g}: {reason}"
-            if not scheduler.launch_failed(pod.assignment, told):
+            error = f"the pod of attempt {pod.assignment.attempt} did not start within start_timeout_seconds = {limit:g}: {reason}"
+            if not scheduler.launch_failed(pod.assignment, error):
                 continue
         elif pod.reason != before:
             scheduler.note_waiting(pod.assignment, pod.reason, unclaimed=True)
-            # How many nodes lack what changes with every other pod; an event each time would bury all others.
+            # How many nodes lack what changes all the time; an event for each change would hide all other events.
             if pod.reason is None or (before is not None and reason_kind(pod.reason) == reason_kind(before)):
                 continue
         else:
@@ -190,7 +195,7 @@ def _slow_to_start(context: dg.SensorEvaluationContext, backend: Backend, schedu
 
 
 def _reasons(backend: Backend, scheduler: Scheduler) -> dict[int, str]:
-    """Trial to why its pod had not started when that was last noted."""
+    """Trial to the reason that was last recorded why its pod has not started."""
     with backend.catalog.read() as session:
         noted = session.execute(
             select(TrialRow.number, TrialRow.waiting).where(TrialRow.sweep == scheduler.id, TrialRow.waiting.is_not(None))
@@ -200,16 +205,16 @@ def _reasons(backend: Backend, scheduler: Scheduler) -> dict[int, str]:
 
 def _stop_diverged(backend: Backend, scheduler: Scheduler, turn: int) -> list[Assignment]:
     stopped = []
-    for assignment, told in diverged_trials(backend.store, scheduler, turn, _LOOKED_AT_A_TICK):
+    for assignment, error in diverged_trials(backend.store, scheduler, turn, _LOOKED_AT_A_TICK):
         with suppress(Superseded):  # it ended by itself meanwhile
-            scheduler.failed(assignment, told, seconds=0.0, checkpoint=None)
+            scheduler.failed(assignment, error, seconds=0.0, checkpoint=None)
             stopped.append(assignment)
     return stopped
 
 
-def _told(backend: Backend, failed: list[Assignment], summary: str) -> dg.SensorResult:
-    """What a tick did to trials whose own runs can no longer say it, on the trials' pages too."""
-    seen = [observed_trial(assignment.key, trial_row(backend, assignment.sweep, assignment.trial)) for assignment in failed]
+def _observed(backend: Backend, changed: list[Assignment], summary: str) -> dg.SensorResult:
+    """What a tick did to trials, with an observation of each: the trials' own runs cannot log it."""
+    seen = [observed_trial(assignment.key, trial_row(backend, assignment.sweep, assignment.trial)) for assignment in changed]
     return dg.SensorResult(skip_reason=summary, asset_events=seen)
 
 
@@ -233,7 +238,7 @@ def _conclude_request(sweep: SweepRow, attempt: int) -> dg.RunRequest:
 
 def _searching(context: dg.SensorEvaluationContext, backend: Backend) -> list[Scheduler]:
     sweeps = {sweep.id for sweep in _launched(backend, "searching")}
-    # Other sensors' threads change it meanwhile.
+    # A copy, as other sensors' threads change it meanwhile.
     for ended in [known for known in list(_schedulers) if known[0] == backend.catalog.url and known[1] not in sweeps]:
         _schedulers.pop(ended, None)
     return [scheduler for sweep in sorted(sweeps) for scheduler in _contained(context, sweep, lambda sweep: [_scheduler(backend, sweep)])]
@@ -248,19 +253,24 @@ def _scheduler(backend: Backend, sweep: str) -> Scheduler:
 
 
 def _contained(context: dg.SensorEvaluationContext, subject: _Subject, work: Callable[[_Subject], list[_Item]]) -> list[_Item]:
-    """What ``work`` gives, or nothing and a logged error: one sweep's fault must not stop the others."""
+    """What ``work`` gives; after an error, which is logged, nothing: one sweep's error must not stop the others."""
     try:
         return work(subject)
-    except Exception:  # any fault of one sweep, down to a spec that this version no longer accepts
+    except Exception:  # any error of one sweep, such as a spec that this version does not accept any more
         context.log.exception(f"{subject} is left out of this tick")
         return []
 
 
-def _cancel_runs(instance: dg.DagsterInstance, tags: dict[str, str]) -> None:
-    for run in instance.get_runs(dg.RunsFilter(tags=tags, statuses=_GOING_ON)):
+def _cancel_runs(instance: dg.DagsterInstance, run_keys: Iterable[str]) -> None:
+    for run in _runs(instance, _RUN_KEY, run_keys, _GOING_ON):
         instance.run_coordinator.cancel_run(run.run_id)
 
 
-def _ended_runs(instance: dg.DagsterInstance, tags: dict[str, str]) -> Sequence[dg.DagsterRun]:
-    """Runs with these tags that are over without success."""
-    return instance.get_runs(dg.RunsFilter(tags=tags, statuses=_ENDED))
+def _runs(instance: dg.DagsterInstance, tag: str, values: Iterable[str], statuses: list[dg.DagsterRunStatus]) -> list[dg.DagsterRun]:
+    """The runs with one of these statuses whose tag has one of these values; one query for :data:`_VALUES_A_QUERY` of them."""
+    wanted = list(values)
+    return [
+        run
+        for start in range(0, len(wanted), _VALUES_A_QUERY)
+        for run in instance.get_runs(dg.RunsFilter(tags={tag: wanted[start : start + _VALUES_A_QUERY]}, statuses=statuses))
+    ]

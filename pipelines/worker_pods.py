@@ -1,9 +1,9 @@
-"""The executor of one-job sweeps on a cluster: Dagster's ``k8s_job_executor``, told what to make of a worker's pod that does not start.
+"""The executor of one-job sweeps on a cluster: Dagster's ``k8s_job_executor``, with rules for workers' pods that do not start or end.
 
-A worker whose pod does not start costs nothing while others work, so it waits, and says why. When the search is over it is
-let go, and when no worker of the sweep can start the run fails with the cluster's own reason.
+A worker whose pod does not start costs nothing while others work, so it waits, and the event log has the reason. When the
+search is over it is released, and when no worker of the sweep can start the run fails with the cluster's own reason.
 
-A worker's pod may be reclaimed as often as it likes, and is replaced. A worker that crashes is replaced ten times.
+A worker's pod that is reclaimed is replaced, however often that happens. A worker that crashes is replaced ten times.
 """
 
 import logging
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 WORKERS = "work_on_trials"
 """The op whose steps are workers."""
 MAX_CRASHES = 10
-"""How often a slot's worker is replaced that crashed by itself."""
+"""How often a slot's worker is replaced after a crash."""
 
 _CHECK_SECONDS = 5
-_RETRY_SECONDS = 10.0  # for a database that is away; the next look comes soon
-_SILENT_SECONDS = 30.0  # from the end of a step's pod to its last event, at most
-_BLAMELESS = "this does not count as a crash"  # in what the event log keeps of a worker that is replaced
+_RETRY_SECONDS = 10.0  # while the database is unavailable; the next check comes soon
+_LAST_EVENT_SECONDS = 30.0  # from the end of a step's pod to its last event, at most
+_BLAMELESS = "this does not count as a crash"  # marks such errors in the event log
 _CONFLICT = 409
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def worker_pods(context: dg.InitExecutorContext) -> StepDelegatingExecutor:
     """Launch each step as a Kubernetes Job; what a worker's trials need is in ``per_step_k8s_config``."""
     create: Any = k8s_job_executor.executor_creation_fn
     executor: StepDelegatingExecutor = create(context)
-    # A worker that starts when the search is over has nothing to train, so it needs no GPU to wait for.
+    # A worker that starts when the search is over has nothing to train, so it must not wait for a GPU.
     without_needs: StepDelegatingExecutor = create(context._replace(executor_config={**context.executor_config, "per_step_k8s_config": {}}))
     with dg.build_resources({"backend": context.job.get_definition().resource_defs["backend"]}) as resources:
         backend: Backend = resources.backend
@@ -69,12 +69,12 @@ def worker_pods(context: dg.InitExecutorContext) -> StepDelegatingExecutor:
 
 
 class WatchedSteps(StepHandler):
-    """Steps as Kubernetes Jobs, with an eye on workers' pods.
+    """Steps as Kubernetes Jobs, and the checks of workers' pods.
 
     Args:
         backend: where the sweep is.
         needing: launches a worker with what its trials need.
-        idle: launches one that will find the search over.
+        idle: launches a worker without such needs, for when the search is over.
     """
 
     name = "WatchedSteps"
@@ -84,8 +84,8 @@ class WatchedSteps(StepHandler):
         self._backend, self._needing, self._idle = backend, needing, idle
         self._since: dict[str, float] = {}  # step to when its job was launched
         self._ran = float("-inf")  # when a worker was last seen running
-        self._told: dict[str, str] = {}  # step to the kind of reason for which it waits, as last logged
-        self._silent: dict[str, float] = {}  # step to when its pod was first seen to have ended
+        self._logged: dict[str, str] = {}  # step to the kind of reason why it waits, as last logged
+        self._ended: dict[str, float] = {}  # step to when its pod was first seen to have ended, without an event of its end
         self._not_started: dict[str, str] = {}  # step to why it never started
         self._relaunched_idle: set[str] = set()  # launched again without needs, as the search is over
         self._sweep: Scheduler | None = None
@@ -102,11 +102,11 @@ class WatchedSteps(StepHandler):
             yield _given_up(step_handler_context, step, crashes)
             return
         self._since[step] = time.monotonic()
-        self._silent.pop(step, None)
+        self._ended.pop(step, None)
         try:
             yield from self._handler(step).launch_step(step_handler_context)
         except DagsterK8sUnrecoverableAPIError as error:
-            # A resumed run launches what it finds dead under the name that it had; the next look tells how that job stands.
+            # A resumed run launches steps that it takes for dead again, under the same name; the next check finds that job's state.
             if getattr(error.k8s_api_exception, "status", None) != _CONFLICT:
                 raise
         except (DagsterK8sAPIRetryLimitExceeded, HTTPError, OSError) as error:
@@ -119,9 +119,9 @@ class WatchedSteps(StepHandler):
         step = _step(step_handler_context)
         try:
             return self._health(step_handler_context, step)
-        except Exception as error:  # noqa: BLE001  # whatever the cluster's API, or a database that is away, may raise
-            # To Dagster a step that a resumed run cannot look at is a dead one.
-            _log.warning("cannot look at step %s, which is taken for healthy: %s", step, error)
+        except Exception as error:  # noqa: BLE001  # whatever the cluster's API or the database may raise
+            # Without this, Dagster would take a step that cannot be checked for dead.
+            _log.warning("cannot check step %s, which counts as healthy until the next check: %s", step, error)
             return CheckStepHealthResult.healthy()
 
     def _health(self, context: StepHandlerContext, step: str) -> CheckStepHealthResult:
@@ -135,17 +135,17 @@ class WatchedSteps(StepHandler):
             list(self.terminate_step(context))
             return _gone(f"pod {lost.metadata.name} is lost with its node {lost.spec.node_name}, which does not confirm its end")
         if any(pod.status.phase == "Running" and pod.metadata.deletion_timestamp for pod in pods):
-            # Its job counts as failed from the deletion on (Kubernetes 1.26), but the worker still saves, and tells its end itself.
+            # Its job counts as failed from the deletion on (Kubernetes 1.26), but the worker still saves, and reports its end itself.
             return CheckStepHealthResult.healthy()
         known = self._handler(step).check_step_health(context)
         if not known.is_healthy:
-            dead = next((ended for pod in pods if (ended := termination_of(pod))), None)
-            told = f"{known.unhealthy_reason} {dead.reason}" if dead else str(known.unhealthy_reason)
-            return CheckStepHealthResult.unhealthy(told) if dead and dead.own_fault else _gone(told)
+            termination = next((found for pod in pods if (found := termination_of(pod))), None)
+            reason = f"{known.unhealthy_reason} {termination.reason}" if termination else str(known.unhealthy_reason)
+            return CheckStepHealthResult.unhealthy(reason) if termination and termination.own_fault else _gone(reason)
         if pods and all(pod.status.phase == "Succeeded" for pod in pods):
-            # Where a pod is deleted, Kubernetes may start it again, and Dagster ends that one at once: nobody would tell of the first.
-            since = self._silent.setdefault(step, time.monotonic())
-            return _gone("its pod was deleted, or ended without a word") if time.monotonic() - since > _SILENT_SECONDS else known
+            # Kubernetes may start a deleted pod again, and Dagster ends that one at once: then no event reports the end of the first.
+            since = self._ended.setdefault(step, time.monotonic())
+            return _gone("its pod was deleted, or ended without an event") if time.monotonic() - since > _LAST_EVENT_SECONDS else known
         if not worker or any(has_started(pod) for pod in pods):
             return known
         reasons = [why_not_started(pod) for pod in pods]
@@ -153,11 +153,11 @@ class WatchedSteps(StepHandler):
         if not pods and (job := read_job(self._job(context))) is not None:
             reasons, queued = [why_no_pod(job)], bool(job.spec.suspend)
         if queued:
-            self._since[step] = time.monotonic()  # a queue may take as long as it takes
+            self._since[step] = time.monotonic()  # time in a queue does not count
         return self._waiting(context, step, next(filter(None, reasons), None))
 
     def _pods_of(self, context: StepHandlerContext) -> "list[V1Pod]":
-        """The pods of a step's job; the cluster is asked once for all steps of a round."""
+        """The pods of a step's job; one request to the cluster serves all steps of a round."""
         asked, pods = self._seen
         if time.monotonic() - asked > _CHECK_SECONDS / 2:
             pods = find_pods({"dagster/run-id": context.dagster_run.run_id})
@@ -169,20 +169,20 @@ class WatchedSteps(StepHandler):
         return name
 
     def _waiting(self, context: StepHandlerContext, step: str, reason: str | None) -> CheckStepHealthResult:
-        """What to make of a worker's pod that has not started yet."""
-        if reason and self._told.get(step) != reason_kind(reason):
-            self._told[step] = reason_kind(reason)
+        """Decide on a worker whose pod has not started yet: wait, give up, or start it without its needs."""
+        if reason and self._logged.get(step) != reason_kind(reason):
+            self._logged[step] = reason_kind(reason)
             DagsterEvent.engine_event(context.get_step_context(step), f"{step} waits for its pod to start: {reason}", EngineEventData())
         scheduler, now = self._scheduler(context), time.monotonic()
         if not scheduler.searching():
             list(self.terminate_step(context))
             self._relaunched_idle.add(step)
-            return _gone(f"the search was over before the pod of {step} started; it is let go")
+            return _gone(f"the search was over before the pod of {step} started; it is released")
         limit = scheduler.spec.resources.start_timeout_seconds
         if now - max(self._since.setdefault(step, now), self._ran) <= limit:
             return CheckStepHealthResult.healthy()
         if scheduler.state().control is not Control.RUN:
-            self._since[step] = now  # nobody needs a worker while the sweep is paused
+            self._since[step] = now  # a paused sweep needs no worker
             return CheckStepHealthResult.healthy()
         self._not_started[step] = (
             f"no worker of the sweep could start within resources.start_timeout_seconds = {limit:g}: "
@@ -192,13 +192,13 @@ class WatchedSteps(StepHandler):
         return CheckStepHealthResult.unhealthy(self._not_started[step])
 
     def _requeue_lost(self, context: StepHandlerContext) -> None:
-        """Once a round. Workers do this whenever they ask for work, but there may be none left to ask."""
+        """Once a round. Workers do this whenever they ask for work, but there may be no worker left."""
         if time.monotonic() - self._requeued > _CHECK_SECONDS / 2:
             try:
                 self._scheduler(context).requeue_lost()
-            except Exception as error:  # noqa: BLE001  # whatever a database that is away may raise; how the pods are does not hang on it
+            except Exception as error:  # noqa: BLE001  # whatever the database may raise; the pods' health does not depend on it
                 _log.warning("lost trials are looked for in the next round: %s", error)
-            self._requeued = time.monotonic()  # afterwards, so that a database that is away is not waited for by each step
+            self._requeued = time.monotonic()  # set afterwards, so that not every step waits for an unavailable database
 
     def _scheduler(self, context: StepHandlerContext) -> Scheduler:
         """The sweep that the run has opened and is tagged with."""
@@ -218,13 +218,13 @@ def _step(context: StepHandlerContext) -> str:
     return step
 
 
-def _gone(told: str) -> CheckStepHealthResult:
-    """A step to be launched again that did nothing wrong."""
-    return CheckStepHealthResult.unhealthy(f"{told}; {_BLAMELESS}")
+def _gone(reason: str) -> CheckStepHealthResult:
+    """A step that is to be launched again, without counting as crashed."""
+    return CheckStepHealthResult.unhealthy(f"{reason}; {_BLAMELESS}")
 
 
 def _too_many_crashes(context: StepHandlerContext, step: str) -> int:
-    """How often a slot's worker has crashed by itself, if that is too often; Dagster's own count has reclaimed ones in it."""
+    """How often a slot's worker has crashed, if that is too often, else 0; Dagster's own count includes reclaimed workers."""
     known = context.execute_step_args.known_state
     if not step.startswith(WORKERS) or known is None or known.get_retry_state().get_attempt_count(step) <= MAX_CRASHES:
         return 0
@@ -234,14 +234,14 @@ def _too_many_crashes(context: StepHandlerContext, step: str) -> int:
 
 
 def _is_blameless(retry: DagsterEvent) -> bool:
-    """Whether a worker was launched again because it had been reclaimed, or let go."""
+    """Whether a worker was launched again because it had been reclaimed or released."""
     error = retry.step_retry_data.error
     return error is not None and (error.cls_name == dg.RetryRequested.__name__ or _BLAMELESS in error.message)
 
 
 def _given_up(context: StepHandlerContext, step: str, crashes: int) -> DagsterEvent:
-    told = f"{step} crashed {crashes} times and is not started again; other workers go on, and the same job then resumes the sweep"
+    message = f"{step} crashed {crashes} times and is not started again; other workers go on, and the same job then resumes the sweep"
     return DagsterEvent.step_failure_event(
         context.get_step_context(step),
-        StepFailureData(error=SerializableErrorInfo(told, stack=[], cls_name=None), user_failure_data=None),
+        StepFailureData(error=SerializableErrorInfo(message, stack=[], cls_name=None), user_failure_data=None),
     )

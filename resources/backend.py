@@ -12,7 +12,7 @@ from resources.catalog import Catalog
 
 
 class Backend(dg.ConfigurableResource):
-    """Where everything is kept: the store of files, and the catalog of control state."""
+    """Where everything is kept: files in the store, control state in the catalog."""
 
     root: str | None = Field(
         default=None, description="Root of the store: a folder or s3://bucket/prefix (default: HALVING_ROOT, then ./.halving)."
@@ -30,7 +30,7 @@ class Backend(dg.ConfigurableResource):
         """The catalog, with its schema brought up to date.
 
         Raises:
-            InvalidInput: the store is not a folder and no catalog URL is given.
+            InvalidInput: no catalog URL is given and the store is not a folder, which could hold an SQLite file.
         """
         url = self.catalog_url or os.environ.get("HALVING_CATALOG")
         if url is None and self.store.folder is None:
@@ -40,5 +40,5 @@ class Backend(dg.ConfigurableResource):
 
 @cache
 def _opened(url: str) -> Catalog:
-    """One for each process: Dagster makes the resource anew for every tick and step, and its connections would be, too."""
+    """One catalog for each process: Dagster makes the resource anew for every tick and step, and would open new connections each time."""
     return Catalog(url)

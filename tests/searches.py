@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import halving
+from halving.trial.messages import ReachedRung
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
-from resources.scheduling.assignment import Assignment, Report
+from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.search.decide import Continue, Finish
@@ -39,7 +40,9 @@ def search(backend: Backend, spec: SweepSpec, train: Train, *, seconds: float = 
             reports[given.trial] = epochs
             if most is not None and sum(reports.values()) > most:
                 return scheduler.id
-            if not isinstance(scheduler.reached(given, Report(dict(values), f"sha256:{given.trial}-{epochs}", epochs), spent), Continue):
+            if not isinstance(
+                scheduler.reached(given, ReachedRung(epochs, dict(values), f"sha256:{given.trial}-{epochs}"), spent), Continue
+            ):
                 break
     if curves:
         log_curves(backend, spec, scheduler.id, reports, train)

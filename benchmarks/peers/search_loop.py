@@ -25,7 +25,7 @@ class Searcher(Protocol):
         """A new trial in the tool's own shape, and its params."""
 
     def report(self, trial: Any, epoch: int, value: float) -> bool:
-        """Whether the trial may go on behind an epoch that is not the last."""
+        """Whether the trial may go on after an epoch that is not the last."""
 
     def finish(self, trial: Any, value: float) -> None:
         """The trial reported after its last epoch."""

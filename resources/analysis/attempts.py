@@ -6,9 +6,8 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from resources.catalog import AttemptRow, SweepRow, TrialRow
-from resources.search.rules import rules_of
-from resources.sweep_spec import parse_spec
+from resources.catalog import AttemptRow, TrialRow
+from resources.search.state import Rules
 
 
 @dataclass(frozen=True)
@@ -35,13 +34,12 @@ class Attempt:
     error: str | None
 
 
-def attempts_of(session: Session, sweep: SweepRow, trial: int | None = None) -> list[Attempt]:
+def attempts_of(session: Session, sweep: str, rules: Rules, trial: int | None = None) -> list[Attempt]:
     """The attempts at all trials of a sweep, or at one of them, in the order of time."""
-    rules = rules_of(parse_spec(sweep.spec))
     query = select(AttemptRow, TrialRow.audited).join(
         TrialRow, (TrialRow.sweep == AttemptRow.sweep) & (TrialRow.number == AttemptRow.trial)
     )
-    query = query.where(AttemptRow.sweep == sweep.id).order_by(AttemptRow.started_at, AttemptRow.attempt)
+    query = query.where(AttemptRow.sweep == sweep).order_by(AttemptRow.started_at, AttemptRow.attempt)
     query = query if trial is None else query.where(AttemptRow.trial == trial)
     return [
         Attempt(

@@ -18,7 +18,7 @@ from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow
 from resources.catalog.trial_key import trial_key
 from resources.search.replay import Replayed, TrialCurve, curve_of, replay, spec_with
 from resources.search.state import Status
-from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, stored_spec
 
 _SINGLE_POINTS = 2000  # a curve of so many points keeps every one of them, whatever retention drops
 
@@ -90,7 +90,7 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
         row = catalog.sweep(session, sweep)
         if row.status == "searching":
             raise NotReplayable(f"sweep {sweep} is searching: replay it when its search is over, or end it by halving stop {sweep}")
-        spec = parse_spec(row.spec)
+        spec = stored_spec(row.spec)
         trials = [trial for trial in catalog.trials(session, sweep) if trial.attempt > 0]
         results = list(session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep).order_by(RungResultRow.rung)))
         attempts = list(session.scalars(select(AttemptRow).where(AttemptRow.sweep == sweep)))

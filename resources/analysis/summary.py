@@ -12,7 +12,7 @@ from resources.catalog.trial_key import trial_key
 from resources.scheduling.state_cache import StateCache
 from resources.search.decide import pareto_front, ranking
 from resources.search.state import Halving, Rules, SearchState, Status, TrialState
-from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, stored_spec
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
     """
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
-        spec = parse_spec(row.spec)
+        spec = stored_spec(row.spec)
         cache = StateCache(sweep, spec)
         cache.refresh(session.connection(), lock=False)
         trials = catalog.trials(session, sweep)
@@ -186,7 +186,7 @@ def state_of(catalog: Catalog, sweep: str) -> SearchState:
         NotFound: no such sweep.
     """
     with catalog.read() as session:
-        cache = StateCache(sweep, parse_spec(catalog.sweep(session, sweep).spec))
+        cache = StateCache(sweep, stored_spec(catalog.sweep(session, sweep).spec))
         cache.refresh(session.connection(), lock=False)
     return cache.state
 

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from resources.analysis.attempts import Attempt, attempts_of, is_audit
 from resources.catalog import Catalog, RungResultRow, TrialRow
 from resources.search.rules import rules_of
-from resources.sweep_spec import parse_spec
+from resources.sweep_spec import stored_spec
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,12 @@ def timeline_of(catalog: Catalog, sweep: str) -> Timeline:
         NotFound: no such sweep.
     """
     with catalog.read() as session:
-        row = catalog.sweep(session, sweep)
-        attempts = attempts_of(session, row)
+        rules = rules_of(stored_spec(catalog.sweep(session, sweep).spec))
+        attempts = attempts_of(session, sweep, rules)
         reached = select(RungResultRow, TrialRow.audited).join(
             TrialRow, (TrialRow.sweep == RungResultRow.sweep) & (TrialRow.number == RungResultRow.trial)
         )
         results = session.execute(reached.where(RungResultRow.sweep == sweep).order_by(RungResultRow.reached_at)).all()
-    rules = rules_of(parse_spec(row.spec))
     milestones = [
         Milestone(
             result.trial,

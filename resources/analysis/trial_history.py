@@ -10,7 +10,9 @@ from halving.errors import InvalidInput, NotFound
 from resources.analysis.attempts import Attempt, attempts_of
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
 from resources.catalog.trial_key import parse_trial_key
+from resources.search.rules import rules_of
 from resources.search.state import Control, Status
+from resources.sweep_spec import stored_spec
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def history_of(catalog: Catalog, key: str) -> TrialHistory:
             raise NotFound(f"no trial {key!r} in the catalog: sweep {sweep} has {len(catalog.trials(session, sweep))} trials, from 0000")
         mine = (RungResultRow.sweep == sweep, RungResultRow.trial == number)
         results = session.scalars(select(RungResultRow).where(*mine).order_by(RungResultRow.rung)).all()
-        attempts = attempts_of(session, opened, number)
+        attempts = attempts_of(session, sweep, rules_of(stored_spec(opened.spec)), number)
     return TrialHistory(
         trial=key,
         sweep=sweep,

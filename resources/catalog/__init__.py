@@ -1,4 +1,4 @@
-"""The catalog: control state in SQL, SQLite embedded or Postgres by URL.
+"""The catalog: control state in SQL, in an embedded SQLite file or in Postgres.
 
 It knows tables, statements, migrations and retries; it must not know what a decision means.
 """

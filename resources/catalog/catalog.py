@@ -1,6 +1,7 @@
 """Opening the catalog and its transactions: the edge to SQL."""
 
 import fcntl
+import random
 import re
 import select as select_ready
 import time
@@ -25,11 +26,11 @@ from resources.catalog.tables import Base, SnapshotRow, SweepRow, TrialRow
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
 _MIGRATION_LOCK, _EXCLUSIVE_LOCK = 4_719_025, 4_719_026  # any two numbers, the same in every process
-_RECONNECT_SECONDS = 3600  # a new connection also tells the server's time
+_RECONNECT_SECONDS = 3600  # at most; each new connection sets the clock by the server's
 _SQLITE_WAIT = 60  # seconds that a writer waits for another
 _POSTGRES_OPTIONS: dict[str, Any] = {
     "application_name": "halving",
-    # A server whose machine is gone says nothing: seconds for each of its addresses, and milliseconds for what was sent.
+    # A server whose machine is gone never answers: seconds to wait for each of its addresses, and milliseconds for what was sent.
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -41,16 +42,17 @@ _POSTGRES_OPTIONS: dict[str, Any] = {
 class Catalog:
     """Control state and index of everything, transactional.
 
-    A process keeps one connection to Postgres open; while several of its threads ask at once there are more of them, five
-    at most (a worker asks from three threads). So Postgres' ``max_connections`` must be above the number of workers, or a
-    PgBouncer stands before it: nothing here lasts longer than a transaction, so its transaction mode will do.
+    A process keeps one connection to Postgres open, and opens up to four more while several of its threads ask at once (a
+    worker asks from three threads). So Postgres' ``max_connections`` must be above the number of workers, or workers
+    connect through PgBouncer; its transaction mode suffices, for nothing here lasts longer than a transaction.
 
     Args:
-        url: an SQLAlchemy URL: ``sqlite:////path/catalog.db`` or ``postgresql+psycopg://user@host/database``. What it says
-            of the driver's options, for example ``?connect_timeout=30``, goes before the defaults here.
+        url: an SQLAlchemy URL: ``sqlite:////path/catalog.db`` or ``postgresql+psycopg://user@host/database``. Options of
+            the driver in it, for example ``?connect_timeout=30``, replace the defaults here.
 
     Raises:
-        InvalidInput: the URL is not one.
+        InvalidInput: it is not a URL of SQLite or Postgres.
+        StoreError: the folder of the SQLite file cannot be made.
     """
 
     def __init__(self, url: str) -> None:
@@ -65,8 +67,10 @@ class Catalog:
                 self.engine = create_engine(parsed, connect_args={"timeout": _SQLITE_WAIT})
             else:
                 options = {name: value for name, value in _POSTGRES_OPTIONS.items() if name not in parsed.query}
+                # Workers that started together must not all connect anew in the same instant of every hour.
+                recycle = round(_RECONNECT_SECONDS * random.uniform(0.5, 1.0))
                 self.engine = create_engine(
-                    parsed, pool_size=1, max_overflow=4, pool_timeout=CONNECT_SECONDS, pool_recycle=_RECONNECT_SECONDS, connect_args=options
+                    parsed, pool_size=1, max_overflow=4, pool_timeout=CONNECT_SECONDS, pool_recycle=recycle, connect_args=options
                 )
         except OSError as error:
             raise StoreError(f"catalog url {shown!r} is not accepted: {error}; give the path of a folder that can be written") from None
@@ -75,7 +79,7 @@ class Catalog:
                 f"catalog url {shown!r} is not accepted: give sqlite:////path/catalog.db or postgresql+psycopg://…"
             ) from None
         self.url = url
-        self._behind = 0.0  # seconds that this machine's clock is behind the database's
+        self._clock_offset = 0.0  # seconds to add to this machine's clock for the database's
         if self._file:
             _use_sqlite_safely(self.engine)
         else:
@@ -86,9 +90,9 @@ class Catalog:
         return f"Catalog({masked(self.url)!r})"
 
     def upgrade(self) -> None:
-        """Bring the schema to the newest revision; processes that do it at once wait for each other."""
+        """Bring the schema to the newest revision; processes that do so at the same time wait for each other."""
         head = ScriptDirectory(str(_MIGRATIONS)).get_current_head()
-        # A new SQLite file becomes a WAL by its first connection, and SQLite lets no other one wait for that: it is under the lock, too.
+        # The first connection to a new SQLite file switches it to WAL. SQLite does not let others wait for that, so the lock must.
         is_new = self._file is not None and not (self._file.exists() and self._file.stat().st_size)
         if not is_new and self._revision() == head:
             return
@@ -100,7 +104,7 @@ class Catalog:
         try:
             return self._revision_now()
         except DBAPIError as error:
-            if not error.connection_invalidated:  # no connection in all the time that one was waited for
+            if not error.connection_invalidated:  # connecting itself failed, after all the time that it may take
                 raise
             return self._revision_now()
 
@@ -118,7 +122,7 @@ class Catalog:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A consistent view; what is changed in it is thrown away."""
+        """A consistent view; changes made in it are discarded."""
         with Session(self.engine, expire_on_commit=False) as session:
             if not self._file:  # SQLite's transactions are snapshots anyway
                 session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
@@ -128,8 +132,8 @@ class Catalog:
     def write(self, *, exclusive: bool = False) -> Iterator[Session]:
         """One transaction: committed at the end, rolled back on any error.
 
-        SQLite has one writer at a time anyway. On Postgres ``exclusive`` makes this transaction wait for others of its
-        kind, which is needed where a row is added after a look at what is there (a sweep's ordinal, a version's number).
+        SQLite has one writer at a time anyway. On Postgres ``exclusive`` makes this transaction wait for other exclusive
+        ones. That is needed where a row is added that depends on the rows there are (a sweep's ordinal, a version's number).
         """
         with Session(self.engine, expire_on_commit=False) as session, session.begin():
             session.connection(execution_options={"write": True})
@@ -138,25 +142,25 @@ class Catalog:
             yield session
 
     def at_once(self, statement: Update | Select[Any], values: dict[str, Any]) -> list[Any]:
-        """One statement as a transaction of its own, on Postgres in one round trip; its rows, with columns by name."""
+        """Execute one statement as a transaction of its own, on Postgres in one round trip; its rows, with columns by name."""
         return at_once(self.engine, statement, values)
 
     def now(self) -> float:
-        """Seconds since the epoch by the database's clock: what several machines compare must be of one clock."""
-        return time.time() + self._behind
+        """Seconds since the epoch by the database's clock: times that several machines compare must come from one clock."""
+        return time.time() + self._clock_offset
 
     def _set_clock(self, now: float) -> None:
-        self._behind = now - time.time()
+        self._clock_offset = now - time.time()
 
     def close(self) -> None:
-        """Close the connections that wait for their next use."""
+        """Close the idle connections."""
         self.engine.dispose()
 
     def sweep(self, session: Session, sweep: str, *, lock: bool = False) -> SweepRow:
         """A sweep's row; with ``lock`` no other transaction decides about this sweep until this one ends.
 
         Raises:
-            NotFound: naming the sweeps there are.
+            NotFound: no such sweep; the message names the newest ones.
         """
         query = select(SweepRow).where(SweepRow.id == sweep)
         row = session.scalar(query.with_for_update() if lock else query)
@@ -166,7 +170,7 @@ class Catalog:
         return row
 
     def end_sweep(self, sweep: str, status: str, *, only_from: str | None = None) -> None:
-        """Close a sweep: ``finished`` or ``rejected`` (by a gate); with ``only_from`` unless it has moved on already."""
+        """Set a sweep's last status: ``finished``, ``rejected`` or ``failed``; with ``only_from`` only if it has that status now."""
         with self.write() as session:
             row = self.sweep(session, sweep, lock=True)
             if only_from is None or row.status == only_from:
@@ -209,7 +213,7 @@ def masked(url: str) -> str:
 
 
 def _use_sqlite_safely(engine: Engine) -> None:
-    """WAL, so that readers never wait; full sync, so that a decision survives the machine; writers lock at BEGIN."""
+    """WAL, so that readers never wait; full sync, so that a decision survives a power failure; writers lock at BEGIN."""
 
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _record: Any) -> None:
@@ -224,9 +228,9 @@ def _use_sqlite_safely(engine: Engine) -> None:
 
 
 def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None]) -> None:
-    """Wait while Postgres refuses connections; and never use one that was closed from the other side while it was idle.
+    """Wait while Postgres refuses connections, and never use one that the server closed while it was idle.
 
-    ``set_clock`` is told the server's time, in seconds since the epoch.
+    ``set_clock`` is called with the server's time, in seconds since the epoch, for each new connection.
     """
 
     @event.listens_for(engine, "do_connect")
@@ -235,8 +239,8 @@ def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None]) -
 
     @event.listens_for(engine, "connect")
     def _on_connected(connection: Any, _record: Any) -> None:
-        # A prepared statement halves the server's work, but stays in one of PgBouncer's connections, and the next transaction may
-        # be given another. PgBouncer is known by the process number that it makes up.
+        # A prepared statement halves the server's work, but belongs to one of PgBouncer's connections, and the next transaction may
+        # get another. PgBouncer is recognised by its made-up process number.
         connection.autocommit = True
         process, now = connection.execute("SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8").fetchone()
         set_clock(now)
@@ -250,8 +254,8 @@ def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None]) -
 
     @event.listens_for(engine, "checkout")
     def _on_checkout(connection: Any, record: Any, _proxy: Any) -> None:
-        # An idle connection has nothing to say but its end. Looking at the socket is no round trip, as asking the server is.
+        # The only thing that an idle connection can receive is its end. Looking at the socket costs no round trip.
         if record.info.pop("idle", False) and (connection.closed or select_ready.select([connection], [], [], 0)[0]):
             raise DisconnectionError("it was closed while it was idle")
-        if connection.autocommit:  # an interruption came before this was set back
+        if connection.autocommit:  # an interruption came before it was set to False again
             connection.autocommit = False

@@ -1,4 +1,4 @@
-"""Write the migration from the newest revision to what :mod:`resources.catalog.tables` says now.
+"""Write the migration from the newest revision to the tables that :mod:`resources.catalog.tables` declares now.
 
 ``python -m resources.catalog.migrate "what changed"``, from the checkout; ``make migration`` calls it.
 """
@@ -14,7 +14,7 @@ from resources.catalog.catalog import Catalog
 
 
 def main(message: str) -> None:
-    """Build the newest revision in a scratch database and let Alembic write what differs."""
+    """Build the newest revision in a scratch database and let Alembic write what differs from the tables."""
     if not message:
         sys.exit('say what changed: make migration m="add a column for …"')
     with tempfile.TemporaryDirectory() as scratch:

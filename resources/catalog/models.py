@@ -7,6 +7,7 @@ from resources.catalog import ModelVersionRow
 
 
 def champion_of(session: Session, model: str) -> ModelVersionRow | None:
+    """A model's champion; None where none was promoted."""
     return session.scalar(select(ModelVersionRow).where(ModelVersionRow.model == model, ModelVersionRow.stage == "champion"))
 
 

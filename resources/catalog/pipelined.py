@@ -1,6 +1,6 @@
-"""Statements straight to psycopg, and several in one round trip: what every trial waits for or does every few seconds.
+"""Statements sent straight to psycopg, and several in one round trip: for what every trial waits for or does every few seconds.
 
-SQLAlchemy writes them and keeps the connections; its share of a statement's time is as long as the driver's.
+SQLAlchemy compiles them and pools the connections, but does not execute them: that would take as long again as the driver needs.
 """
 
 import sys
@@ -17,7 +17,7 @@ Asked = tuple[Any, dict[str, Any]]
 
 
 def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]:
-    """A statement as a transaction of its own, on Postgres in one round trip; its rows, with columns by name.
+    """Execute a statement as a transaction of its own, on Postgres in one round trip; its rows, with columns by name.
 
     Raises:
         DBAPIError: as SQLAlchemy raises it.
@@ -37,7 +37,7 @@ def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]
             driver.autocommit = False
             return rows
     except BaseException:
-        pooled.invalidate()  # it may be in the midst of anything
+        pooled.invalidate()  # its state is unknown
         raise
     finally:
         pooled.close()
@@ -47,12 +47,12 @@ def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]
 def transaction(engine: Engine) -> Iterator[Connection]:
     """A transaction that writes: committed at the end, rolled back on any error.
 
-    On Postgres its BEGIN goes with what is first asked :func:`together`, and its COMMIT with what is asked ``last``.
+    On Postgres its BEGIN is sent with the first statements that are executed :func:`together`, and its COMMIT with the ``last``.
     """
     with engine.connect().execution_options(write=True) as connection:
         driver: Any = connection.connection.driver_connection if _is_postgres(engine.dialect) else None
         if driver:
-            driver.autocommit = True  # else psycopg sends BEGIN by itself, and waits for its answer
+            driver.autocommit = True  # otherwise psycopg sends BEGIN by itself, and waits for the answer
         try:
             with connection.begin():
                 yield connection
@@ -62,11 +62,11 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 
 
 def together(connection: Connection, asked: list[Asked], *, last: bool = False) -> Iterator[list[Any]]:
-    """Statements in a connection's transaction, one after another; of each the rows, with columns by name.
+    """Execute statements in a connection's transaction, one after another; of each the rows, with columns by name.
 
-    On Postgres they are sent and answered together, in one round trip; the ``last`` of a :func:`transaction` are committed with it. On
-    SQLite, where there are no round trips to save, a statement is executed when its rows are taken, and not before: whoever only writes
-    takes them all.
+    On Postgres they are sent and answered together, in one round trip; ``last`` commits the :func:`transaction` in the same round trip.
+    On SQLite, where there are no round trips to save, a statement is executed only when its rows are taken from the iterator: a caller
+    that needs no rows has to exhaust it.
 
     Raises:
         DBAPIError: as SQLAlchemy raises it.
@@ -84,7 +84,7 @@ def together(connection: Connection, asked: list[Asked], *, last: bool = False) 
             if last:
                 driver.execute("COMMIT", prepare=False)  # the server leaves it out if one of them fails
     except BaseException as error:
-        # After an error of the server's the transaction can be rolled back; else nobody knows what is still on its way.
+        # After an error of the server the transaction can be rolled back; after any other, answers may still be on their way.
         if not isinstance(error, DBAPIError) or error.connection_invalidated:
             connection.invalidate(error)
         raise
@@ -104,7 +104,7 @@ def _is_postgres(dialect: Dialect) -> bool:
 
 
 def _execute(driver: Any, asked: Asked) -> Any:
-    from psycopg.rows import namedtuple_row  # not imported where SQLite is the catalog
+    from psycopg.rows import namedtuple_row  # not where SQLite is the catalog
 
     statement, values = asked
     written = _written(statement, tuple(values))
@@ -115,13 +115,13 @@ def _execute(driver: Any, asked: Asked) -> Any:
 
 @contextmanager
 def _errors_of(dialect: Any, asked: list[Asked], driver: Any = None) -> Iterator[None]:
-    """The driver's errors as SQLAlchemy's, which tell whether the connection is lost with them; an interruption stays one."""
+    """Raise the driver's errors as SQLAlchemy's, which say whether the connection is lost, too; an interruption stays one."""
     error_of_driver = dialect.loaded_dbapi.Error
     handled = sys.exception()
     try:
         yield
     except error_of_driver as error:
-        if interruption := _interruption_behind(error, handled):
+        if interruption := _interruption_before(error, handled):
             raise interruption from None
         lost = driver is not None and driver.closed
         sql = "; ".join(_written(statement, tuple(values)).sql for statement, values in asked)
@@ -130,24 +130,27 @@ def _errors_of(dialect: Any, asked: list[Asked], driver: Any = None) -> Iterator
         ) from error
 
 
-def _interruption_behind(error: BaseException, handled: BaseException | None) -> BaseException | None:
-    """What a signal's handler raised while psycopg waited, if leaving its pipeline failed after that; not what was ``handled`` before."""
-    behind = error.__context__
-    while behind is not None and behind is not handled:
-        if not isinstance(behind, Exception):
-            return behind
-        behind = behind.__context__
+def _interruption_before(error: BaseException, handled: BaseException | None) -> BaseException | None:
+    """What a signal's handler raised while psycopg waited, if that made leaving the pipeline fail with ``error``; else None.
+
+    ``handled`` was being handled before, and does not count.
+    """
+    earlier = error.__context__
+    while earlier is not None and earlier is not handled:
+        if not isinstance(earlier, Exception):
+            return earlier
+        earlier = earlier.__context__
     return None
 
 
 class _Written:
-    """A statement as psycopg takes it: SQL, and what becomes of the values on their way there."""
+    """A statement as psycopg takes it: its SQL, and how its values are converted."""
 
     def __init__(self, statement: ClauseElement, names: tuple[str, ...]) -> None:
         dialect = _dialect()
         compiled: Any = statement.compile(dialect=dialect, column_keys=list(names))
         missing = {name for bound, name in compiled.bind_names.items() if bound.required} - set(names)
-        missing |= {column.name for column in compiled.prefetch}  # defaults that SQLAlchemy gives as it executes
+        missing |= {column.name for column in compiled.prefetch}  # defaults that SQLAlchemy fills in when it executes
         if missing:
             raise TypeError(f"values are missing for {sorted(missing)}")
         self.sql = str(compiled)
@@ -162,7 +165,7 @@ class _Written:
         return found
 
 
-_written = cache(_Written)  # for statements that are constants: each is kept
+_written = cache(_Written)  # statements are constants: each is compiled once
 
 
 @cache

@@ -1,13 +1,13 @@
-"""The statements of a decision about a sweep, built once: a worker waits for each of them.
+"""The statements of a decision about a sweep, built once, because a worker waits for each of them.
 
-Parameters that begin with ``of_`` say which rows; the others are columns.
+Parameters that begin with ``of_`` choose rows; the others are values of columns.
 """
 
 from typing import Any
 
 from sqlalchemy import Table, bindparam, func, insert, null, or_, select, update
 
-from resources.catalog.tables import AttemptRow, RungResultRow, SweepRow, Told, TrialRow
+from resources.catalog.tables import AttemptRow, Excerpt, RungResultRow, SweepRow, TrialRow
 
 
 def _table(row: Any) -> Table:
@@ -54,18 +54,18 @@ RUNNING = (
     .order_by(TRIALS.c.number)
 )
 WORKER = select(TRIALS.c.worker).where(*_TRIAL)
-HOW_IT_STANDS = select(TRIALS.c.attempt, TRIALS.c.status).where(*_TRIAL)
+STATUS = select(TRIALS.c.attempt, TRIALS.c.status).where(*_TRIAL)
 DECISION = select(RESULTS.c.decision).where(
     RESULTS.c.sweep == bindparam("of_sweep"),
     RESULTS.c.trial == bindparam("of_trial"),
     RESULTS.c.attempt == bindparam("of_attempt"),
     RESULTS.c.epochs == bindparam("epochs"),
 )
-OUTCOME = select(ATTEMPTS.c.outcome).where(*_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Told)))
+OUTCOME = select(ATTEMPTS.c.outcome).where(*_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Excerpt)))
 
 _OVERDUE = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", TRIALS.c.lease_until < bindparam("now"))
 OVERDUE = select(TRIALS.c.number, TRIALS.c.attempt, TRIALS.c.worker, TRIALS.c.doubted_until).where(*_OVERDUE).order_by(TRIALS.c.number)
-OVERDUE_LOCKED = OVERDUE.with_for_update()  # a heartbeat that comes in between is refused, or seen
+OVERDUE_LOCKED = OVERDUE.with_for_update()  # a heartbeat is seen by it, or refused after it
 DOUBT = update(TRIALS).where(*_OVERDUE, TRIALS.c.doubted_until.is_(None)).values(doubted_until=bindparam("until"))
 
 SET_REVISION = update(SWEEPS).where(_SWEEP).values(revision=bindparam("revision"))
@@ -79,23 +79,23 @@ SET_SAMPLER_ATTRS = update(SWEEPS).where(_SWEEP).values(sampler_attrs=bindparam(
 END_SEARCH = update(SWEEPS).where(_SWEEP).values(status=bindparam("status"), finished_at=bindparam("finished_at"))
 
 ADD_TRIAL = insert(TRIALS)
-_SIGN_OF_LIFE = {"doubted_until": null(), "waiting": null()}
+_HEARD_OF = {"doubted_until": null(), "waiting": null()}
 HAND_OUT = (
     update(TRIALS)
     .where(*_TRIAL)
     .values(
-        {name: bindparam(name) for name in ("status", "audited", "attempt", "worker", "lease_until", "revision")} | _SIGN_OF_LIFE,
+        {name: bindparam(name) for name in ("status", "audited", "attempt", "worker", "lease_until", "revision")} | _HEARD_OF,
     )
 )
 _DECIDED = {
-    **_SIGN_OF_LIFE,
+    **_HEARD_OF,
     **{name: bindparam(name) for name in ("status", "failures", "preemptions", "error", "revision")},
     "seconds": TRIALS.c.seconds + bindparam("more_seconds"),
     "checkpoint": func.coalesce(bindparam("checkpoint"), TRIALS.c.checkpoint),
 }
 GO_ON = update(TRIALS).where(*_TRIAL).values(_DECIDED)
 END_ATTEMPT = update(TRIALS).where(*_TRIAL).values({**_DECIDED, "worker": null(), "lease_until": null()})
-CLAIM = update(TRIALS).where(*_TRIAL).values(worker=bindparam("worker"), lease_until=bindparam("lease_until"), **_SIGN_OF_LIFE)
+CLAIM = update(TRIALS).where(*_TRIAL).values(worker=bindparam("worker"), lease_until=bindparam("lease_until"), **_HEARD_OF)
 _RUNNING_ATTEMPT = (*_TRIAL, TRIALS.c.attempt == bindparam("of_attempt"), TRIALS.c.status == "running")
 RENEW_LEASE = (
     update(TRIALS)
@@ -107,7 +107,7 @@ RENEW_LEASE = (
 RENEW_LEASE_LIGHTLY = RENEW_LEASE.returning(func.set_config("synchronous_commit", "off", True))
 NOTE_WAITING = (
     update(TRIALS)
-    .where(*_RUNNING_ATTEMPT, TRIALS.c.waiting.is_distinct_from(bindparam("waiting", type_=Told)))
+    .where(*_RUNNING_ATTEMPT, TRIALS.c.waiting.is_distinct_from(bindparam("waiting", type_=Excerpt)))
     .values(waiting=bindparam("waiting"))
 )
 NOTE_UNCLAIMED_WAITING = NOTE_WAITING.where(TRIALS.c.worker.is_(None))

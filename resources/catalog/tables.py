@@ -7,7 +7,7 @@ from sqlalchemy import JSON, BigInteger, DateTime, ForeignKey, ForeignKeyConstra
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-_TOLD = 20_000  # characters that are kept
+_LONGEST_EXCERPT = 20_000  # characters
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -20,15 +20,15 @@ class UtcTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
 
 
-class Told(TypeDecorator[str]):
-    """What others have said (an exception, an image's last words, a cluster): as a database takes it, and its end where it is long."""
+class Excerpt(TypeDecorator[str]):
+    """Text from elsewhere (an exception, an image's output, a cluster's reason) as a database takes it; of a long one, its end."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        # Postgres takes no NUL, and neither database a surrogate, as Python makes of a file name that is not UTF-8.
-        return value and value[-_TOLD:].encode(errors="replace").decode().replace("\0", "")
+        # Postgres takes no NUL, and neither database takes a surrogate, which Python makes of a file name that is not UTF-8.
+        return value and value[-_LONGEST_EXCERPT:].encode(errors="replace").decode().replace("\0", "")
 
 
 class Base(DeclarativeBase):
@@ -55,10 +55,10 @@ class SnapshotRow(Base):
 class SweepRow(Base):
     """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished or rejected; or failed.
 
-    ``revision`` counts the decisions about it; rows that a decision changes carry its number, so that whoever keeps the
-    sweep in memory reads only what is new. ``control`` is what its user wants (run, pause, stop), ``max_trials`` what the
-    spec said or the sweep was extended to, ``warm_start`` the earlier sweeps that it learns from.
-    Until ``suggesting_until`` one process chooses params for its next trials, and the others leave it to that one.
+    ``revision`` counts the decisions about it. Rows that a decision changes carry its number, so that a process which keeps
+    the sweep in memory reads only what is new. ``control`` is what its user wants (run, pause, stop), ``max_trials`` what
+    it was extended to (null: as the spec says), ``warm_start`` the earlier sweeps that it learns from.
+    Until ``suggesting_until``, in seconds since the epoch, one process chooses params for its next trials and others do not.
     """
 
     __tablename__ = "sweeps"
@@ -87,9 +87,9 @@ class TrialRow(Base):
     """One trial of a sweep. A running trial without a worker has been handed out and not been claimed yet.
 
     ``audited`` is how many results it had when it was pruned, if it is trained to the end as a check on pruning.
-    ``sampler_attrs`` is what the sampler wants to find again beside the params. ``waiting`` is the cluster's own reason why
-    the pod of its attempt has not started. A lease that ran out is doubted first, and lost if it has not been renewed at
-    ``doubted_until``, in seconds since the epoch as ``lease_until`` is.
+    ``sampler_attrs`` is what the sampler keeps with the trial beside its params. ``waiting`` is the cluster's own reason why
+    the pod of its attempt has not started. A lease that ran out at ``lease_until`` is doubted first, and lost if it has not
+    been renewed by ``doubted_until``; both are in seconds since the epoch.
     """
 
     __tablename__ = "trials"
@@ -106,9 +106,9 @@ class TrialRow(Base):
     worker: Mapped[str | None]
     lease_until: Mapped[float | None]
     doubted_until: Mapped[float | None]
-    waiting: Mapped[str | None] = mapped_column(Told)
+    waiting: Mapped[str | None] = mapped_column(Excerpt)
     seconds: Mapped[float] = mapped_column(default=0.0)
-    error: Mapped[str | None] = mapped_column(Told)
+    error: Mapped[str | None] = mapped_column(Excerpt)
     checkpoint: Mapped[str | None]
     sampler_attrs: Mapped[dict[str, Any] | None]
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
@@ -117,8 +117,8 @@ class TrialRow(Base):
 class AttemptRow(Base):
     """One hand-out of a trial to a worker.
 
-    outcome: null while it runs, then how it ended: pause, stop, complete, retry, fail, requeue (it was given back), or
-    preempted (its worker was reclaimed or lost).
+    outcome: null while it runs, then how it ended: pause, stop, complete, retry, fail, requeue (its worker gave it back),
+    or preempted (its worker was reclaimed or lost).
     """
 
     __tablename__ = "attempts"
@@ -132,14 +132,14 @@ class AttemptRow(Base):
     started_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
     outcome: Mapped[str | None]
-    error: Mapped[str | None] = mapped_column(Told)
+    error: Mapped[str | None] = mapped_column(Excerpt)
 
 
 class RungResultRow(Base):
     """A trial's result at a rung; ``value`` (the first objective) is null where the trial failed on its way there.
 
-    ``metrics`` holds every objective and every bounded metric by name, ``violation`` how far those are out of bounds.
-    ``best_checkpoint`` is the checkpoint of the best epoch so far, where the objective is the best value so far.
+    ``metrics`` has every objective and every bounded metric by name, ``violation`` how far those are out of bounds.
+    ``best_checkpoint`` is the checkpoint of the best epoch so far, where the spec's objective is the best value so far.
     """
 
     __tablename__ = "rung_results"

@@ -15,9 +15,9 @@ from resources.catalog import Catalog, ReportRow, utcnow
 from resources.catalog.models import champion_of
 from resources.datasets.snapshots import known_snapshot
 from resources.evaluation.page import Shown, render_page, render_preview
-from resources.evaluation.scoring import TEST_SPLIT, evaluate_checkpoint
+from resources.evaluation.scoring import TEST_SPLIT, HeldOut, evaluate_checkpoint, held_out
 from resources.search.audit import audit_of
-from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, stored_spec
 
 _CURVES = 10  # trials whose learning curves the page shows
 
@@ -51,7 +51,7 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> EvaluationRepo
     summary = summarize(catalog, sweep)
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
-    spec, snapshot = parse_spec(row.spec), known_snapshot(catalog, row.snapshot)
+    spec, snapshot = stored_spec(row.spec), known_snapshot(catalog, row.snapshot)
     audit = audit_of(state_of(catalog, sweep))
     data: dict[str, Any] = {
         "sweep": sweep,
@@ -71,16 +71,9 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> EvaluationRepo
         store.replace(report_path(sweep), render_page(data, shown).encode())
         failures = explain_failures(summary.failed)
         raise NoWinner(f"sweep {sweep} has no result: {failures}. What happened: {store.address(report_path(sweep))}")
-    winner, dataset = summary.best, Dataset(store, snapshot.name, snapshot.digest)
-    scores = evaluate_checkpoint(
-        store,
-        predictor=spec.predictor,
-        params=winner.params,
-        dataset=dataset,
-        checkpoint=winner.checkpoint,
-        gate_metric=spec.gates.metric,
-    )
-    data |= {"winner": winner.__dict__, **scores.as_dict(), "champion": _champion(store, catalog, spec, sweep, dataset)}
+    winner, rows = summary.best, held_out(Dataset(store, snapshot.name, snapshot.digest), spec.gates.metric)
+    scores = evaluate_checkpoint(rows, predictor=spec.predictor, params=winner.params, checkpoint=winner.checkpoint)
+    data |= {"winner": winner.__dict__, **scores.as_dict(), "champion": _champion(catalog, spec.name, sweep, rows)}
     page = render_page(data, shown).encode()
     content = json.dumps(data, sort_keys=True, indent=1).encode()
     digest, html_digest = store.put_blob(content), store.put_blob(page)
@@ -126,10 +119,10 @@ def explain_failures(failed: list[dict[str, Any]]) -> str:
     return f"{len(failed)} trial{'s' if len(failed) != 1 else ''} failed: " + "; ".join(shown)
 
 
-def _champion(store: Store, catalog: Catalog, spec: SweepSpec, sweep: str, dataset: Dataset) -> dict[str, Any] | None:
-    """The current champion, evaluated on this sweep's test split."""
+def _champion(catalog: Catalog, model: str, sweep: str, rows: HeldOut) -> dict[str, Any] | None:
+    """The current champion, evaluated on the rows that this sweep's winner was."""
     with catalog.read() as session:
-        champion = champion_of(session, spec.name)
+        champion = champion_of(session, model)
         if champion is None or champion.sweep == sweep:
             return None
         row = catalog.sweep(session, champion.sweep)
@@ -138,19 +131,12 @@ def _champion(store: Store, catalog: Catalog, spec: SweepSpec, sweep: str, datas
         "model": champion.model,
         "version": champion.version,
         "checkpoint": champion.checkpoint,
-        "same_snapshot": champion.snapshot == dataset.digest,
+        "same_snapshot": champion.snapshot == rows.dataset.digest,
         "metrics": {},
         "error": None,
     }
     try:
-        scores = evaluate_checkpoint(
-            store,
-            predictor=parse_spec(row.spec).predictor,
-            params=params,
-            dataset=dataset,
-            checkpoint=champion.checkpoint,
-            gate_metric=spec.gates.metric,
-        )
+        scores = evaluate_checkpoint(rows, predictor=stored_spec(row.spec).predictor, params=params, checkpoint=champion.checkpoint)
     except HalvingError as error:
         return {**known, "error": str(error)}
     return {**known, "metrics": scores.metrics}

@@ -1,14 +1,17 @@
-"""Judging a winner: predictions of one checkpoint on a held-out split, scored, beside the champion's on the same rows."""
+"""Predictions of a checkpoint on rows that it was not trained on, and their scores."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from halving import Dataset, Store, TrainedRun
+from halving import Dataset, TrainedRun
 from halving.errors import HalvingError, InvalidInput
 from halving.trial.import_string import import_function, where
 from resources.sweep_spec.metrics import CLASS_METRICS, NUMBER_METRICS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TEST_SPLIT = "test"
 
@@ -30,6 +33,33 @@ class Scores:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """A split that checkpoints are scored on, read once for all of them.
+
+    Attributes:
+        features: its rows without the target column.
+        truth: the target column.
+        regression: whether the target is a number to come close to; see :func:`is_regression`.
+    """
+
+    dataset: Dataset
+    features: "pa.Table"
+    truth: list[Any]
+    regression: bool
+
+
+def held_out(dataset: Dataset, gate_metric: str | None = None) -> HeldOut:
+    """The test split of a snapshot.
+
+    Raises:
+        InvalidInput: the gate's metric does not fit the target.
+    """
+    regression = is_regression(dataset.manifest["schema"][dataset.target], gate_metric)
+    table = dataset.read(TEST_SPLIT)
+    return HeldOut(dataset, table.drop_columns([dataset.target]), table.column(dataset.target).to_pylist(), regression)
+
+
 def is_regression(target_type: str, gate_metric: str | None) -> bool:
     """Whether the target is a number to come close to, rather than a class: floats are, integers when the gate says so.
 
@@ -45,36 +75,24 @@ def is_regression(target_type: str, gate_metric: str | None) -> bool:
     return gate_metric in NUMBER_METRICS
 
 
-def evaluate_checkpoint(
-    store: Store,
-    *,
-    predictor: str,
-    params: dict[str, Any],
-    dataset: Dataset,
-    checkpoint: str,
-    gate_metric: str | None = None,
-    split: str = TEST_SPLIT,
-) -> Scores:
-    """Run ``predict(run, table)`` on a split without its target column, and score what it returns.
+def evaluate_checkpoint(rows: HeldOut, *, predictor: str, params: dict[str, Any], checkpoint: str) -> Scores:
+    """Run ``predict(run, table)`` on held-out rows, and score what it returns.
 
     Raises:
         PredictionFailed: naming the predictor and what went wrong.
     """
-    table = dataset.read(split)
-    truth = table.column(dataset.target).to_pylist()
-    regression = is_regression(dataset.manifest["schema"][dataset.target], gate_metric)
+    dataset, truth = rows.dataset, rows.truth
     predict = import_function("predictor", predictor)
+    run = TrainedRun(dataset.store, params=params, dataset=dataset, checkpoint_digest=checkpoint)
     try:
-        predicted = predict(
-            TrainedRun(store, params=params, dataset=dataset, checkpoint_digest=checkpoint), table.drop_columns([dataset.target])
-        )
+        predicted = predict(run, rows.features)
         answers = [item.item() if hasattr(item, "item") else item for item in predicted]
     except Exception as error:
         raise PredictionFailed(f"predictor {predictor} raised {type(error).__name__} at {where(error)}: {error}") from error
     if len(answers) != len(truth):
         raise PredictionFailed(f"predictor {predictor} returned {len(answers)} predictions for {len(truth)} rows; return one a row")
     try:
-        return score(truth, answers, regression=regression)
+        return score(truth, answers, regression=rows.regression)
     except (ValueError, TypeError) as error:
         got, wanted = (sorted({type(value).__name__ for value in values}) for values in (answers, truth))
         raise PredictionFailed(

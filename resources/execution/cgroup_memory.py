@@ -1,16 +1,16 @@
-"""Whether the kernel killed a process of this control group because memory ran out: what its counter says (Linux, cgroup v1 and v2)."""
+"""Whether the kernel killed a process of this control group because memory ran out: its counter of kills (Linux, cgroup v1 and v2)."""
 
 from halving.records.hardware import groups, memory_limit
 
 
 class OutOfMemory:
-    """Remembers the counter, so that a death later can be told from another SIGKILL."""
+    """Remembers the counter, so that a kill for memory can be distinguished from any other SIGKILL later."""
 
     def __init__(self) -> None:
         self._before = _oom_kills()
 
-    def told(self) -> str:
-        """What to say of a SIGKILL that has happened since: that memory ran out, with the limit if there is one; else nothing."""
+    def reason(self) -> str:
+        """Why a SIGKILL came that has happened since: that memory ran out, with the limit if there is one; else an empty text."""
         if _oom_kills() <= self._before:
             return ""
         limit = memory_limit()

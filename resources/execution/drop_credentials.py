@@ -1,5 +1,6 @@
-"""Imported by the fork server that trials are forked from, before it imports a trainable: takes the database's credentials from its
-environment. Its worker keeps them; a trial needs none but the store's.
+"""Removes the database's credentials from the environment of the fork server, which imports this before it imports a trainable.
+
+The worker keeps them; a trial needs no credential but the store's.
 """
 
 import os

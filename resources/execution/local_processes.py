@@ -1,5 +1,5 @@
-"""A trial's process as its worker sees it, and the one on the worker's own machine: forked from a process that has imported the
-trainable already, with a pipe between them.
+"""A trial's process as its worker sees it; and the one on the worker's own machine, forked from a server that has imported the trainable,
+with a pipe to the worker.
 """
 
 import os
@@ -19,8 +19,8 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.termination import Termination
 from resources.sweep_spec import Resources
 
-_END_SECONDS = 5.0  # for a process whose trial has been decided on
-_TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)  # with a checkpoint saved, or before there was anything to save
+_END_SECONDS = 5.0  # for a process to end whose trial has been decided on
+_TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after it saved a checkpoint, or before it could
 
 
 class TrialProcess(Protocol):
@@ -32,7 +32,7 @@ class TrialProcess(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it may still say something new. What it said before its end is still to be received."""
+        """Whether it may still send something. What it sent before its end can be received afterwards, too."""
         ...
 
     @property
@@ -41,11 +41,11 @@ class TrialProcess(Protocol):
         ...
 
     def receive(self, timeout: float) -> Message | None:
-        """Its next message, or None when none has come within ``timeout`` seconds, or it has ended."""
+        """Its next message; None if none came within ``timeout`` seconds, or it has ended."""
         ...
 
     def answer(self, granted: Granted) -> None:
-        """Answer what it said at a rung. One that has died meanwhile does not hear it."""
+        """Answer its message at a rung; nothing happens if it has ended meanwhile."""
         ...
 
     def terminate(self) -> None:
@@ -57,11 +57,11 @@ class TrialProcess(Protocol):
         ...
 
     def termination(self) -> Termination:
-        """How it ended without a last message; waits for its end."""
+        """Why it ended without a last message; waits for its end."""
         ...
 
     def close(self) -> None:
-        """Leave nothing of it behind, whatever it is at: its trial has been decided on."""
+        """End it, whatever it is doing, and clean up: its trial has been decided on."""
         ...
 
 
@@ -69,7 +69,7 @@ class TrialProcesses(Protocol):
     """Where a worker's trials run."""
 
     def prepare(self, assignment: Assignment, context: TrialContext) -> TrialProcess:
-        """A process for an attempt, to be started."""
+        """A process for an attempt, not started yet."""
         ...
 
 
@@ -79,7 +79,7 @@ class ForkServer:
     Args:
         trainable: imported before the first trial is forked.
         resources: what each trial may use.
-        gpus: ids of the GPUs that they see; None leaves it to CUDA.
+        gpus: ids of the GPUs that they see; with None CUDA decides.
     """
 
     def __init__(self, trainable: str, resources: Resources, gpus: list[str] | None) -> None:
@@ -90,8 +90,8 @@ class ForkServer:
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         if gpus is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        # Until Python 3.13 the fork server ignores the sys.path that it is sent (python/cpython#117378), and then silently
-        # imports nothing ahead; the variable does reach it.
+        # Until Python 3.13 the fork server ignores the sys.path that it is sent (python/cpython#117378), and then silently preloads
+        # nothing; the variable does reach it.
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         self._server = get_context("forkserver")
         imports = [
@@ -134,7 +134,7 @@ class LocalProcess:
     def receive(self, timeout: float) -> Message | None:
         if self._process.pid is None:
             return None
-        # The process itself is watched too: its children may hold the pipe open after its death.
+        # The process itself is watched, too: its children may keep the pipe open after it ended.
         wait([self._process.sentinel, *([] if self._hung_up else [self._ours])], timeout)
         try:
             return self._ours.recv() if not self._hung_up and self._ours.poll() else None
@@ -156,11 +156,11 @@ class LocalProcess:
         self._process.join()
         code = self._process.exitcode
         if code in _TERMINATED:
-            return Termination("the trial's process was told to end by SIGTERM", own_fault=False)
+            return Termination("the trial's process was ended by SIGTERM", own_fault=False)
         if code is not None and code < 0:
-            why = self._memory.told() if code == -signal.SIGKILL else ""
+            why = self._memory.reason() if code == -signal.SIGKILL else ""
             return Termination(f"the trial's process was killed by {signal.Signals(-code).name}{why}", own_fault=True)
-        return Termination(f"the trial's process ended with exit code {code} and said nothing", own_fault=True)
+        return Termination(f"the trial's process ended with exit code {code} and without a message", own_fault=True)
 
     def close(self) -> None:
         if self._process.pid and self.alive:
@@ -173,11 +173,11 @@ class LocalProcess:
 
 
 def gpus_of_slot(resources: Resources, slot: int) -> list[str] | None:
-    """The GPUs of this machine that belong to a worker's place; None where there are none at all."""
+    """The GPUs of this machine that belong to the worker with this number; None if the machine has none."""
     gpus = visible_gpus()
     return gpus[slot * resources.gpus : (slot + 1) * resources.gpus] if gpus else None
 
 
 def thread_limits(resources: Resources) -> dict[str, str]:
-    """Variables by which numeric libraries use no more cores than a trial has."""
+    """Environment variables that keep numeric libraries from using more cores than a trial has."""
     return {name: str(resources.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}

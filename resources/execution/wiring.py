@@ -11,7 +11,7 @@ from resources.scheduling.scheduler import Scheduler
 
 
 def make_scheduler(backend: Backend, sweep: str, **options: Any) -> Scheduler:
-    """A sweep's decisions; on a cluster it knows what becomes of workers' pods."""
+    """A sweep's scheduler; on a cluster it finds out why workers' pods ended."""
     return Scheduler(backend.catalog, sweep, termination_lookup=termination_lookup if load_cluster() else None, **options)
 
 

@@ -1,45 +1,40 @@
-"""Workers: they pull trials and run each attempt in a process of its own, here or in a pod.
+"""Workers: they pull trials and run each attempt in a process of its own, on this machine or in a pod.
 
-The worker keeps the lease alive, asks the scheduler for decisions on the trial's behalf, and notices its termination. So a
-trainable may leak, crash or be killed without touching the worker, and holds no credential but the store's.
+The worker renews the lease, asks the scheduler for decisions on the trial's behalf, and finds out why its process ended. So a
+trainable may leak, crash or be killed without harm to the worker, and has no credential but the store's.
 """
 
-import logging
 import os
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from halving import Store
 from halving.records import provenance
 from halving.trial.context import ObjectiveRule, TrialContext
 from halving.trial.import_string import add_working_folder, source_digest
-from halving.trial.messages import Granted, ReachedRung
-from resources.execution.attempt import Attempt
+from resources.execution.attempt_loop import AttemptLoop
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.trial_pod import PodProcesses
-from resources.execution.local_processes import ForkServer, TrialProcess, TrialProcesses, gpus_of_slot
+from resources.execution.local_processes import ForkServer, TrialProcesses, gpus_of_slot
 from resources.execution.machine import needs_cluster, visible_gpus
-from resources.execution.signals import Sigterm, undisturbed
-from resources.scheduling.assignment import Assignment, Superseded
+from resources.execution.signals import Sigterm
+from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.suggestion_prefetch import Prefetch
-from resources.search.decide import Complete, Continue, Decision, Finish, Wait
+from resources.search.decide import Decision, Finish, Wait
 
 _POLL_SECONDS = 0.2
 
-_log = logging.getLogger(__name__)
-
 
 def worker_name() -> str:
-    """This process, as the catalog and the logs name it."""
+    """This process's name in the catalog and in logs, ``HOST:PROCESS``."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def work(scheduler: Scheduler, runner: "TrialRunner", on_change: Callable[[Assignment], None]) -> int:
-    """Pull trials and run them until the search is over; give how many attempts were run here.
+    """Pull trials and run them until the search is over; give how many attempts ran here.
 
     ``on_change`` is called after every decision about a trial.
     """
@@ -65,7 +60,7 @@ class TrialRunner:
         store: where trials write.
         dataset_name, dataset_digest: the snapshot that trials train on.
         labels: recorded with every run, for example Dagster's run id.
-        slot: this worker's place on the machine, from 0: decides which GPUs its trials see.
+        slot: this worker's number on the machine, from 0; it decides which GPUs its trials see.
     """
 
     def __init__(
@@ -80,44 +75,11 @@ class TrialRunner:
         self._provenance = {"image": self._spec.image} if self._spec.image else provenance.capture(store)
 
     def run(self, assignment: Assignment, on_change: Callable[[Assignment], None]) -> Decision | None:
-        """Run one attempt until its trial pauses, ends or fails; None when another attempt took the trial over."""
+        """Run one attempt until its trial pauses, ends or fails; None if another attempt has taken the trial over."""
         with Sigterm() as sigterm:
-            attempt = Attempt(self._scheduler, assignment, self._store)
             process = self._processes.prepare(assignment, self._context(assignment))
-            try:
-                attempt.begin()
-                process.start()
-                return self._attend(attempt, process, on_change)
-            except Superseded:
-                return None
-            except BaseException:
-                # This worker is being stopped: the trial goes on elsewhere, from the checkpoint that it saves now.
-                with undisturbed(), suppress(Superseded):
-                    attempt.withdraw(f"worker {worker_name()} was told to end by SIGTERM" if sigterm.came else None)
-                    if attempt.last is None:
-                        self._attend(attempt, process, on_change)
-                raise
-            finally:
-                try:
-                    attempt.close()
-                finally:
-                    process.close()
-
-    def _attend(self, attempt: Attempt, process: TrialProcess, on_change: Callable[[Assignment], None]) -> Decision:
-        while True:
-            message = attempt.receive(process)
-            if attempt.last is not None:
-                # Paused or complete already: what comes after the rung's decision does not change it.
-                return attempt.last
-            if not isinstance(message, ReachedRung):
-                decision = attempt.ended(message, process)
-                _tell(on_change, attempt.assignment)
-                return decision
-            decision = attempt.reached(message)
-            going_on = isinstance(decision, Continue) and not attempt.withdrawn
-            granted = attempt.next_grant(message.epoch) if going_on else message.epoch
-            process.answer(Granted(granted, isinstance(decision, Complete)))
-            _tell(on_change, attempt.assignment)
+            loop = AttemptLoop(self._scheduler, self._store, assignment, process, worker=worker_name(), on_change=on_change)
+            return loop.run(sigterm)
 
     def _context(self, assignment: Assignment) -> TrialContext:
         name, digest = self._dataset
@@ -151,7 +113,7 @@ class TrialRunner:
 
 
 def _processes(scheduler: Scheduler, store: Store, slot: int) -> TrialProcesses:
-    """Where the trials of a sweep run, as seen from this worker."""
+    """Where this worker's trials run."""
     spec, cluster = scheduler.spec, load_cluster()
     if spec.image is None:
         # A worker in a pod of its own has that pod's GPUs, whatever its number is.
@@ -160,11 +122,3 @@ def _processes(scheduler: Scheduler, store: Store, slot: int) -> TrialProcesses:
     if cluster is None:
         raise needs_cluster(spec.image)
     return PodProcesses(cluster, scheduler, store)
-
-
-def _tell(on_change: Callable[[Assignment], None], assignment: Assignment) -> None:
-    """Tell of a decision; what goes wrong there is logged, for the decision stands and the training goes on."""
-    try:
-        on_change(assignment)
-    except Exception:  # noqa: BLE001  # whatever Dagster's event log may raise
-        _log.exception("could not tell Dagster about %s; it is told again when the sweep is evaluated", assignment.key)

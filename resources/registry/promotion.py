@@ -1,4 +1,4 @@
-"""From a report to a registered version: the winner's lineage, the gates, and the version's facts."""
+"""From a report to a registered version: the gates, the winner's lineage, and what the registry records of it."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from resources.backend import Backend
 from resources.catalog import ModelVersionRow
 from resources.evaluation.report import EvaluationReport, evaluate_sweep
 from resources.registry.gates import Gate, GateFailed, check_gates
-from resources.registry.versions import NewVersion, register
-from resources.sweep_spec import parse_spec
+from resources.registry.versions import ChampionChanged, NewVersion, register
+from resources.sweep_spec import stored_spec
 
 
 def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Gate]]:
@@ -23,22 +23,36 @@ def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Gate]
 
 def judge(backend: Backend, report: EvaluationReport) -> list[Gate]:
     """The spec's gates on a report, as they stand now."""
-    return check_gates(parse_spec(report.data["spec"]).gates, report.data, missing_lineage(backend.store, report.data))
+    return check_gates(stored_spec(report.data["spec"]).gates, report.data, missing_lineage(backend.store, report.data))
 
 
-def promote_winner(backend: Backend, report: EvaluationReport) -> ModelVersionRow:
-    """Register a report's winner if every gate lets it pass, and end its sweep.
+def promote_winner(backend: Backend, report: EvaluationReport) -> tuple[ModelVersionRow, EvaluationReport]:
+    """Register a report's winner if it passes every gate, and end its sweep.
+
+    It is judged against the version that is the champion at the moment of the registration: when that is not the report's, because
+    another sweep ended meanwhile or someone changed it, the report is made again.
+
+    Returns:
+        The version, and the report by which it passed.
 
     Raises:
         GateFailed: saying which gate and why.
     """
-    sweep = report.data["sweep"]
-    if failed := [gate for gate in judge(backend, report) if not gate.passed]:
-        reasons = "; ".join(f"{gate.name}: {gate.reason}" for gate in failed)
-        raise GateFailed(f"sweep {sweep} was not promoted: {reasons}. The report says more: {report.path}")
-    row = register(backend.catalog, new_version(backend.store, report), auto_promote=parse_spec(report.data["spec"]).auto_promote)
-    backend.catalog.end_sweep(sweep, "finished")
-    return row
+    sweep, auto_promote = report.data["sweep"], stored_spec(report.data["spec"]).auto_promote
+    while True:
+        if failed := [gate for gate in judge(backend, report) if not gate.passed]:
+            backend.catalog.end_sweep(sweep, "rejected", only_from="evaluating")
+            reasons = "; ".join(f"{gate.name}: {gate.reason}" for gate in failed)
+            raise GateFailed(f"sweep {sweep} was not promoted: {reasons}. The report says more: {report.path}")
+        champion = report.data["champion"]
+        against = champion["version"] if champion else None
+        try:
+            row = register(backend.catalog, new_version(backend.store, report), judged_against=against, auto_promote=auto_promote)
+        except ChampionChanged:
+            report = evaluate_sweep(backend.store, backend.catalog, sweep)
+        else:
+            backend.catalog.end_sweep(sweep, "finished")
+            return row, report
 
 
 def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
@@ -59,11 +73,8 @@ def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
     if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
         missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
     for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):
-        try:
-            if digest:
-                store.get_blob(digest)
-        except HalvingError as error:
-            missing.append(f"{title} ({error})")
+        if digest and not store.has_blob(digest):
+            missing.append(f"{title}: no blob {digest} in the store {store.root}")
     if winner["checkpoint"] not in [saved.digest for saved in records.checkpoints()]:
         missing.append("checkpoint: it is not in the run's history")
     return missing

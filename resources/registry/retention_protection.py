@@ -55,17 +55,6 @@ def protected_runs(session: Session, store: Store) -> set[tuple[str, str]]:
     return found
 
 
-def runs_of_sweep(catalog: Catalog, sweep: str) -> tuple[str, list[str]]:
-    """A sweep's project and the runs of its trials.
-
-    Raises:
-        NotFound: no such sweep.
-    """
-    with catalog.read() as session:
-        row = catalog.sweep(session, sweep)
-        return row.name, [trial_key(sweep, trial.number) for trial in catalog.trials(session, sweep)]
-
-
 def _checkpoints(session: Session) -> set[str]:
     kept = set(session.scalars(select(ModelVersionRow.checkpoint)))
     kept.update(digest for digest in session.scalars(select(TrialRow.checkpoint)) if digest)

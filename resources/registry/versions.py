@@ -1,11 +1,11 @@
-"""The model registry: gates before promotion, versions, and which version is champion."""
+"""The model registry: versions, and which of them is the champion."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from halving.errors import InvalidInput, NotFound
+from halving.errors import HalvingError, InvalidInput, NotFound
 from resources.catalog import Catalog, ModelVersionRow, utcnow
 from resources.catalog.models import champion_of, versions_of
 
@@ -27,20 +27,34 @@ class NewVersion:
     report: str
 
 
-def register(catalog: Catalog, new: NewVersion, *, auto_promote: bool) -> ModelVersionRow:
-    """Add a version: champion when it is the model's first or on ``auto_promote``, else staging.
+class ChampionChanged(HalvingError, RuntimeError):
+    """The winner was judged against a version that is not the champion now; nothing was registered."""
+
+
+def register(catalog: Catalog, new: NewVersion, *, judged_against: str | None, auto_promote: bool) -> ModelVersionRow:
+    """Add a version: champion when the model has none or on ``auto_promote``, else staging.
 
     Registering a sweep's winner again gives the version that it already has.
+
+    Args:
+        judged_against: the champion's version that the winner was compared with; None where there was no champion.
+
+    Raises:
+        ChampionChanged: another version is the champion now, or none is.
     """
     with catalog.write(exclusive=True) as session:
         earlier = versions_of(session, new.model)
         for row in earlier:
             if row.sweep == new.sweep:
                 return row
+        champion = champion_of(session, new.model)
+        now = champion.version if champion else None
+        if now != judged_against:
+            raise ChampionChanged(f"the winner of sweep {new.sweep} was judged against champion {judged_against}; the champion is {now}")
         row = ModelVersionRow(version=next_version(earlier, new), stage="staging", created_at=utcnow(), **new.__dict__)
         session.add(row)
         session.flush()
-        if auto_promote or champion_of(session, new.model) is None:
+        if auto_promote or champion is None:
             _make_champion(session, row)
         return row
 

@@ -1,4 +1,4 @@
-"""What passes between the scheduler and a worker: a trial handed out, what it reports, and that it is another's now."""
+"""A trial handed out to a worker, and the error that says that the worker has lost it."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from resources.search.suggest import Params
 
 
 class Superseded(HalvingError, RuntimeError):
-    """This attempt at the trial has lost its lease, and another attempt has the trial now."""
+    """This attempt at the trial is over: it lost its lease, or the trial was given up or handed out anew."""
 
 
 @dataclass(frozen=True)
@@ -26,27 +26,10 @@ class Assignment:
 
     @property
     def key(self) -> str:
-        """The trial's name everywhere: its run id and its partition, ``digits-7f3a.0007``."""
+        """The trial's key: its run id and its partition, ``digits-7f3a.0007``."""
         return trial_key(self.sweep, self.trial)
 
     @property
     def run_key(self) -> str:
-        """What makes Dagster launch this attempt once: ``sweep.trial/rRUNG/aATTEMPT``."""
+        """Dagster launches one run for each key: ``sweep.trial/rRUNG/aATTEMPT``."""
         return f"{self.key}/r{self.rung}/a{self.attempt}"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a trial says at a rung.
-
-    Attributes:
-        values: every objective and bounded metric by name, finite.
-        checkpoint: digest of the checkpoint at this epoch.
-        epochs: epochs trained in all.
-        best_checkpoint: digest of the best epoch's checkpoint, where the objective is the best value so far.
-    """
-
-    values: dict[str, float]
-    checkpoint: str
-    epochs: int
-    best_checkpoint: str | None = None

@@ -1,7 +1,7 @@
-"""Leases that run out: doubted first, then taken away, with the reason why the worker is gone where somebody knows it.
+"""Leases that run out: doubted first, then revoked, with the reason why the worker ended where it is known.
 
-A lease is renewed by heartbeats. After a time without the database all leases have expired at once, those of the living
-too; so an expired one is only doubted, and a worker is lost if it has said nothing for :data:`DOUBT_SECONDS` more.
+A lease is renewed by heartbeats. When the database was unavailable all leases have expired at once, those of living workers
+too. So an expired lease is only doubted, and its worker is lost if no heartbeat comes for :data:`DOUBT_SECONDS` more.
 """
 
 import logging
@@ -30,9 +30,9 @@ class Leases:
     Args:
         catalog: where the sweep is.
         transactions: the sweep's.
-        clock: seconds since the epoch, the same for all who look at a lease. Where a worker's is behind, its lease looks expired
-            but is never lost: it still renews it.
-        termination_lookup: tells how a worker has died.
+        clock: seconds since the epoch, the same for all processes that look at a lease. A worker whose clock is slow has a
+            lease that looks expired, but it keeps renewing it, so it is never lost.
+        termination_lookup: gives the reason why a worker ended.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Leases:
         self._looked_at = float("-inf")
 
     def next_end(self) -> float:
-        """When a lease ends that begins now."""
+        """When a lease that begins now will end, in seconds since the epoch."""
         return self._clock() + LEASE_SECONDS
 
     def time_to_look(self) -> float | None:
-        """Now, for those who call often; None where it was looked a moment ago."""
+        """The time, if leases are to be looked at now; None where that was done a moment ago."""
         now = self._clock()
         if now - self._looked_at < _LOOK_SECONDS:
             return None
@@ -54,7 +54,7 @@ class Leases:
         return now
 
     def requeue_lost(self) -> list[Assignment]:
-        """Doubt what has expired since the last look, and queue again, or give up, what was doubted for long enough."""
+        """Doubt the leases that have expired since the last look; queue again, or give up, the trials doubted for long enough."""
         now = self._clock()
         given = {"of_sweep": self._transactions.sweep, "now": now}
         overdue = self._catalog.at_once(statements.OVERDUE, given)
@@ -83,8 +83,8 @@ class Leases:
     def _termination_of(self, worker: str) -> Termination | None:
         try:
             return self._termination_lookup(worker) if self._termination_lookup else None
-        except Exception as error:  # noqa: BLE001  # whatever a cluster's API may raise: the trial goes on without a reason
-            _log.warning("cannot find out how worker %s died: %s", worker, error)
+        except Exception as error:  # noqa: BLE001  # whatever a cluster's API may raise: the trial is queued without a reason
+            _log.warning("cannot find out why worker %s ended: %s", worker, error)
             return None
 
 

@@ -1,10 +1,10 @@
-"""The brain at work on the catalog: every call is one short transaction: lock the sweep, look, decide, write.
+"""The search's decisions carried out on the catalog. Every call is one short transaction: lock the sweep, read, decide, write.
 
-Workers hold a lease on the trial they run and renew it by heartbeat. An attempt whose lease ran out is given to
-another worker under the next attempt number, and whatever the old one still says is refused.
+Workers hold a lease on the trial that they run and renew it by heartbeats. When a lease ran out the trial is given to
+another worker under the next attempt number, and later reports of the old attempt are refused.
 
-A database that is away for a moment is waited for: every call may be done again as a whole, for what it has already
-recorded is recognised.
+While the database is unavailable a call is tried again. It may then be done twice as a whole: what the first try recorded
+is recognised.
 """
 
 import threading
@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
+from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements, utcnow
-from resources.catalog.retry import WORKER_SECONDS, retry_while_away
+from resources.catalog.retry import WORKER_SECONDS, retry_transient
 from resources.catalog.trial_key import trial_key
-from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import Leases
 from resources.scheduling.termination import TerminationLookup
 from resources.scheduling.transaction import SweepTransactions
@@ -28,7 +29,7 @@ from resources.search.decide import Crashed, Decision, Failed, Finish, Idle, Pre
 from resources.search.rules import violation
 from resources.search.state import Control, Result, SearchState, Status
 from resources.search.suggest import Suggester, Suggestion, Tried, load_optuna
-from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, stored_spec
 
 _POLL_SECONDS = 0.05
 
@@ -39,11 +40,11 @@ class Scheduler:
     """All decisions about one sweep; threads may share it.
 
     Args:
-        catalog: where its state lives; what is kept between calls is a cache of it.
+        catalog: where its state is; what the scheduler keeps between calls is a cache of it.
         sweep: its id.
-        clock: seconds since the epoch, for leases; the database's unless another is given.
-        termination_lookup: tells how a worker that is not heard of any more has died.
-        retry_seconds: seconds for which a call is tried again while the database is away.
+        clock: seconds since the epoch, for leases; by default the database's.
+        termination_lookup: gives the reason why a worker whose heartbeats have stopped has ended.
+        retry_seconds: how long a call is tried again while the database is unavailable.
     """
 
     def __init__(
@@ -62,10 +63,10 @@ class Scheduler:
         self._suggesting_lock = threading.Lock()
 
     def next_work(self, worker: str | None) -> Assignment | Wait | Finish:
-        """Hand out the next trial. With ``worker`` it is claimed at once; None leaves it to a run to :meth:`claim` it."""
+        """Hand out the next trial. With ``worker`` that worker has it at once; with None a run has to :meth:`claim` it."""
         suggester, unsure = self._suggester, list[Assignment]()
         if suggester.needs_history:
-            load_optuna()  # takes long the first time: not in a transaction
+            load_optuna()  # takes long the first time, so not in a transaction
         while (given := self._retrying(lambda: self._next_work(worker, suggester, unsure))) is None:
             if not self.suggest_ahead(1):
                 time.sleep(_POLL_SECONDS)  # another process is choosing
@@ -73,13 +74,13 @@ class Scheduler:
 
     @property
     def chooses_ahead(self) -> bool:
-        """Whether params are chosen ahead of time: where that takes long. Else :meth:`suggest_ahead` has nothing to do."""
+        """Whether params are chosen ahead of time, because choosing takes long; if not, :meth:`suggest_ahead` does nothing."""
         return self._suggester.takes_long
 
     def suggest_ahead(self, wanted: int) -> int:
         """Choose params ahead of time until ``wanted`` trials wait to be started; give how many were added.
 
-        The sampler works outside of the transaction, on what was known before it: others decide meanwhile.
+        The sampler works outside of any transaction, on what was known when it began: other processes decide meanwhile.
         """
         added = 0
         with self._suggesting_lock:
@@ -92,33 +93,33 @@ class Scheduler:
         return added
 
     def claim(self, trial: int, worker: str, attempt: int | None = None) -> Assignment:
-        """Take a trial that was handed out without a worker; with ``attempt``, that one alone.
+        """Take a trial that was handed out without a worker; with ``attempt`` only if that is its current attempt.
 
         Raises:
-            Superseded: it is not waiting for one (another run has it, or it was given up).
+            Superseded: it does not wait for a worker: another run has it, or it was given up.
         """
         unsure: list[Assignment] = []
         return self._retrying(lambda: self._claim(trial, worker, attempt, unsure))
 
     def handed_out(self) -> list[Assignment]:
-        """Trials that wait for a run to claim them."""
+        """Attempts that wait for a run to claim them."""
         return self._running(claimed=False)
 
     def claimed(self) -> list[Assignment]:
-        """Trials that a worker has."""
+        """Attempts that a worker has."""
         return self._running(claimed=True)
 
     def note_waiting(self, assignment: Assignment, reason: str | None, *, unclaimed: bool = False) -> None:
-        """Note why the attempt's pod has not started, in the cluster's words; None once it has.
+        """Record why the attempt's pod has not started, in the cluster's words; None once it has.
 
-        Nothing is written where another attempt has the trial now, or with ``unclaimed`` where a worker has it.
+        Nothing is written if the trial has another attempt now, or with ``unclaimed`` if a worker has it.
         """
         given = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt, "waiting": reason}
         statement = statements.NOTE_UNCLAIMED_WAITING if unclaimed else statements.NOTE_WAITING
         self.catalog.at_once(statement, given)
 
     def heartbeat(self, assignment: Assignment) -> Control:
-        """Renew the lease, and learn what the sweep's user wants: after a pause or a stop the trial is to be released.
+        """Renew the lease, and give what the sweep's user wants: on a pause or a stop the trial is to be released.
 
         Raises:
             Superseded: the lease was lost.
@@ -128,16 +129,16 @@ class Scheduler:
         statement = statements.RENEW_LEASE_LIGHTLY if lightly else statements.RENEW_LEASE
         renewed = self.catalog.at_once(statement, {**given, "lease_until": self._leases.next_end()})
         if not renewed:
-            stands = self.catalog.at_once(statements.HOW_IT_STANDS, given)
-            raise _superseded(assignment, f"attempt {stands[0].attempt} is {stands[0].status}" if stands else "the trial is gone")
+            found = self.catalog.at_once(statements.STATUS, given)
+            raise _superseded(assignment, f"attempt {found[0].attempt} is {found[0].status}" if found else "the trial is gone")
         return Control(renewed[0].control)
 
-    def reached(self, assignment: Assignment, report: Report, seconds: float) -> Decision:
-        """A trial reports at its rung and learns whether to go on, pause or end."""
+    def reached(self, assignment: Assignment, report: ReachedRung, seconds: float) -> Decision:
+        """A trial reports at its rung; decide whether it goes on, pauses or ends. ``seconds`` it has trained since its last report."""
         return self._report(assignment, Reached(assignment.trial, self._result(report)), seconds, report=report)
 
-    def returned(self, assignment: Assignment, report: Report, seconds: float) -> Decision:
-        """A trainable returned before its rung, with its last report."""
+    def returned(self, assignment: Assignment, report: ReturnedEarly, seconds: float) -> Decision:
+        """A trainable returned before its rung, with its last result."""
         return self._report(assignment, Returned(assignment.trial, self._result(report)), seconds, report=report)
 
     def crashed(self, assignment: Assignment, error: str, seconds: float) -> Decision:
@@ -145,44 +146,44 @@ class Scheduler:
         return self._report(assignment, Crashed(assignment.trial), seconds, error=error)
 
     def preempted(self, assignment: Assignment, error: str, seconds: float) -> Decision:
-        """A trial's process or worker was told to end by someone else: queued again, at most ``max_preemptions`` times."""
+        """A trial's process or worker was ended from outside: queued again, at most ``max_preemptions`` times."""
         return self._report(assignment, Preempted(assignment.trial), seconds, error=error)
 
     def failed(self, assignment: Assignment, error: str, seconds: float, checkpoint: str | None) -> Decision:
-        """A trial failed in a way that would repeat itself; ``checkpoint`` is its last good one."""
+        """A trial failed in a way that would happen again; ``checkpoint`` is its last good one."""
         return self._report(assignment, Failed(assignment.trial), seconds, error=error, checkpoint=checkpoint)
 
     def released(self, assignment: Assignment, seconds: float) -> Decision:
-        """A worker gives its trial back, because its user stops it or the sweep; it goes on from its checkpoint elsewhere."""
+        """A worker gives its trial back, because its user ends the worker or the sweep; the trial may go on from its checkpoint."""
         return self._report(assignment, Released(assignment.trial), seconds)
 
     def launch_failed(self, assignment: Assignment, error: str) -> bool:
-        """Queue again, or give up, a trial whose run ended before it claimed it; False when that is not how it stands."""
+        """Queue again, or give up, a trial whose run ended before it claimed it; False if the attempt was claimed or is over."""
         return self._retrying(lambda: self._launch_failed(assignment, error))
 
     def requeue_lost(self) -> list[Assignment]:
-        """Queue again, or give up, trials whose lease ran out and was not renewed while it was doubted; give their attempts."""
+        """Queue again, or give up, trials whose lease ran out and was not renewed while it was doubted; give those attempts."""
         return self._retrying(self._leases.requeue_lost)
 
     def state(self) -> SearchState:
-        """The sweep as the brain sees it now; a copy of the caller's own."""
-        with self._transactions.looking():
+        """The sweep as the search sees it now; a copy that belongs to the caller."""
+        with self._transactions.reading():
             state = self._transactions.state
             return SearchState(self.rules, state.max_trials, state.trials, state.control)
 
     def running(self) -> int:
         """Trials that are handed out or running."""
-        with self._transactions.looking():
+        with self._transactions.reading():
             return self._transactions.state.running
 
     def searching(self) -> bool:
-        """Whether the search is going on, paused or not."""
-        with self._transactions.looking():
+        """Whether the search is still going on, paused or not."""
+        with self._transactions.reading():
             return self._transactions.cache.status == "searching"
 
     def _read_spec(self) -> SweepSpec:
         with self.catalog.read() as session:
-            return parse_spec(self.catalog.sweep(session, self.id).spec)
+            return stored_spec(self.catalog.sweep(session, self.id).spec)
 
     @cached_property
     def _suggester(self) -> Suggester:
@@ -194,14 +195,14 @@ class Scheduler:
             return Suggester(self.spec, earlier_trials(self.catalog, session, row, self.spec))
 
     def _retrying(self, decide: Callable[[], _Done]) -> _Done:
-        return retry_while_away(decide, self._retry_seconds)
+        return retry_transient(decide, self._retry_seconds)
 
     def _next_work(self, worker: str | None, suggester: Suggester, unsure: list[Assignment]) -> Assignment | Wait | Finish | None:
-        """One try; None where params are to be chosen first. ``unsure`` keeps what was handed out if the commit has no answer."""
+        """One try; None if params must be chosen first. ``unsure`` keeps what was handed out, in case the COMMIT gets no answer."""
         with self._transactions.deciding(self._leases.time_to_look()) as connection:
             if not self._transactions.cache.overdue:
                 return self._hand_out(connection, worker, suggester, unsure)
-        self._leases.requeue_lost()  # they go before others
+        self._leases.requeue_lost()  # these are handed out before new trials
         with self._transactions.deciding() as connection:
             return self._hand_out(connection, worker, suggester, unsure)
 
@@ -216,7 +217,7 @@ class Scheduler:
         if isinstance(decision, Finish):
             self._end_search()
         if trial is None:
-            return decision  # type: ignore[return-value]  # to wait or to finish
+            return decision  # type: ignore[return-value]  # Wait or Finish
         # Without a worker there is no lease: a run may wait in Dagster's queue for as long as it has to.
         lease_until = self._leases.next_end() if worker else None
         if trial.number < len(transactions.cache.known):
@@ -232,13 +233,13 @@ class Scheduler:
         with transactions.deciding() as connection:
             if unsure and self._has(connection, unsure[0], worker):
                 return unsure[0]
-            stands, holder = transactions.stands(trial), connection.scalar(statements.WORKER, given)
-            if transactions.state.control is not Control.RUN:
-                raise Superseded(f"trial {trial_key(self.id, trial)} is not to start: its sweep was told to {transactions.state.control}")
-            if stands is not Status.RUNNING or holder is not None:
-                told = f"it is {stands}" if stands else "there is no such trial"
-                told += f", worker {holder}" if stands is Status.RUNNING else ""
-                raise Superseded(f"trial {trial_key(self.id, trial)} is not waiting for a worker: {told}")
+            status, holder = transactions.status(trial), connection.scalar(statements.WORKER, given)
+            if (control := transactions.state.control) is not Control.RUN:
+                raise Superseded(f"trial {trial_key(self.id, trial)} is not to start: its sweep's user asked for {control}")
+            if status is not Status.RUNNING or holder is not None:
+                reason = f"it is {status}" if status else "there is no such trial"
+                reason += f", worker {holder}" if status is Status.RUNNING else ""
+                raise Superseded(f"trial {trial_key(self.id, trial)} is not waiting for a worker: {reason}")
             claimed = transactions.assignment(trial)
             if attempt not in (None, claimed.attempt):
                 raise Superseded(
@@ -250,14 +251,14 @@ class Scheduler:
             return claimed
 
     def _has(self, connection: Connection, assignment: Assignment, worker: str) -> bool:
-        """Whether a worker has this very attempt: it was committed, although the answer was lost."""
+        """Whether a worker has this very attempt: an earlier try was committed, and its answer was lost."""
         given = {"of_sweep": self.id, "of_trial": assignment.trial}
         return self._transactions.is_current(assignment) and connection.scalar(statements.WORKER, given) == worker
 
     def _turn_to_suggest(self, wanted: int) -> int | None:
-        """The number of the next trial, if this process is the one to choose its params.
+        """The number of the next trial, if this process is to choose its params.
 
-        One process at a time does, for as long as a lease: the others would come to the same point, on the cores that train.
+        One process at a time does, for at most the time of a lease: others would find the same point, with cores that training needs.
         """
         now = self._clock()
         with self._transactions.deciding() as connection:
@@ -274,7 +275,7 @@ class Scheduler:
             return len(tried)
 
     def _end_of_turn(self, number: int, suggestion: Suggestion | None) -> bool:
-        """Let others choose params; whether the trial was added."""
+        """Add the trial and let others choose params; whether it was added."""
         with self._transactions.deciding():
             self._transactions.note(statements.END_SUGGESTING, {"of_sweep": self.id})
             state = self._transactions.state
@@ -284,12 +285,12 @@ class Scheduler:
             return suggestion is not None and wanted
 
     def _running(self, *, claimed: bool) -> list[Assignment]:
-        with self._transactions.looking() as connection:
+        with self._transactions.reading() as connection:
             found = connection.execute(statements.RUNNING, {"of_sweep": self.id})
             return [self._transactions.assignment(row.number) for row in found if (row.worker is not None) is claimed]
 
-    def _report(self, assignment: Assignment, event: Any, seconds: float, **said: Any) -> Decision:
-        return self._retrying(lambda: self._reported(assignment, event, seconds, **said))
+    def _report(self, assignment: Assignment, event: Any, seconds: float, **given: Any) -> Decision:
+        return self._retrying(lambda: self._reported(assignment, event, seconds, **given))
 
     def _reported(
         self,
@@ -297,25 +298,25 @@ class Scheduler:
         event: Any,
         seconds: float,
         *,
-        report: Report | None = None,
+        report: ReachedRung | ReturnedEarly | None = None,
         error: str | None = None,
         checkpoint: str | None = None,
     ) -> Decision:
         transactions = self._transactions
         with transactions.deciding() as connection:
             current = transactions.is_current(assignment)
-            if not current or (report and isinstance(event, Reached) and self._is_behind(assignment, report)):
+            if not current or (isinstance(report, ReachedRung) and self._is_old(assignment, report)):
                 if recorded := transactions.recorded(connection, assignment, report, error):
                     return recorded
                 if not current:
-                    stands = f"attempt {transactions.cache.known[assignment.trial].attempt} is {transactions.stands(assignment.trial)}"
-                    raise _superseded(assignment, stands)
+                    attempt, status = transactions.cache.known[assignment.trial].attempt, transactions.status(assignment.trial)
+                    raise _superseded(assignment, f"attempt {attempt} is {status}")
             return transactions.decide(event, seconds=seconds, report=report, error=error, checkpoint=checkpoint)
 
-    def _is_behind(self, assignment: Assignment, report: Report) -> bool:
-        """Whether a report is of a rung that the trial has been decided on."""
+    def _is_old(self, assignment: Assignment, report: ReachedRung) -> bool:
+        """Whether a report is from a rung at which the trial was decided on before."""
         ladder, rung = self.rules.ladder(assignment.trial), len(self._transactions.state.trials[assignment.trial].results)
-        return rung < len(ladder) and report.epochs < ladder[rung]
+        return rung < len(ladder) and report.epoch < ladder[rung]
 
     def _launch_failed(self, assignment: Assignment, error: str) -> bool:
         with self._transactions.deciding() as connection:
@@ -326,7 +327,7 @@ class Scheduler:
             return True
 
     def _take_back_unclaimed(self, connection: Connection) -> None:
-        """A sweep that is paused or stopped does not wait for runs that have not begun."""
+        """Release what no run has claimed yet, if the sweep is paused or stopped."""
         if self._transactions.state.control is Control.RUN:
             return
         for number, worker in connection.execute(statements.RUNNING, {"of_sweep": self.id}).all():
@@ -341,12 +342,12 @@ class Scheduler:
         ended = {"status": "evaluating" if found else "failed", "finished_at": None if found else utcnow()}
         self._transactions.note(statements.END_SEARCH, {"of_sweep": self.id, **ended})
         for trial in [trial for trial in state.trials if trial.status is Status.QUEUED]:
-            self._transactions.stop(replace(trial, status=Status.STOPPED))  # the search was stopped before it could go on
+            self._transactions.stop(replace(trial, status=Status.STOPPED))  # the search ended before it could go on
 
-    def _result(self, report: Report) -> Result:
+    def _result(self, report: ReachedRung | ReturnedEarly) -> Result:
         values = tuple(report.values[objective.metric] for objective in self.spec.objectives)
         return Result(values, violation(self.spec, report.values))
 
 
-def _superseded(assignment: Assignment, stands: str) -> Superseded:
-    return Superseded(f"attempt {assignment.attempt} at trial {assignment.key} lost its lease: {stands}")
+def _superseded(assignment: Assignment, now: str) -> Superseded:
+    return Superseded(f"attempt {assignment.attempt} at trial {assignment.key} lost its lease: {now}")

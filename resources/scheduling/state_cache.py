@@ -1,7 +1,7 @@
-"""A sweep in memory, brought up to date from the catalog rows that changed since the last look.
+"""A sweep in memory, brought up to date from the catalog's rows that changed since it was last read.
 
-The catalog alone holds the truth; a cache can be thrown away at any moment and is read again. It exists because
-rebuilding ten thousand trials for each decision would take longer than the decision may.
+The catalog alone counts; the cache can be forgotten at any moment and is then read again. It exists because
+rebuilding ten thousand trials for each decision would take longer than a decision may take.
 """
 
 from collections import defaultdict
@@ -41,7 +41,7 @@ class StateCache:
         self.forget()
 
     def forget(self) -> None:
-        """Read everything again at the next look: a transaction that was decided on did not come to its end."""
+        """Read everything again next time: what was decided in memory may not have been committed."""
         self.state = SearchState(self.rules, self._max_trials)
         self.known: list[Known] = []
         self.revision = -1
@@ -52,13 +52,13 @@ class StateCache:
     def refresh(self, connection: Connection, *, lock: bool, look_at: float | None = None) -> None:
         """Read what changed. With ``lock`` nobody else decides about this sweep until the transaction ends.
 
-        With ``look_at``, in seconds since the epoch, ``overdue`` tells whether a running trial's lease had run out by then.
+        With ``look_at``, in seconds since the epoch, ``overdue`` is then whether a running trial's lease had run out by that time.
         """
         sweep, since = {"of_sweep": self.sweep}, {"of_sweep": self.sweep, "since": self.revision}
         asked: list[Asked] = [(statements.SWEEP_LOCKED if lock else statements.SWEEP, sweep)]
         asked += [(statements.NEW_RESULTS, since), (statements.CHANGED_TRIALS, since)]
         look: list[Asked] = [(statements.OVERDUE, {**sweep, "now": look_at})] if look_at is not None else []
-        answers = together(connection, look + asked)  # looked before the sweep is locked
+        answers = together(connection, look + asked)  # leases first, before the sweep is locked
         self.overdue = bool(look and next(answers))
         (row,) = next(answers)
         self.state.control = Control(row.control)
@@ -75,7 +75,7 @@ class StateCache:
         self.revision = row.revision
 
     def put(self, trial: TrialState, known: Known) -> None:
-        """Take over a trial that was changed."""
+        """Replace a trial by its new state, or add a new one."""
         self.state.put(trial)
         self.known[trial.number : trial.number + 1] = [known]
 

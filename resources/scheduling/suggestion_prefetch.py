@@ -13,9 +13,9 @@ _log = logging.getLogger(__name__)
 
 
 class Prefetch:
-    """Chooses the next trials' params while this worker's trial trains.
+    """Chooses the next trials' params in a thread while this worker's trial trains.
 
-    As many are kept ready as trials are started during one suggestion (Little's law), and one more; a longer queue would
+    It keeps as many ready as trials are started during one suggestion (Little's law), and one more. A longer queue would
     only mean params that were chosen without the newest results.
     """
 
@@ -23,7 +23,7 @@ class Prefetch:
         self._scheduler = scheduler
         self._wanted = threading.Event()
         self._closed = False
-        self._suggesting = self._training = 0.0  # seconds that the last ones took
+        self._suggesting = self._training = 0.0  # seconds that the last suggestion and the last attempt took
         self._thread = threading.Thread(target=self._refill, name="halving-suggestions", daemon=True)
 
     def __enter__(self) -> "Prefetch":
@@ -52,7 +52,7 @@ class Prefetch:
             began = time.monotonic()
             try:
                 added = self._scheduler.suggest_ahead(self._length())
-            except Exception:  # noqa: BLE001  # the worker asks again itself when it needs a trial, and fails there
+            except Exception:  # noqa: BLE001  # the worker chooses itself when it needs a trial, and an error that lasts is raised there
                 _log.exception("could not choose the next trials' params ahead of time")
                 continue
             if added:

@@ -1,4 +1,4 @@
-"""Opening a sweep, and what its user may ask of it while it runs: pause, resume, stop, extend. Nothing here deletes."""
+"""Opening a sweep, and controlling it while it runs: pause, resume, stop, extend. Nothing here deletes."""
 
 from hashlib import sha256
 
@@ -10,11 +10,11 @@ from resources.catalog import Catalog, SweepRow, utcnow
 from resources.scheduling.warm_start import sources
 from resources.search.rules import max_trials as planned_trials
 from resources.search.state import Control
-from resources.sweep_spec import GridSearch, SweepSpec, parse_spec
+from resources.sweep_spec import GridSearch, SweepSpec, stored_spec
 
-MOST_TRIALS = 90_000  # Dagster's advice is fewer than 100,000 partitions an asset
+MOST_TRIALS = 90_000  # Dagster advises fewer than 100,000 partitions for an asset
 OPEN = ("searching", "evaluating")
-"""Statuses of a sweep that the same launch resumes."""
+"""Statuses of a sweep that launching the same spec again resumes."""
 
 
 class SweepEnded(HalvingError, RuntimeError):
@@ -27,9 +27,9 @@ def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str,
     Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep.
 
     Raises:
-        InvalidInput: an earlier sweep that it names cannot be learned from.
+        InvalidInput: ``warm_start`` names a sweep that nothing can be learned from.
     """
-    with catalog.read() as session:  # ahead of the transaction: these have ended, and looking at them may take a while
+    with catalog.read() as session:  # before the transaction: reading them may take a while, and they have ended, so they do not change
         warm_start = sources(catalog, session, spec)
     with catalog.write(exclusive=True) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
@@ -54,7 +54,7 @@ def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str,
 
 
 def pause_sweep(catalog: Catalog, sweep: str) -> SweepRow:
-    """Hand nothing out any more; running trials save a checkpoint and give their workers free within seconds.
+    """Hand out no more trials; running ones save a checkpoint and free their workers within seconds.
 
     Raises:
         NotFound: no such sweep.
@@ -64,7 +64,7 @@ def pause_sweep(catalog: Catalog, sweep: str) -> SweepRow:
 
 
 def resume_sweep(catalog: Catalog, sweep: str) -> SweepRow:
-    """Let a paused sweep go on where it stands, or take back a stop that has not come to its end.
+    """Let a paused sweep go on, or revoke a stop while its last trials are still being ended.
 
     Raises:
         NotFound: no such sweep.
@@ -74,7 +74,7 @@ def resume_sweep(catalog: Catalog, sweep: str) -> SweepRow:
 
 
 def stop_sweep(catalog: Catalog, sweep: str) -> SweepRow:
-    """End the search now; what it has found is evaluated as ever.
+    """End the search now; the best trial so far is evaluated as usual.
 
     Raises:
         NotFound: no such sweep.
@@ -89,11 +89,11 @@ def extend_sweep(catalog: Catalog, sweep: str, max_trials: int) -> SweepRow:
     Raises:
         NotFound: no such sweep.
         SweepEnded: its search is over.
-        InvalidInput: not more than it may start already, or more than its grid has.
+        InvalidInput: not more than it may start already, too many, or its strategy is a grid.
     """
     with catalog.write() as session:
         row = _searching(catalog, session, sweep)
-        spec = parse_spec(row.spec)
+        spec = stored_spec(row.spec)
         now = row.max_trials or planned_trials(spec)
         if isinstance(spec.strategy.chosen, GridSearch):
             raise InvalidInput(f"sweep {sweep} is a grid of {now} points and tries them all: launch another with more points")
@@ -120,7 +120,7 @@ def _searching(catalog: Catalog, session: Session, sweep: str) -> SweepRow:
 
 
 def _free_id(session: Session, spec: SweepSpec, identity: str) -> str:
-    """The sweep's name and as many hex digits of its identity, from 4, as no other sweep has."""
+    """The sweep's name and the first hex digits of its identity's hash: 4, or more where another sweep has those."""
     digits = sha256(identity.encode()).hexdigest()
     for length in range(4, 64):
         candidate = f"{spec.name}-{digits[:length]}"

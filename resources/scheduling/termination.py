@@ -1,4 +1,4 @@
-"""Why a worker is not heard of any more, as whoever started it knows."""
+"""Why a worker, or a trial's process, ended without saying so itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Termination:
-    """How a worker, or a trial's pod, came to its end.
+    """How a worker, or a trial's process or pod, ended.
 
     Attributes:
-        reason: in the words of whoever saw it.
-        own_fault: whether the trial caused it and would again (it ran out of memory); else its machine was taken away.
+        reason: in the words of the system that saw it.
+        own_fault: whether the trial caused it and would cause it again (it ran out of memory); else its machine was reclaimed.
     """
 
     reason: str
@@ -18,4 +18,4 @@ class Termination:
 
 
 TerminationLookup = Callable[[str], Termination | None]
-"""From a worker's name to how it died; None where nothing is known of it."""
+"""From a worker's name to how it ended; None where that is unknown, or the worker still runs."""

@@ -1,7 +1,7 @@
-"""The books of one sweep: transactions in which nobody else decides about it, and what a decision writes.
+"""The transactions of one sweep: while one is open nobody else decides about the sweep; and what a decision writes.
 
-Everything that a transaction writes is sent at its end, in the order in which it was decided: the sweep stays locked no
-longer than that takes.
+Everything that a transaction writes is sent at its end, in the order in which it was decided, so that the sweep is locked as
+briefly as possible.
 """
 
 import threading
@@ -12,9 +12,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements, utcnow
-from resources.catalog.pipelined import together, transaction
-from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.catalog.pipelined import Asked, together, transaction
+from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.state_cache import Known, StateCache
 from resources.search.decide import Complete, Continue, Decision, Fail, Pause, Preempted, Requeue, Retry, Stop, decide
 from resources.search.state import SearchState, Status, TrialState
@@ -34,7 +35,7 @@ _PREEMPTED = "preempted"
 
 
 class SweepTransactions:
-    """One sweep in the catalog, with a cache of it in memory; threads may share it.
+    """Transactions about one sweep in the catalog, with a cache of it in memory; threads may share it.
 
     Args:
         catalog: where the sweep is.
@@ -46,19 +47,19 @@ class SweepTransactions:
         self._catalog, self.sweep, self._seed = catalog, sweep, spec.seed
         self.cache = StateCache(sweep, spec)
         self.lock = threading.RLock()
-        self._writes: list[tuple[Any, dict[str, Any]]] = []
+        self._writes: list[Asked] = []
         self._changed = False
 
     @property
     def state(self) -> SearchState:
-        """The sweep as the brain sees it, as of the last transaction."""
+        """The sweep as the search sees it, as of the last transaction."""
         return self.cache.state
 
     @contextmanager
     def deciding(self, look_at: float | None = None) -> Iterator[Connection]:
-        """A transaction in which nobody else decides about this sweep; on any error the cache is read again.
+        """A transaction in which nobody else decides about this sweep; after an error the cache is read again.
 
-        With ``look_at`` the cache's ``overdue`` tells whether a lease had run out by then.
+        With ``look_at``, in seconds since the epoch, the cache's ``overdue`` is then whether a lease had run out by that time.
         """
         with self.lock:
             self._writes, self._changed = [], False
@@ -69,35 +70,35 @@ class SweepTransactions:
                     if self._changed:
                         self.cache.revision += 1
                         self.note(statements.SET_REVISION, {"of_sweep": self.sweep, "revision": self.cache.revision})
-                    list(together(connection, self._writes, last=True))  # takes all answers, for what is not taken may not be done
-            except Superseded:  # said before anything was written
+                    list(together(connection, self._writes, last=True))  # exhausted: on SQLite the rest would not be executed
+            except Superseded:  # raised before anything is written
                 raise
             except BaseException:
                 self.cache.forget()
                 raise
 
     @contextmanager
-    def looking(self) -> Iterator[Connection]:
-        """A consistent view, with the cache up to date."""
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that only reads, with the cache up to date."""
         with self.lock, self._catalog.read() as session:
             connection = session.connection()
             try:
                 self.cache.refresh(connection, lock=False)
             except BaseException:
-                self.cache.forget()  # part of it may have been taken over
+                self.cache.forget()  # it may be updated in part
                 raise
             yield connection
 
-    def stands(self, trial: int) -> Status | None:
+    def status(self, trial: int) -> Status | None:
         """A trial's status; None where there is no such trial."""
         return self.state.trials[trial].status if trial < len(self.cache.known) else None
 
     def is_current(self, assignment: Assignment) -> bool:
         """Whether this attempt is the trial's current one, and has not ended."""
-        return self.stands(assignment.trial) is Status.RUNNING and self.cache.known[assignment.trial].attempt == assignment.attempt
+        return self.status(assignment.trial) is Status.RUNNING and self.cache.known[assignment.trial].attempt == assignment.attempt
 
     def assignment(self, number: int) -> Assignment:
-        """A trial with what is needed to run it up to its next rung."""
+        """The trial's current attempt, with what is needed to run it up to its next rung."""
         known, ladder = self.cache.known[number], self.cache.rules.ladder(number)
         rung = len(self.state.trials[number].results)
         return Assignment(
@@ -111,10 +112,10 @@ class SweepTransactions:
             ladder=ladder,
         )
 
-    # What follows belongs between the beginning and the end of a decision.
+    # All methods below are called within :meth:`deciding`.
 
     def note(self, statement: Any, values: dict[str, Any]) -> None:
-        """Have this written at the end of the decision."""
+        """Have this statement executed at the end of the transaction."""
         self._writes.append((statement, values))
 
     def add(self, suggestion: Suggestion) -> None:
@@ -127,7 +128,7 @@ class SweepTransactions:
         return self._begin(trial, worker)
 
     def hand_out(self, trial: TrialState, worker: str | None, lease_until: float | None) -> Assignment:
-        """Begin the next attempt at a trial that is known."""
+        """Begin the next attempt at a trial that there is."""
         attempt = self.cache.known[trial.number].attempt + 1
         handed = {"status": trial.status, "audited": trial.audited, "attempt": attempt, "worker": worker, "lease_until": lease_until}
         self._write(statements.HAND_OUT, trial, handed)
@@ -138,11 +139,11 @@ class SweepTransactions:
         event: Any,
         *,
         seconds: float = 0.0,
-        report: Report | None = None,
+        report: ReachedRung | ReturnedEarly | None = None,
         error: str | None = None,
         checkpoint: str | None = None,
     ) -> Decision:
-        """Decide on an event of a running trial, and note what follows."""
+        """Decide on an event of a running trial, and have the result written."""
         known = self.cache.known[event.trial]
         rung = len(self.state.trials[event.trial].results)
         decision, trial = decide(self.state, event)
@@ -172,15 +173,17 @@ class SweepTransactions:
         stays = {"audited": trial.audited, "attempt": self.cache.known[trial.number].attempt, "worker": None, "lease_until": None}
         self._write(statements.HAND_OUT, trial, {"status": trial.status, **stays})
 
-    def recorded(self, connection: Connection, assignment: Assignment, report: Report | None, error: str | None) -> Decision | None:
-        """What was decided when this attempt said the same before: the answer to that COMMIT may have been lost."""
+    def recorded(
+        self, connection: Connection, assignment: Assignment, report: ReachedRung | ReturnedEarly | None, error: str | None
+    ) -> Decision | None:
+        """What was decided when this attempt reported the same before: the answer to that COMMIT may have been lost."""
         given = {"of_sweep": self.sweep, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
         if report:
-            word = connection.scalar(statements.DECISION, {**given, "epochs": report.epochs})
+            word = connection.scalar(statements.DECISION, {**given, "epochs": report.epoch})
         else:
             word = connection.scalar(statements.OUTCOME, {**given, "error": error})
         if word == _PREEMPTED:
-            word = "fail" if self.stands(assignment.trial) is Status.FAILED else "requeue"
+            word = "fail" if self.status(assignment.trial) is Status.FAILED else "requeue"
         return _DECIDED[word](assignment.trial) if word else None
 
     def _add(self, suggestion: Suggestion, status: Status, values: dict[str, Any]) -> TrialState:
@@ -201,13 +204,15 @@ class SweepTransactions:
         self.note(statements.ADD_ATTEMPT, {**begun, "started_at": utcnow()})
         return given
 
-    def _rung_result(self, trial: TrialState, rung: int, decision: str, report: Report | None, seconds: float) -> dict[str, Any]:
+    def _rung_result(
+        self, trial: TrialState, rung: int, decision: str, report: ReachedRung | ReturnedEarly | None, seconds: float
+    ) -> dict[str, Any]:
         result = trial.results[rung]
         return {
             "sweep": self.sweep,
             "trial": trial.number,
             "rung": rung,
-            "epochs": report.epochs if report else 0,
+            "epochs": report.epoch if report else 0,
             "value": result.value if result else None,
             "metrics": report.values if report else None,
             "violation": result.violation if result else 0.0,
@@ -222,7 +227,7 @@ class SweepTransactions:
         }
 
     def _write(self, statement: Any, trial: TrialState, values: dict[str, Any]) -> None:
-        """Note a trial's new state for the catalog, and take it over in the cache."""
+        """Have a trial's new state written, and put it into the cache."""
         self.note(statement, {"of_sweep": self.sweep, "of_trial": trial.number, "revision": self.cache.revision + 1, **values})
         known = self.cache.known[trial.number]
         attempt, checkpoint = values.get("attempt", known.attempt), values.get("checkpoint") or known.checkpoint

@@ -1,12 +1,13 @@
 """What a sweep learns from earlier ones: their finished trials, mapped to its own space.
 
-A trial counts when its params are a point of the new space: parameters that the new space does not have are left out,
-constants must agree, and whatever lies out of range, off a step or breaks a constraint drops the trial.
+A trial counts if its params are a point of the new space. Parameters that the new space does not have are left out and
+constants must agree; a value that is out of range or off a step, or a broken constraint, drops the trial.
 """
 
 from itertools import islice
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -15,15 +16,15 @@ from resources.catalog import Catalog, RungResultRow, SweepRow
 from resources.search.rules import violation
 from resources.search.state import Result
 from resources.search.suggest import Earlier
-from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, problems_of_model, stored_spec
 from resources.sweep_spec.points import active, order, problems_of
 
 _ENDED = ("evaluating", "finished", "rejected", "failed")
-_AUTO_SWEEPS = 5  # the newest that fit; older ones say less about today's code and data
+_AUTO_SWEEPS = 5  # the newest that fit; older ones say less about the present code and data
 
 
 def check_warm_start(catalog: Catalog, spec: SweepSpec) -> None:
-    """Find out before anything runs whether the sweeps named in ``warm_start`` can be learned from.
+    """Check before anything runs that the sweeps named in ``warm_start`` can be learned from.
 
     Raises:
         InvalidInput: naming the sweep, why it does not fit, and what to do.
@@ -62,9 +63,9 @@ def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
     if row.status not in _ENDED:
         return f"it is {row.status}, and only a sweep whose search has ended stays as it is"
     try:
-        earlier = parse_spec(row.spec)
-    except InvalidInput as error:
-        return f"its spec is not readable any more ({error})"
+        earlier = stored_spec(row.spec)
+    except ValidationError as error:
+        return f"its spec is not readable any more ({'; '.join(problems_of_model(error, SweepSpec))})"
     if earlier.trainable != spec.trainable:
         return f"its trainable is {earlier.trainable}, not {spec.trainable}"
     for mine, theirs in zip(spec.objectives, earlier.objectives, strict=False):
@@ -80,7 +81,7 @@ def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
 
 
 def _mapped(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) -> tuple[list[Earlier], list[str]]:
-    """A sweep's trials in the new space, each with what it reached last; and why others are no points of it."""
+    """A sweep's trials in the new space, each with its last result; and why other trials were dropped."""
     last: dict[int, RungResultRow] = {}
     results = select(RungResultRow).where(RungResultRow.sweep == row.id, RungResultRow.value.is_not(None))
     for result in session.scalars(results.order_by(RungResultRow.trial, RungResultRow.rung)):

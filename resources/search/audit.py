@@ -1,7 +1,7 @@
-"""Was pruning right? Trials that were pruned and yet trained to the end say so, and how well early rungs predict the last.
+"""Was pruning right? Pruned trials that are trained to the end all the same show it, and how well early rungs predict the last.
 
-The search's own trials cannot tell: whoever it stopped has no result at the end. The audit (``audit: ε`` in a spec)
-trains a random share of the pruned ones to the end, so what is found of them holds for all that were pruned.
+The search's own trials cannot show it, because a trial that was stopped has no result at the end. The audit (``audit: ε`` in
+a spec) trains a random share of the pruned trials to the end, so that its findings hold for all that were pruned.
 """
 
 import statistics
@@ -14,19 +14,19 @@ from resources.search.decide import pruned
 from resources.search.state import Result, SearchState, Status, TrialState
 
 ENOUGH_AUDITED = 5
-"""Audited trials at the end, below which no rate is given: with fewer, one trial more or less decides."""
+"""Audited trials at the end that a rate needs: with fewer, a single trial would decide."""
 
 ENOUGH_KEPT = 3
-"""Trials that the search itself trained to the end, below which there is no median to beat."""
+"""Trials which the search itself trained to the end that a median needs."""
 
 ENOUGH_PAIRS = 8
-"""Trials with a result at a rung and at the last, below which no correlation is given."""
+"""Trials with a result at a rung and at the last rung that a correlation needs."""
 
 TOO_MANY_PRUNED = 0.25
-"""A false-prune rate above this is too much: it is 0 where pruning is always right, and 0.5 where it is a coin toss."""
+"""The largest false-prune rate that is accepted. It is 0 if pruning is always right, and 0.5 if it is a coin toss."""
 
 CORRELATED = 0.7
-"""Rank correlation from which a rung is taken to predict the last; about half of the variance in rank is shared then."""
+"""The smallest rank correlation with which a rung predicts the last: about half of the variance in rank is shared then."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class RungAudit:
     """Trials at one rung.
 
     Attributes:
-        epochs: where the rung is; brackets that share it are taken together.
+        epochs: that the rung is at; brackets with a rung there are taken together.
         pruned: trials that were pruned there.
         audited: those of them that were trained to the end.
-        wrong: those of them that beat the median of the trials that the search kept.
+        wrong: audited trials that beat the median of the trials that the search kept.
         pairs: trials with a result here and at the last rung, audited ones included.
-        correlation: Spearman's rank correlation between the two; None where pairs are too few, or all results are equal.
+        correlation: Spearman's rank correlation of the two results; None if there are too few pairs, or all results are equal.
     """
 
     epochs: int
@@ -60,9 +60,9 @@ class Audit:
         audited: pruned trials that were trained to the end; one that failed on the way counts as the worst.
         wrong: audited trials that beat the median of the kept ones.
         missed_winners: audited trials that beat the best of the kept ones.
-        best_kept, best_audited: objective of the best of each; None where there is none.
-        false_prune_rate: ``wrong / audited``; None where there is too little data.
-        raise_to: what ``min_budget`` should be instead; None where it should stay, or where there is too little data.
+        best_kept, best_audited: the best objective among each; None if there is none.
+        false_prune_rate: ``wrong / audited``; None if there is too little data.
+        raise_to: what ``min_budget`` should be; None if it should stay as it is, or if there is too little data.
         verdict: the same in a sentence or two.
     """
 
@@ -83,7 +83,7 @@ class Audit:
 
 
 def audit_of(state: SearchState) -> Audit | None:
-    """The audit of a sweep; None where nothing could be pruned, because there is one rung."""
+    """The audit of a sweep; None if nothing could be pruned, because there is only one rung."""
     rules = state.rules
     if rules.early_stopping is None:
         return None
@@ -136,7 +136,7 @@ def _rungs(state: SearchState, checked: Sequence[TrialState], wrong: Sequence[Tr
 
 
 def _value_at(state: SearchState, trial: TrialState, epochs: int) -> float | None:
-    """A trial's objective at its last rung, where it reached it."""
+    """A trial's objective at its last rung, if that is at ``epochs`` and the trial has a result there."""
     ladder = state.rules.ladder(trial.number)
     result = trial.results[-1] if len(trial.results) == len(ladder) and ladder[-1] == epochs else None
     return result.value if result is not None else None
@@ -159,18 +159,18 @@ def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _raise_to(rungs: Sequence[RungAudit], last: int) -> int:
-    """The first rung above the one that pruned wrongly that predicts the last; failing that, the last: no early stopping."""
+    """The first rung above the lowest that pruned wrongly which predicts the last rung; if none does, the last rung itself."""
     lowest_wrong = min(rung.epochs for rung in rungs if rung.wrong)
     above = [rung for rung in rungs if rung.epochs > lowest_wrong]
     if above and all(rung.correlation is None for rung in above):
-        return above[0].epochs  # nothing is known of them: one step
+        return above[0].epochs  # nothing is known about them: go up by one
     return next((rung.epochs for rung in above if rung.correlation is not None and rung.correlation >= CORRELATED), last)
 
 
 def _verdict(found: Audit, last: int) -> str:
     if not found.share and not found.audited:
         return (
-            "Not audited: nothing says whether trials were pruned wrongly. Give the strategy audit: 0.1 and one in ten pruned trials "
+            "Not audited: nothing shows whether trials were pruned wrongly. Give the strategy audit: 0.1 and one in ten pruned trials "
             "is trained to the end."
         )
     if found.false_prune_rate is None:
@@ -178,13 +178,13 @@ def _verdict(found: Audit, last: int) -> str:
             f"Too little data for a verdict: {found.audited} audited trials and {found.kept} that the search trained to the end, "
             f"and it takes {ENOUGH_AUDITED} and {ENOUGH_KEPT}."
         )
-    told = f"{found.false_prune_rate:.0%} of the audited trials beat the median of those that were kept"
+    rate = f"{found.false_prune_rate:.0%} of the audited trials beat the median of those that were kept"
     if found.missed_winners:
-        told += f", and {found.missed_winners} beat the best of them ({found.best_audited:.4g} against {found.best_kept:.4g})"
+        rate += f", and {found.missed_winners} beat the best of them ({found.best_audited:.4g} against {found.best_kept:.4g})"
     if found.raise_to is None:
-        return f"{told}: up to {TOO_MANY_PRUNED:.0%} is accepted. Leave min_budget where it is."
+        return f"{rate}: up to {TOO_MANY_PRUNED:.0%} is accepted. Leave min_budget where it is."
     if found.raise_to == last:
-        return f"{told}: no earlier rung predicts the last one. Train every trial to the end (strategy random or tpe, budget: {last})."
+        return f"{rate}: no earlier rung predicts the last one. Train every trial to the end (strategy random or tpe, budget: {last})."
     if all(rung.correlation is None for rung in found.rungs if rung.epochs >= found.raise_to):
-        return f"{told}: that is too many. Raise min_budget to {found.raise_to}, the next rung, and audit again."
-    return f"{told}: that is too many. Raise min_budget to {found.raise_to}, the first rung above whose ranks agree with the last one's."
+        return f"{rate}: that is too many. Raise min_budget to {found.raise_to}, the next rung, and audit again."
+    return f"{rate}: that is too many. Raise min_budget to {found.raise_to}, the first rung above whose ranks agree with the last one's."

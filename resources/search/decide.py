@@ -27,7 +27,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Returned:
-    """A trainable returned before its rung; ``result`` is the last that it reported."""
+    """A trainable returned before its rung; ``result`` is its last one."""
 
     trial: int
     result: Result
@@ -42,21 +42,21 @@ class Crashed:
 
 @dataclass(frozen=True)
 class Preempted:
-    """A trial's worker is gone; that is not the trial's failure."""
+    """A trial has lost its worker; that does not count as its failure."""
 
     trial: int
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A trial failed for good: trying again would fail again (it diverged, it never reports its objective)."""
+    """A trial failed for good, as it would fail again (it diverged, or it never reports its objective)."""
 
     trial: int
 
 
 @dataclass(frozen=True)
 class Released:
-    """A worker gives a trial back with its checkpoint: it is being shut down, or the sweep is paused or stopped."""
+    """A worker gives a trial back with its checkpoint, because the worker is shut down, or the sweep is paused or stopped."""
 
     trial: int
 
@@ -134,7 +134,7 @@ class Fail:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do now, but running trials, or the sweep's user, may still bring work."""
+    """There is nothing to do now, but running trials or the sweep's user may still bring work."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,12 @@ Decision = Start | Resume | Continue | Pause | Stop | Complete | Retry | Requeue
 
 
 def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | None]:
-    """What an event means: the decision, and the trial as it stands after it (None where none changes).
+    """Decide on an event: the decision, and the trial in its new state (None if no trial changes).
 
-    ``state`` is not changed: whoever carries the decision out puts the trial there.
+    ``state`` itself is not changed; the caller puts the trial into it.
 
     Raises:
-        ValueError: an event of a trial that is not running.
+        ValueError: the event is of a trial that is not running.
     """
     match event:
         case Reached(number, result):
@@ -171,7 +171,7 @@ def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | Non
 
 
 def ranking(state: SearchState) -> list[tuple[TrialState, int]]:
-    """Trials with a result, best first, each with the index of its highest rung that has one.
+    """Trials with a result, best first, each with the index of the highest rung at which it has one.
 
     Feasible trials come first. Then epochs count before the objective: a result after 27 epochs says more than a
     better one after 1. With several objectives the trials that no other dominates come first, by the first objective.
@@ -193,7 +193,7 @@ def ranking(state: SearchState) -> list[tuple[TrialState, int]]:
 
 
 def pareto_front(state: SearchState) -> list[int]:
-    """Numbers of the completed, feasible trials that no other is at least as good as in every objective and better in one."""
+    """Numbers of the completed, feasible trials that no other trial dominates: is as good in every objective and better in one."""
     done = [
         (trial.number, trial.results[-1])
         for trial in state.trials
@@ -203,9 +203,9 @@ def pareto_front(state: SearchState) -> list[int]:
 
 
 def pruned(state: SearchState) -> list[TrialState]:
-    """Trials that were stopped below their last rung on account of their results, those under audit among them.
+    """Trials that their results kept from their last rung, those under audit included.
 
-    With halving those are paused ones: what is stopped there was stopped with its sweep.
+    With halving these are the paused ones: a trial that is stopped there was stopped with its sweep.
     """
     by_results = Status.PAUSED if isinstance(state.rules.early_stopping, Halving) else Status.STOPPED
     return [
@@ -231,7 +231,7 @@ def _reached(state: SearchState, trial: TrialState, result: Result) -> tuple[Dec
 
 
 def _may_go_on(state: SearchState, number: int, rung: int, result: Result) -> bool:
-    """Whether a new result is good enough, counted among the results at its rung."""
+    """Whether a new result is good enough among the results at its rung, itself included."""
     others, place = state.rung(number, rung).results, state.place(number, result)
     better = bisect_left(others, place)
     match state.rules.early_stopping:
@@ -262,7 +262,7 @@ def _requeued(trial: TrialState, decision: Retry | Requeue) -> tuple[Decision, T
 
 
 def _next_work(state: SearchState) -> tuple[Decision, TrialState | None]:
-    """Queued before promotable before new; the highest rung first. What was pruned is audited once all else is done."""
+    """First queued trials, then promotable ones, then new ones; the highest rung first. Pruned trials are audited at the very end."""
     if state.control is Control.STOP:
         return (Wait() if state.running else Finish()), None
     if state.control is Control.PAUSE:
@@ -296,14 +296,14 @@ def _is_in_top(rung: Rung, place: Place, reduction_factor: int) -> bool:
 
 
 def _next_audit(state: SearchState) -> TrialState | None:
-    """The next pruned trial to train to the end, when the search itself has nothing running any more.
+    """The next pruned trial to train to the end, once the search itself has no running trial any more.
 
-    Which trials are audited depends on their numbers alone (by a hash), so that the sample is unbiased and any
+    Which trials are audited depends only on a hash of their numbers, so that the sample is unbiased and every
     process picks the same.
     """
     if state.running > state.audits_running:
         return None
-    if state.audit_order is None:  # kept, as idle workers ask many times
+    if state.audit_order is None:  # computed once, as idle workers ask many times
         population = [trial.number for trial in pruned(state)]
         state.audit_order = sorted(population, key=lambda number: blake2b(str(number).encode(), digest_size=8).digest())
     chosen = state.audit_order[: math.ceil(state.rules.audit * len(state.audit_order))]
@@ -317,5 +317,5 @@ def _close(trial: TrialState, status: Status, result: Result | None) -> TrialSta
 def _running(state: SearchState, number: int) -> TrialState:
     trial = state.trials[number]
     if trial.status is not Status.RUNNING:
-        raise ValueError(f"trial {number} is {trial.status}, not running: this event is not its own")
+        raise ValueError(f"trial {number} is {trial.status}, not running: it can have no such event")
     return trial

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def front(values: Sequence[Sequence[float]], maximize: Sequence[bool]) -> list[int]:
-    """Indices of the points that no other dominates, in the order given; equal points are all kept.
+    """Indices of the points that no other point dominates, in ascending order; of equal points all are kept.
 
     Args:
         values: shape (points, objectives).
@@ -16,7 +16,7 @@ def front(values: Sequence[Sequence[float]], maximize: Sequence[bool]) -> list[i
         return []
     points = np.where(np.asarray(maximize), -1.0, 1.0) * np.asarray(values, dtype=float)
     kept: list[int] = []
-    # In lexical order nothing dominates what came before it.
+    # In lexical order no point dominates an earlier one.
     for index in np.lexsort(points.T[::-1]):
         point = points[index]
         found = points[kept]

@@ -1,8 +1,8 @@
-"""A finished sweep under another strategy: the same trials in the same order, with the curves that they left.
+"""A finished sweep under another strategy: the same trials in the same order, with their recorded curves.
 
-Nothing is trained: at each rung a trial reports what its curve says there. Where a curve ends before the rung that the
-strategy asks for, nobody knows how it would have gone on; the trial ends there with what was last known of it, and the
-epochs that were asked for are counted, as the measure of how far to trust the replay.
+Nothing is trained: at each rung a trial reports its curve's value there. Where a curve ends before a rung that the strategy
+asks for, how it would have gone on is unknown: the trial ends there with its last known result, and the missing epochs are
+counted, as a measure of how far the replay can be trusted.
 """
 
 import math
@@ -21,18 +21,18 @@ from resources.sweep_spec import Objective, Strategy, SweepSpec, parse_spec
 from resources.sweep_spec.base import did_you_mean
 
 Points = Mapping[str, Sequence[tuple[int, float]]]
-"""A metric's name to its ``(epoch, value)``, by epoch."""
+"""From a metric's name to its ``(epoch, value)``, sorted by epoch."""
 
 
 @dataclass(frozen=True)
 class TrialCurve:
-    """What is known of a trial.
+    """What is known about a trial.
 
     Attributes:
         points: every objective and every bounded metric.
-        epochs: up to which it is known.
-        ended: how it came to its end: its search stopped it there, its trainable returned, or it failed.
-        seconds_per_epoch: of training it.
+        epochs: the last epoch that is known.
+        ended: why it ended: its search stopped it there, its trainable returned, or it failed.
+        seconds_per_epoch: of its training.
     """
 
     points: Points
@@ -46,17 +46,17 @@ class Replayed:
     """What a strategy would have spent and found.
 
     Attributes:
-        strategy: as a spec has it, defaults filled in.
+        strategy: as in a spec, with defaults filled in.
         trials: started.
         completed: trained to the last rung.
-        epochs: trained, those among them that nobody knows.
-        unknown_epochs: epochs asked for behind the end of a curve.
-        unknown_trials: trials that they were asked of.
+        epochs: trained, unknown ones included.
+        unknown_epochs: epochs asked for after the end of a curve.
+        unknown_trials: trials that have such epochs.
         seconds: virtual time on the sweep's number of workers.
         worker_seconds: of training.
-        winner: the trial's index, None where no trial has a result.
-        winner_epochs: it was trained to.
-        winner_objective: what it reported there.
+        winner: the index of the best trial; None if no trial has a result.
+        winner_epochs: that it was trained for.
+        winner_objective: its objective there.
     """
 
     strategy: dict[str, Any]
@@ -85,7 +85,7 @@ def curve_of(
 
 
 def result_at(spec: SweepSpec, curve: TrialCurve, epochs: int) -> Result | None:
-    """What the trial would report after so many epochs; None where its curve does not begin so early, or ends before."""
+    """What the trial would report after so many epochs; None if its curve begins later or ends before."""
     if epochs > curve.epochs:
         return None
     values = {}
@@ -107,8 +107,8 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
 
     Args:
         spec: of :func:`spec_with`.
-        curves: of every trial.
-        workers: trials that run at a time.
+        curves: of all trials.
+        workers: how many trials run at a time.
     """
     known = _Known(spec, curves)
     found: Simulation = simulate(
@@ -118,7 +118,7 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
         epoch_seconds=lambda params: curves[params["trial"]].seconds_per_epoch,
         suggest=lambda number: {"trial": number},
     )
-    # The simulation trains every leg to its end; behind the end of a trial that failed or returned there is nothing.
+    # The simulation trains every leg to its end, but a trial that failed or returned has no epochs after its end.
     beyond = {trial: short for trial, short in known.short.items() if curves[trial].ended != "stopped"}
     unknown = {trial: short for trial, short in known.short.items() if curves[trial].ended == "stopped"}
     ranked = ranking(found.state)
@@ -144,8 +144,8 @@ def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
 
     Args:
         spec: as the sweep ran.
-        strategy: its name, or ``{name: {setting: value}}``; budgets that are left out end where the sweep's did.
-        trials: that there are curves of.
+        strategy: its name, or ``{name: {setting: value}}``; its largest budget is the sweep's unless given.
+        trials: how many have curves.
 
     Raises:
         InvalidInput: there is no such strategy, it cannot be replayed, or its settings are wrong.
@@ -155,7 +155,7 @@ def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
     fields = next(kind for kind in model.__args__ if kind is not type(None)).model_fields  # type: ignore[union-attr]
     budget = "max_budget" if "max_budget" in fields else "budget"
     settings = {budget: spec.budgets[-1], **settings}
-    settings.pop("audit", None)  # it trains on what was pruned, and changes nothing of what is found before
+    settings.pop("audit", None)  # it only trains pruned trials afterwards, and does not change the search
     data = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     data |= {"strategy": {name: settings}, "max_trials": trials, "start_from": []}
     data.pop("warm_start", None)
@@ -164,16 +164,16 @@ def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
 
 @dataclass
 class _Known:
-    """Answers for the simulation what is known, and remembers what is not."""
+    """Gives the simulation the results that are known, and remembers which are not."""
 
     spec: SweepSpec
     curves: Sequence[TrialCurve]
-    short: dict[int, int] = field(default_factory=dict)  # trial to the epochs asked for behind the end of its curve
+    short: dict[int, int] = field(default_factory=dict)  # trial to the epochs asked for after the end of its curve
 
     def evaluate(self, trial: int, params: Mapping[str, Any], epochs: int) -> Result | None:
         curve = self.curves[trial]
         if trial in self.short and curve.ended == "failed":
-            return None  # what it reported before it failed does not count at this rung
+            return None  # its results from before it failed do not count at this rung
         if epochs > curve.epochs:
             self.short.setdefault(trial, epochs - curve.epochs)
         return result_at(self.spec, curve, epochs)
@@ -193,7 +193,7 @@ def _summarised(objective: Objective, values: Sequence[float]) -> float:
 
 
 def _named(strategy: Any) -> tuple[str, dict[str, Any]]:
-    """A strategy's name and its settings, as far as they are given."""
+    """A strategy's name and the settings that are given."""
     names = list(Strategy.model_fields)
     accepted = f"give one of {names}, or settings as {{asha: {{min_budget: 3, reduction_factor: 4}}}}"
     if isinstance(strategy, str):

@@ -6,7 +6,7 @@ from resources.sweep_spec.points import grid_size
 
 
 def rules_of(spec: SweepSpec) -> Rules:
-    """What the spec means to the state machine."""
+    """The rules of the search that a spec describes."""
     return Rules(
         ladders=spec.ladders,
         weights=spec.strategy.chosen.weights,
@@ -19,12 +19,12 @@ def rules_of(spec: SweepSpec) -> Rules:
 
 
 def max_trials(spec: SweepSpec) -> int:
-    """Trials that the sweep can start: a grid may have fewer points than ``max_trials``."""
+    """How many trials the sweep can start: the points of a grid, else ``max_trials``."""
     return grid_size(spec) if isinstance(spec.strategy.chosen, GridSearch) else spec.max_trials
 
 
 def violation(spec: SweepSpec, values: dict[str, float]) -> float:
-    """How far metrics are out of their bounds: each excess in units of the bound it breaks (of 1 where that is 0), summed."""
+    """How far metrics are out of their bounds: the sum of the excesses, each divided by the bound it exceeds (by 1 if that is 0)."""
     excess = 0.0
     for metric, bounds in spec.bounds.items():
         value = values[metric]

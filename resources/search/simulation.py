@@ -1,7 +1,7 @@
-"""A whole search in virtual time: the same brain and suggester as in a real sweep, with workers that only pretend.
+"""A whole search in virtual time: the decisions and suggestions of a real sweep, with simulated workers.
 
-Workers may differ in speed, be lost and be replaced; trials may crash, fail or end early. It serves to replay a finished
-sweep under another strategy, to compare strategies, and to see searches of ten thousand trials in seconds.
+Workers may differ in speed, be lost and be replaced; trials may crash, fail or end early. It is for replaying a finished
+sweep under another strategy, for comparing strategies, and for running searches of ten thousand trials in seconds.
 """
 
 import heapq
@@ -17,10 +17,10 @@ from resources.search.suggest import Params, Suggester, Tried
 from resources.sweep_spec import SweepSpec
 
 Evaluate = Callable[[int, Params, int], Result | None]
-"""A trial's number, its params and the epochs it is trained for, to its result; None where its curve ends before."""
+"""From a trial's number, its params and an epoch to its result there; None where its curve ends before."""
 
 Watch = Callable[[SearchState, Event, Decision], None]
-"""Called for every event with the state before it and the decision on it."""
+"""Called for every event, with the state before it and the decision."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class SimulatedWorkers:
     """The workers of a simulation.
 
     Attributes:
-        workers: how many run at a time.
-        speeds: epochs take from 1 / speeds[1] to 1 / speeds[0] of their time, evenly drawn for each worker.
-        mean_life: virtual seconds until a worker is lost, on average (exponential); None: never.
+        count: how many run at a time.
+        speeds: each worker's speed is drawn evenly between these two; an epoch takes 1 / speed of its time.
+        mean_life: virtual seconds until a worker is lost, on average (exponentially distributed); None: never.
         replaced_after: virtual seconds until a lost worker is replaced.
         lease: virtual seconds until it is noticed that a worker is lost.
-        crash, fail, early: chances that a leg ends in a crash, in a final failure, or in an early return.
+        crash, fail, early: probabilities that training up to a rung ends in a crash, in a final failure, or in an early return.
     """
 
-    workers: int
+    count: int
     speeds: tuple[float, float] = (1.0, 1.0)
     mean_life: float | None = None
     replaced_after: float = 120.0
@@ -51,18 +51,18 @@ class Simulation:
     """A search that was simulated.
 
     Attributes:
-        state: how it ended.
+        state: at its end.
         params: of each trial.
         seconds: virtual seconds that it took.
-        epochs: epochs trained, each counted as often as it was trained.
+        epochs: epochs trained, repeated ones included.
         repeated_epochs: of those, epochs that a trial had trained already.
-        lost_epochs: parts of epochs that were under way when their worker was lost.
-        rungs: how often each (trial, rung) was trained to its end; more than once would be work done twice.
+        lost_epochs: parts of epochs that were being trained when their worker was lost.
+        rungs: how often each (trial, rung) was trained to its end; more than once would be a fault.
         busy_seconds: virtual worker-seconds spent training.
         idle_seconds: virtual worker-seconds that workers waited while trials were still to be started.
         tail_seconds: virtual worker-seconds that workers waited after the last trial was started.
         lost_workers: workers lost.
-        starting: virtual seconds until the last trial was started.
+        starting: virtual second in which the last trial was started.
     """
 
     state: SearchState
@@ -82,7 +82,7 @@ class Simulation:
 def simulate(
     spec: SweepSpec,
     evaluate: Evaluate,
-    cluster: SimulatedWorkers,
+    workers: SimulatedWorkers,
     *,
     seed: int = 0,
     epoch_seconds: Callable[[Params], float] = lambda params: 1.0,
@@ -95,19 +95,19 @@ def simulate(
     Args:
         spec: the sweep.
         evaluate: what a trial reports after so many epochs.
-        cluster: the workers.
-        seed: of speeds, losses and faults; the sampler has the spec's.
+        workers: that train its trials.
+        seed: for speeds, losses and failures; the sampler uses the spec's.
         epoch_seconds: virtual seconds of an epoch on a worker of speed 1.
-        max_epochs: end the search when so many epochs were trained, with what was found by then.
+        max_epochs: end the search once so many epochs were trained.
         suggest: params by a trial's number, instead of the spec's sampler.
-        watch: sees every event.
+        watch: called for every event.
     """
-    return _Run(spec, evaluate, cluster, seed, epoch_seconds, max_epochs, suggest, watch).run()
+    return _Run(spec, evaluate, workers, seed, epoch_seconds, max_epochs, suggest, watch).run()
 
 
 @dataclass
 class _Leg:
-    """A worker on its way to a trial's next rung."""
+    """A worker's training of a trial up to its next rung."""
 
     worker: int
     trial: int
@@ -122,14 +122,14 @@ class _Run:
         self,
         spec: SweepSpec,
         evaluate: Evaluate,
-        cluster: SimulatedWorkers,
+        workers: SimulatedWorkers,
         seed: int,
         epoch_seconds: Callable[[Params], float],
         max_epochs: int | None,
         suggest: Callable[[int], Params] | None,
         watch: Watch | None,
     ) -> None:
-        self._evaluate, self._cluster, self._epoch_seconds = evaluate, cluster, epoch_seconds
+        self._evaluate, self._workers, self._epoch_seconds = evaluate, workers, epoch_seconds
         self._max_epochs, self._watch = max_epochs, watch
         self._rng = random.Random(seed)
         self._state = SearchState(rules_of(spec), max_trials(spec))
@@ -145,7 +145,7 @@ class _Run:
         self._furthest: dict[int, int] = {}  # trial to epochs ever trained
 
     def run(self) -> Simulation:
-        for worker in range(self._cluster.workers):
+        for worker in range(self._workers.count):
             self._join(worker)
         self._serve_waiting()
         while self._agenda and not self._spent():
@@ -162,7 +162,7 @@ class _Run:
         return self._max_epochs is not None and self._found.epochs >= self._max_epochs
 
     def _serve_waiting(self) -> bool:
-        """Give the waiting workers what there is; False when the search is over."""
+        """Hand out work to the waiting workers; False when the search is over."""
         while self._waiting:
             worker = next(iter(self._waiting))
             decision = self._decide(Idle())
@@ -200,7 +200,7 @@ class _Run:
 
     def _end_leg(self, leg: _Leg) -> None:
         if self._legs.get(leg.worker) is not leg:
-            return  # its worker was lost on the way
+            return  # its worker was lost meanwhile
         del self._legs[leg.worker]
         self._account(leg, leg.to_epoch)
         event = self._outcome(leg)
@@ -213,23 +213,23 @@ class _Run:
             self._waiting[leg.worker] = self._now
 
     def _outcome(self, leg: _Leg) -> Event:
-        chance, cluster = self._rng.random(), self._cluster
-        if chance < cluster.crash:
+        chance, workers = self._rng.random(), self._workers
+        if chance < workers.crash:
             return Crashed(leg.trial)
-        if chance < cluster.crash + cluster.fail:
+        if chance < workers.crash + workers.fail:
             return Failed(leg.trial)
         result = self._evaluate(leg.trial, self._found.params[leg.trial], leg.to_epoch)
-        if result is None:  # the curve ends before the rung: what was last known of it counts there
+        if result is None:  # the curve ends before the rung: its last result counts there
             last = max((epoch for epoch in range(leg.to_epoch) if self._value_at(leg, epoch) is not None), default=None)
             known = self._value_at(leg, last) if last is not None else None
             return Returned(leg.trial, known) if known is not None else Failed(leg.trial)
-        return Returned(leg.trial, result) if chance < cluster.crash + cluster.fail + cluster.early else Reached(leg.trial, result)
+        return Returned(leg.trial, result) if chance < workers.crash + workers.fail + workers.early else Reached(leg.trial, result)
 
     def _value_at(self, leg: _Leg, epoch: int) -> Result | None:
         return self._evaluate(leg.trial, self._found.params[leg.trial], epoch)
 
     def _account(self, leg: _Leg, epoch: int) -> None:
-        """A leg was trained up to this epoch, which has a checkpoint."""
+        """Count a leg that was trained up to this epoch, which has a checkpoint."""
         self._found.busy_seconds += self._now - leg.began
         self._found.epochs += epoch - leg.from_epoch
         self._found.repeated_epochs += max(0, min(epoch, self._furthest.get(leg.trial, 0)) - leg.from_epoch)
@@ -237,22 +237,22 @@ class _Run:
         self._trained[leg.trial] = epoch
 
     def _join(self, worker: int) -> None:
-        self._speed[worker] = self._rng.uniform(*self._cluster.speeds)
+        self._speed[worker] = self._rng.uniform(*self._workers.speeds)
         self._waiting[worker] = self._now
-        if self._cluster.mean_life is not None:
-            self._at(self._now + self._rng.expovariate(1 / self._cluster.mean_life), lambda: self._lose(worker))
+        if self._workers.mean_life is not None:
+            self._at(self._now + self._rng.expovariate(1 / self._workers.mean_life), lambda: self._lose(worker))
 
     def _lose(self, worker: int) -> None:
-        """A worker is gone without a word: its trial is missed when the lease runs out, and another worker comes later."""
+        """A worker vanishes: this is noticed when its trial's lease runs out, and another worker comes later."""
         self._found.lost_workers += 1
         if (leg := self._legs.pop(worker, None)) is not None:
             done = min((self._now - leg.began) / leg.epoch_seconds, leg.to_epoch - leg.from_epoch)
             self._account(leg, leg.from_epoch + int(done))
             self._found.lost_epochs += done - int(done)
-            self._at(self._now + self._cluster.lease, lambda: self._miss(leg))
-            self._legs[-1 - leg.trial] = leg  # a trial that is missed later is still under way
+            self._at(self._now + self._workers.lease, lambda: self._miss(leg))
+            self._legs[-1 - leg.trial] = leg  # under a key that no worker has: the trial still counts as running
         self._stop_waiting(worker)
-        self._at(self._now + self._cluster.replaced_after, lambda: self._join(worker))
+        self._at(self._now + self._workers.replaced_after, lambda: self._join(worker))
 
     def _miss(self, leg: _Leg) -> None:
         del self._legs[-1 - leg.trial]

@@ -1,7 +1,7 @@
 """A sweep as the search sees it: its rules, its trials, and the results at every rung in order.
 
-:class:`SearchState` keeps what decisions ask for (who is best at a rung, who waits there, who is queued) in sorted
-lists, so that a decision costs O(log n) with ten thousand trials.
+:class:`SearchState` keeps what decisions need (which trials are best at a rung, paused there, or queued) in sorted lists,
+so that a decision among ten thousand trials costs O(log n).
 """
 
 from bisect import bisect_left, insort
@@ -11,23 +11,23 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Where a trial stands."""
+    """The state that a trial is in."""
 
     SUGGESTED = "suggested"  # its params were chosen ahead of time; it has never run
-    QUEUED = "queued"  # has run, and waits for a worker to go on: crashed, preempted or given back
+    QUEUED = "queued"  # has run, and waits for a worker again: it crashed, was preempted or was given back
     RUNNING = "running"
     PAUSED = "paused"  # has a checkpoint, holds no worker, may be promoted later
     COMPLETED = "completed"  # reached the last rung, or its trainable returned early
-    STOPPED = "stopped"  # ended before its last rung, by the median rule or with its sweep
+    STOPPED = "stopped"  # ended before its last rung, by the median rule or because its sweep was stopped
     FAILED = "failed"
 
 
 class Control(StrEnum):
-    """What its user wants of a sweep now."""
+    """What a sweep's user wants it to do now."""
 
     RUN = "run"
-    PAUSE = "pause"  # hand nothing out; running trials are given back with a checkpoint
-    STOP = "stop"  # end the search with what it has found
+    PAUSE = "pause"  # hand out no trials; running ones are given back with a checkpoint
+    STOP = "stop"  # end the search with the results so far
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Halving:
 class MedianStop:
     """A trial worse than a quantile of the others' results at the same epoch stops.
 
-    After Golovin et al., KDD 2017, section 3.2.2, with two differences: the paper compares a trial's best so far with the
-    running averages of completed trials; here both are what the objective's summary says, and every trial counts that
-    came so far.
+    After Golovin et al., KDD 2017, section 3.2.2, with two differences. The paper compares a trial's best value so far with
+    the running averages of completed trials; here both are the objective's summary, and every trial counts that has a
+    result at the epoch.
 
     Attributes:
-        min_trials: results at the epoch that it takes to stop anyone.
-        quantile: counted from the best; 0.5 is the median rule, 0.25 lets only the best quarter go on.
+        min_trials: results at the epoch below which no trial is stopped.
+        quantile: counted from the best; 0.5 is the median rule, with 0.25 only the best quarter goes on.
     """
 
     min_trials: int
@@ -56,15 +56,15 @@ class MedianStop:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a sweep's spec means to the machine.
+    """The rules of a sweep's search.
 
     Attributes:
         ladders: epochs at each rung, rising; one ladder for each bracket, the longest first. All end at the same epoch.
-        weights: how new trials are shared among the ladders, in proportion.
-        maximize: for each objective, whether larger is better; the first one ranks.
-        early_stopping: how trials are stopped below the last rung; None where there is one rung.
-        max_retries: times that a crashed trial is queued again.
-        max_preemptions: times that a trial whose worker is gone is queued again.
+        weights: in what proportion new trials are distributed among the ladders.
+        maximize: for each objective, whether larger is better; trials are ranked by the first.
+        early_stopping: how trials are stopped before the last rung; None if there is only one rung.
+        max_retries: how often a crashed trial is queued again.
+        max_preemptions: how often a trial that has lost its worker is queued again.
         audit: share ε of the pruned trials that are trained to the end once the search is over, 0 to 1.
     """
 
@@ -81,7 +81,7 @@ class Rules:
         object.__setattr__(self, "_cycle", _bracket_cycle(self.weights))
 
     def bracket(self, trial: int) -> int:
-        """The bracket of a trial, by its number alone."""
+        """The bracket of a trial, which depends only on its number."""
         return self._cycle[trial % len(self._cycle)]
 
     def ladder(self, trial: int) -> tuple[int, ...]:
@@ -94,8 +94,8 @@ class Result:
     """What a trial reported at a rung.
 
     Attributes:
-        values: each objective, the one that ranks first.
-        violation: how far its metrics are out of their bounds, summed; 0 is feasible.
+        values: the objectives, in the spec's order.
+        violation: by how much its metrics are out of bounds, summed; 0 is feasible.
     """
 
     values: tuple[float, ...]
@@ -103,6 +103,7 @@ class Result:
 
     @property
     def value(self) -> float:
+        """The first objective, which trials are ranked by."""
         return self.values[0]
 
 
@@ -110,8 +111,8 @@ class Result:
 class TrialState:
     """One trial: ``results[k]`` is what it reported at rung k, None where it failed there.
 
-    ``audited`` is None, or how many results the trial had when it was pruned: those after them are the audit's,
-    and no decision counts them.
+    ``audited`` is None, or how many results the trial had when it was pruned: later results are the audit's, and do not
+    count in any decision.
     """
 
     number: int
@@ -123,39 +124,39 @@ class TrialState:
 
     @property
     def counted(self) -> tuple[Result | None, ...]:
-        """The results that promotions are decided by."""
+        """The results that count in decisions."""
         return self.results if self.audited is None else self.results[: self.audited]
 
 
 Place = tuple[int, float, int]
-"""A result's place at its rung, the best first: feasible ones by objective, infeasible ones by violation, failed ones; then by number."""
+"""A result's place at its rung: first feasible results by objective, then infeasible ones by violation, then failures; ties by number."""
 
 
 @dataclass
 class Rung:
-    """The results at one rung of one bracket, best first, and those of them whose trials are paused there."""
+    """The results at one rung of one bracket, best first, and the results of the trials that are paused there."""
 
     results: list[Place] = field(default_factory=list)
     paused: list[Place] = field(default_factory=list)
 
 
 class SearchState:
-    """A sweep between two events. Trials are in the order of their numbers, from 0 without a gap.
+    """A sweep between two events. Its trials are numbered from 0 without a gap, and are in that order.
 
     Args:
-        rules: what the spec says.
-        max_trials: trials to start at most.
+        rules: of the search.
+        max_trials: how many trials are started at most.
         trials: the trials so far.
-        control: what the sweep's user wants of it.
+        control: what the sweep's user wants it to do.
     """
 
     def __init__(self, rules: Rules, max_trials: int, trials: Iterable[TrialState] = (), control: Control = Control.RUN) -> None:
         self.rules, self.max_trials, self.control = rules, max_trials, control
         self.trials: list[TrialState] = []
-        self.queued: list[tuple[int, int]] = []  # (minus its results, number): the one that got furthest comes first
+        self.queued: list[tuple[int, int]] = []  # (minus its number of results, number): the trial with the most results comes first
         self.suggested: list[int] = []
         self.running = self.audits_running = 0
-        self.audit_order: list[int] | None = None  # pruned trials in the order in which they are audited, once it was asked for
+        self.audit_order: list[int] | None = None  # pruned trials in the order in which they are audited; None until computed
         self._rungs = [[Rung() for _ in ladder] for ladder in rules.ladders]
         # Every rung that trials can be paused at, those with the most epochs first.
         self.rungs_from_the_top = [
@@ -172,7 +173,7 @@ class SearchState:
         return self._rungs[self.rules.bracket(trial)][rung]
 
     def place(self, trial: int, result: Result | None) -> Place:
-        """Where a result stands among others: smaller is better."""
+        """A result's place among others: smaller is better."""
         if result is None:
             return (2, 0.0, trial)
         if result.violation > 0:
@@ -180,7 +181,7 @@ class SearchState:
         return (0, -result.value if self.rules.maximize[0] else result.value, trial)
 
     def put(self, trial: TrialState) -> None:
-        """Put a changed trial in its place, or a new one behind the last."""
+        """Replace a trial by its new state, or append a new one."""
         if trial.number == len(self.trials):
             self.trials.append(trial)
         else:
@@ -220,17 +221,17 @@ class SearchState:
 def _remove(ordered: list, item: object) -> None:
     index = bisect_left(ordered, item)
     if index == len(ordered) or ordered[index] != item:
-        raise ValueError(f"{item} is not in its place")
+        raise ValueError(f"{item} is not in the list")
     del ordered[index]
 
 
 def _bracket_cycle(weights: tuple[int, ...]) -> tuple[int, ...]:
-    """Brackets in the order in which trials enter them: interleaved, the one that is furthest behind its share first."""
+    """Brackets in the order in which trials enter them: interleaved, the one that lacks most of its share first."""
     cycle: list[int] = []
     given = [0] * len(weights)
     for turn in range(1, sum(weights) + 1):
-        behind = [weight * turn / sum(weights) - count for weight, count in zip(weights, given, strict=True)]
-        bracket = behind.index(max(behind))
+        lacking = [weight * turn / sum(weights) - count for weight, count in zip(weights, given, strict=True)]
+        bracket = lacking.index(max(lacking))
         given[bracket] += 1
         cycle.append(bracket)
     return tuple(cycle)

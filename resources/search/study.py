@@ -1,8 +1,8 @@
 """A sweep as Optuna sees it: a storage in memory whose trials are replaced as the sweep goes on.
 
-Optuna's own storages never change a finished trial. A paused trial is finished to a sampler (pruned, with what it
-reached) and may be promoted a minute later, so the sweep brings a storage of its own. It also shows no more trials
-than a sampler can digest (:data:`HISTORY`).
+Optuna's own storages never change a finished trial. To a sampler a paused trial is finished (pruned, with its results), but
+it may be promoted a minute later. So the sweep has a storage of its own. It also shows no more trials than a sampler can
+handle in good time (:data:`HISTORY`).
 """
 
 import copy
@@ -20,24 +20,24 @@ from optuna.trial import FrozenTrial, TrialState
 HISTORY = {"tpe": 500, "gp": 200}
 """Finished trials that a sampler sees at most: a quarter of them the best, the others spread evenly over the rest.
 
-TPE builds its good model from at most the 25 best trials, whatever the history (Optuna's ``default_gamma``), and its bad
-model from a density that a sample shows as well as the whole. A Gaussian process costs the cube of its history.
+TPE builds its good model from at most the 25 best trials, however long the history is (Optuna's ``default_gamma``), and its
+bad model from a density, for which a sample suffices. A Gaussian process takes time with the cube of its history.
 """
 
 IN_FLIGHT = {"gp": 64}
-"""Trials in flight that a sampler sees at most, the newest: qLogEI's cost grows with each."""
+"""Trials in flight that a sampler sees at most, the newest ones: each makes qLogEI slower."""
 
 _STUDY = 0
 _NAME = "sweep"
 
 
 class SweepStorage(BaseStorage):
-    """One study. A trial's id is its number in the sweep; trials of earlier sweeps have numbers behind them all.
+    """One study. A trial's id is its number in the sweep; trials of earlier sweeps have larger numbers than all of these.
 
     Args:
         maximize: for each objective, whether larger is better.
-        limit: finished trials to show at most, None for all.
-        in_flight: running trials to show at most, None for all.
+        limit: how many finished trials are shown at most; None: all.
+        in_flight: how many running trials are shown at most; None: all.
     """
 
     def __init__(self, maximize: Sequence[bool], limit: int | None = None, in_flight: int | None = None) -> None:
@@ -49,7 +49,7 @@ class SweepStorage(BaseStorage):
         self._shown: list[FrozenTrial] | None = None
         self.attrs: dict[str, Any] = {}
         self.next_number = 0
-        """The number of the trial that is asked for next: not every trial of the sweep may be shown, so they can't tell."""
+        """The number of the trial that is asked for next; it does not follow from the trials, as not all of them may be shown."""
 
     def put(self, trial: FrozenTrial, number: int, order: Any) -> None:
         """Show this trial under this number from now on; ``order`` sorts finished trials, the best first."""
@@ -72,7 +72,7 @@ class SweepStorage(BaseStorage):
         self._drop(number, FIRST_EARLIER)
 
     def refuse(self, number: int, attempt: int) -> None:
-        """Show this trial as one that is in flight beside the sweep's own, until :meth:`forget_refused`."""
+        """Show this trial as one more in flight, until :meth:`forget_refused`."""
         trial = self._trials[number]
         self.take_out(number)
         self.put(trial, _FIRST_REFUSED + attempt, order=None)
@@ -81,8 +81,8 @@ class SweepStorage(BaseStorage):
         """Show no refused trials any more."""
         self._drop(_FIRST_REFUSED, 2 * _FIRST_REFUSED)
 
-    def _drop(self, first: int, behind: int) -> None:
-        for number in [known for known in self._trials if first <= known < behind]:
+    def _drop(self, first: int, end: int) -> None:
+        for number in [known for known in self._trials if first <= known < end]:
             self.take_out(number)
 
     def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
@@ -165,12 +165,12 @@ _FIRST_REFUSED = 2_000_000
 
 
 def study_on(storage: SweepStorage, sampler: "optuna.samplers.BaseSampler | None" = None) -> "optuna.Study":
-    """Optuna's study over a sweep, to ask with ``sampler``, or for its figures."""
+    """Optuna's study of a sweep: to ask ``sampler`` for params, or to draw figures."""
     return optuna.load_study(study_name=_NAME, storage=storage, sampler=sampler, pruner=optuna.pruners.NopPruner())
 
 
 def new_trial(state: TrialState, **given: Any) -> FrozenTrial:
-    """A trial as Optuna keeps it: its own constructor wants every field, and its helper checks each one again."""
+    """A trial as Optuna keeps it. Its own constructor needs every field, and its helper checks each one again."""
     moment = datetime.now(UTC)
     fields: dict[str, Any] = {
         "number": -1,

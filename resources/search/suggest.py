@@ -1,9 +1,9 @@
-"""Hyperparameters for new trials: the points to try first, then a random one, the next of a grid, or one of Optuna's samplers.
+"""Hyperparameters for new trials: the points to try first, then a random point, the next of a grid, or one of Optuna's samplers.
 
-A suggestion depends on the spec's seed, the trial's number and what is known at that moment alone, so that the same
-results in the same order give the same search again. Trials that are running, queued or suggested are shown to the
-sampler as running, so that parallel suggestions keep apart: TPE counts them as bad (a constant liar), the Gaussian
-process integrates over what they may bring (qLogEI).
+A suggestion depends only on the spec's seed, the trial's number and the results so far, so that the same results in the same
+order give the same search again. Trials that are running, queued or suggested are shown to the sampler as running, so that
+parallel suggestions differ: TPE counts them as bad (a constant liar), the Gaussian process integrates over their possible
+results (qLogEI).
 """
 
 import inspect
@@ -30,14 +30,13 @@ if TYPE_CHECKING:
 
 Params = dict[str, Any]
 
-
-_TRIES = 20  # of a sampler, to satisfy the constraints; then points are drawn at random
+_TRIES = 20  # of the sampler to satisfy the constraints; then points are drawn at random
 _RANDOM_TRIES = 10_000
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Params of a new trial, and what the sampler wants to find again with it and with the sweep."""
+    """Params of a new trial, and what the sampler keeps with the trial and with the sweep."""
 
     params: Params
     trial_attrs: dict[str, Any] = field(default_factory=dict)
@@ -46,7 +45,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Tried:
-    """A trial as a sampler sees it: one of this sweep, or one of an earlier sweep that it starts from."""
+    """A trial of this sweep as a sampler sees it."""
 
     params: Params
     state: TrialState
@@ -55,7 +54,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A finished trial of an earlier sweep, its params mapped to this one's space."""
+    """A finished trial of an earlier sweep, with its params mapped to the space of this one."""
 
     params: Params
     epochs: int
@@ -89,12 +88,12 @@ class Suggester:
         self._storage: SweepStorage | None = None
 
     def learn(self, trials: Sequence[Tried], sweep_attrs: dict[str, Any]) -> None:
-        """Take over what has changed: ``trials`` are all of the sweep's, by number."""
+        """Show the sampler what has changed: ``trials`` are all of the sweep's, by number."""
         if not self.needs_history:
             return
         storage = self._shown()
         storage.attrs = dict(sweep_attrs)
-        storage.drop_from(len(trials))  # suggestions that came to nothing: another worker was faster
+        storage.drop_from(len(trials))  # suggestions that were not used: another worker was faster
         changed = [tried for tried in trials if tried.state.number >= len(self._seen) or self._seen[tried.state.number] is not tried.state]
         for tried in changed:
             if tried.state.number < len(self._seen):
@@ -106,12 +105,12 @@ class Suggester:
         for tried in changed:
             self._show(tried)
         if self._complete_only:
-            for tried in self._failed.values():  # what is the worst may have changed
+            for tried in self._failed.values():  # the worst values may have changed
                 self._put_failed(tried.state.number, tried)
         self._seen = [tried.state for tried in trials]
 
     def suggest(self, number: int) -> Suggestion:
-        """The params of the trial with this number, the next that has none.
+        """Choose the params of the trial with this number, the next one that has none.
 
         Raises:
             InvalidInput: no point that satisfies the constraints was found.
@@ -144,13 +143,13 @@ class Suggester:
         )
 
     def _start_from(self, number: int) -> Params:
-        """What the spec says that the trial with this number starts from."""
+        """The params that the spec gives the trial with this number to start from."""
         return self._spec.start_from[number] if number < len(self._spec.start_from) else {}
 
     def _ask(self, number: int, attempt: int) -> Suggestion | None:
-        """One suggestion, or None when it breaks a constraint. Until the next :meth:`learn` it counts as in flight.
+        """One suggestion, or None if it breaks a constraint. Until the next :meth:`learn` it counts as in flight.
 
-        So does a refused one until another is found: a sampler that maximises would else come to the same point again.
+        So does a refused one until another is found: otherwise a sampler that maximises would find the same point again.
         """
         from resources.search.study import study_on
 
@@ -190,15 +189,15 @@ class Suggester:
 
     @property
     def _enough(self) -> int:
-        """Finished trials that a model is built from: N_min + 2 = d + 3 on a rung (BOHB, section 3.2), else Optuna's default."""
+        """Finished trials that a model needs: N_min + 2 = d + 3 on a rung (BOHB, section 3.2), else Optuna's default."""
         return len(self._spec.space) + 3 if self._by_rung else STARTUP_TRIALS
 
     def _highest_populated(self) -> int | None:
-        """The most epochs that enough trials have results at for a model."""
+        """The most epochs at which enough trials for a model have results; None if there are none."""
         return max((epochs for epochs, count in self._at_epochs.items() if count >= self._enough), default=None)
 
     def _rung_of(self, trial: Earlier) -> int | None:
-        """The highest rung of this sweep that an earlier trial was trained to; None where it was trained for less."""
+        """The highest rung of this sweep that an earlier trial was trained to; None if it was trained for less than the lowest."""
         return max((epochs for epochs in self._rungs if epochs <= trial.epochs), default=None)
 
     def _show(self, tried: Tried) -> None:
@@ -206,7 +205,7 @@ class Suggester:
         trial, ladder = tried.state, self._rules.ladder(tried.state.number)
         reached = {epochs: result for epochs, result in zip(ladder, trial.results, strict=False) if result is not None}
         in_flight = trial.status in (Status.RUNNING, Status.QUEUED, Status.SUGGESTED)
-        if trial.status is Status.FAILED:  # whatever it reached before: it does not get further
+        if trial.status is Status.FAILED:  # whatever its results were: it gets no more
             self._failed[trial.number] = tried
             return self._put_failed(trial.number, tried)
         if self._by_rung and self._level is not None and self._level in reached:
@@ -217,10 +216,10 @@ class Suggester:
             return self._storage.take_out(trial.number)
         epochs, result = max(reached.items())
         if self._by_rung and self._complete_only:
-            # Trained less than the level: it says nothing there.
+            # Trained for less than the level: it has no result there.
             return self._storage.take_out(trial.number)
         # To TPE every complete trial (here: one at the level) is better than every pruned one, so that those below the level
-        # tell it where not to look. A model of the level's few trials alone would not know where the search has been.
+        # show it where not to search. A model of only the level's few trials would not know where the search has been.
         return self._put(trial.number, tried, epochs, result, complete=trial.status is Status.COMPLETED and not self._by_rung)
 
     def _put(self, number: int, tried: Tried | Earlier, epochs: int, result: Result, *, complete: bool) -> None:
@@ -247,9 +246,9 @@ class Suggester:
         self._storage.put(new_trial(load_optuna().trial.TrialState.RUNNING, **self._described(tried)), number, None)
 
     def _put_failed(self, number: int, tried: Tried) -> None:
-        """A trial that failed: pruned before its first epoch, which is the worst that TPE knows of.
+        """Show a failed trial as pruned before its first epoch, which to TPE is the worst.
 
-        A sampler that reads complete trials alone is shown the worst values that are known instead.
+        A sampler that only reads complete trials is shown the worst values so far instead.
         """
         assert self._storage is not None
         from resources.search.study import new_trial
@@ -284,14 +283,14 @@ class Suggester:
             if self._by_rung and self._complete_only and rung != self._level:
                 self._storage.take_out(FIRST_EARLIER + index)
                 continue
-            # As far as it was trained: what was paused early there must not count for more than what was paused late here.
+            # With the epochs it was trained for: a trial that was paused early there must not count for more than one paused late here.
             whole = rung == (self._level if self._by_rung else self._rungs[-1]) or len(self._rules.maximize) > 1
             self._put(FIRST_EARLIER + index, trial, min(trial.epochs, self._rungs[-1]), trial.result, complete=whole)
 
 
 @cache
 def load_optuna() -> Any:
-    """Optuna, quiet. Importing it takes half a second: do it outside of transactions."""
+    """Optuna, without its log messages. Importing it takes half a second: do it outside of transactions."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -310,7 +309,7 @@ def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int
     match name:
         case "tpe":
             given: dict[str, Any] = {"constant_liar": True, "n_startup_trials": startup}
-            # multivariate: parameters interact; group: those of a subtree are learned from the trials that have them.
+            # multivariate: parameters interact; group: those of a branch are learned from the trials that have them.
             given |= {} if several else {"multivariate": True, "group": conditional}
             return samplers.TPESampler(**{**given, "seed": seed, **options})
         case "gp":
@@ -326,7 +325,7 @@ def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int
 
 
 def distribution_of(parameter: Parameter) -> "optuna.distributions.BaseDistribution":
-    """A parameter's range as Optuna has it."""
+    """A parameter's range as a distribution of Optuna's."""
     distributions, given = load_optuna().distributions, parameter.chosen
     if isinstance(given, FloatRange):
         return distributions.FloatDistribution(given.low, given.high, log=given.log, step=given.step)

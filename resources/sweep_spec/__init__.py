@@ -5,7 +5,7 @@ It knows fields and their limits; it must not know the catalog, nor how a sweep 
 
 from resources.sweep_spec.base import FunctionPath, Name, OneOf, Value
 from resources.sweep_spec.functions import check_functions, import_sampler
-from resources.sweep_spec.parsing import load_spec, parse_spec, problems_of_model
+from resources.sweep_spec.parsing import load_spec, parse_spec, problems_of_model, stored_spec
 from resources.sweep_spec.requirements import Resources, quantity_bytes
 from resources.sweep_spec.space import FloatRange, IntRange, Parameter
 from resources.sweep_spec.strategy import (
@@ -63,4 +63,5 @@ __all__ = [
     "parse_spec",
     "problems_of_model",
     "quantity_bytes",
+    "stored_spec",
 ]

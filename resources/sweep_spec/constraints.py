@@ -22,7 +22,9 @@ _OPERATORS = {
     )
     for operator in operators
 }
-_NODES = (ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Call, ast.Name, ast.Constant)
+# simpleeval refuses a node only when it comes to evaluate it, so what follows an `and` or `or` could be refused in the middle of a search.
+# It also evaluates what is no comparison of hyperparameters: attributes, subscripts, f-strings. Hence a list of our own, checked first.
+_ACCEPTED = (*_OPERATORS, ast.boolop, ast.expr_context, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Call, ast.Name, ast.Constant)
 _GRAMMAR = f"give a comparison of hyperparameters by + - * / // % ** == != < <= > >= and or not, and {', '.join(_FUNCTIONS)}"
 
 
@@ -38,9 +40,7 @@ class Constraint:
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
-        self._tree = _parsed(expression)
-        called = {id(node.func) for node in ast.walk(self._tree) if isinstance(node, ast.Call)}
-        self.names = frozenset(node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name) and id(node) not in called)
+        self._tree, self.names = _parsed(expression)
         """The hyperparameters that it compares."""
 
     def holds(self, params: Mapping[str, Any]) -> bool:
@@ -74,26 +74,26 @@ def constraint(expression: str) -> Constraint:
     return Constraint(expression)
 
 
-def _parsed(expression: str) -> ast.AST:
+def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
+    """The expression as a tree, and the hyperparameters that it names."""
     try:
         tree = ast.parse(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError) as error:
         raise InvalidInput(f"it is no expression ({getattr(error, 'msg', error)}); {_GRAMMAR}") from None
-    callees = set()
+    called = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             _check_call(node)
-            callees.add(id(node.func))
-        elif isinstance(node, ast.operator | ast.unaryop | ast.cmpop):
-            if type(node) not in _OPERATORS:
-                raise InvalidInput(f"{type(node).__name__} is not accepted in it; {_GRAMMAR}")
-        elif not isinstance(node, (*_NODES, ast.boolop, ast.expr_context)):
-            raise InvalidInput(f"{ast.unparse(node)!r} ({type(node).__name__}) is not accepted in it; {_GRAMMAR}")
+            called.add(node.func)
+        elif not isinstance(node, _ACCEPTED):
+            shown = f"{type(node).__name__} {ast.unparse(node)}".strip()
+            raise InvalidInput(f"{shown} is not accepted in it; {_GRAMMAR}")
     if not _compares(tree):
         raise InvalidInput(f"it compares nothing; {_GRAMMAR}")
-    if not any(isinstance(node, ast.Name) and id(node) not in callees for node in ast.walk(tree)):
+    names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in called)
+    if not names:
         raise InvalidInput(f"it names no hyperparameter; {_GRAMMAR}")
-    return tree
+    return tree, names
 
 
 def _check_call(node: ast.Call) -> None:

@@ -30,6 +30,11 @@ def parse_spec(data: Any) -> SweepSpec:
     return spec
 
 
+def stored_spec(data: Any) -> SweepSpec:
+    """A spec that was checked when its sweep was launched: read without checking its fields against each other again."""
+    return SweepSpec.model_validate(data)
+
+
 def load_spec(path: str | Path) -> SweepSpec:
     """Read a spec from a YAML file.
 

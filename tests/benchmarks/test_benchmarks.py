@@ -48,19 +48,12 @@ def test_bytes_a_point_are_found_for_each_mix(tmp_path: Path) -> None:
     assert len(size.MIXES["30 noisy losses and 80 slow gauges"]) == 110
 
 
-def test_every_promised_query_is_asked_of_segments_of_compacted_and_of_merged_files(tmp_path: Path) -> None:
+def test_every_promised_query_is_asked_of_segments_and_of_compacted_files(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     part = queries.measure(Setting(tmp_path / "work", tmp_path, quick=True))
     assert [target.bound for target in part.targets] == [0.25, 0.4, 1.5]
     promised, by_length, by_count, compaction = part.tables
-    assert [row[1] for row in promised.rows] == [
-        "3 segments",
-        "compacted",
-        "merged into one file",
-        "15 segments",
-        "compacted",
-        "merged into one file",
-    ]
+    assert [row[1] for row in promised.rows] == ["3 segments", "compacted", "15 segments", "compacted"]
     asked = [(row, 3) for row in promised.rows] + [(row, 10) for row in by_length.rows] + list(zip(by_count.rows, (1, 10), strict=True))
     for row, runs in asked:  # of each curve at least half of 1,000 points
         assert 500 * runs <= int(row[-3].replace(",", "")) <= 1_000 * runs

@@ -13,7 +13,7 @@ from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child
 from benchmarks.no_launch import NoLaunch
 from benchmarks.results import Part
 from resources.catalog import Catalog
-from resources.execution.attempt import OBJECT_STORE_LOOK_SECONDS
+from resources.execution.stream_watch import OBJECT_STORE_LOOK_SECONDS
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.leases import HEARTBEAT_SECONDS
 from resources.scheduling.scheduler import Scheduler

@@ -16,7 +16,7 @@ from dagster._core.instance.ref import InstanceRef
 from dagster_k8s import K8sRunLauncher
 from dagster_postgres.storage import DagsterPostgresStorage
 
-from resources.execution.kubernetes.cluster_config import Cluster
+from resources.execution.kubernetes.cluster_config import ClusterConfig
 from tests.conftest import CHECKOUT
 from tests.deploy import kubectl
 
@@ -256,5 +256,5 @@ def _instance() -> dict[str, Any]:
     return yaml.safe_load((KUBERNETES / "base" / "dagster.yaml").read_text())
 
 
-def _cluster_settings() -> list[Cluster]:
-    return [Cluster.model_validate(yaml.safe_load((KUBERNETES / name / "cluster.yaml").read_text())) for name in ("base", "example")]
+def _cluster_settings() -> list[ClusterConfig]:
+    return [ClusterConfig.model_validate(yaml.safe_load((KUBERNETES / name / "cluster.yaml").read_text())) for name in ("base", "example")]

@@ -316,7 +316,7 @@ def test_a_worker_that_is_told_to_end_takes_its_trials_pod_along_with_a_checkpoi
     assert worker.returncode == 128 + signal.SIGTERM, said
     row = ran.row()
     assert (row.status, row.failures, row.preemptions) == ("queued", 0, 1)
-    assert "was told to end by SIGTERM" in str(row.error)
+    assert "was ended by SIGTERM" in str(row.error)
     ended = json.loads(ran.backend.store.read(f"{ran.records(0).folder}/end-0001.json"))
     assert (ended["status"], ended["epoch"]) == ("terminated", ran.records(0).checkpoints()[-1].epoch)
     assert all(pod.metadata.deletion_timestamp for pod in ran.pods())

@@ -127,7 +127,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
 
     runs = shell.data("runs", "--sweep", sweep)
     assert (runs["total"], {run["project"] for run in runs["runs"]}) == (9, {"small"})
-    assert set(shell.data("compact", "--project", "small", "--merge", sweep)["merged"]["runs"]) == {run["run"] for run in runs["runs"]}
+    assert {run["run"] for run in shell.data("compact", "--project", "small")["runs"]} == {run["run"] for run in runs["runs"]}
 
 
 @pytest.mark.xdist_group("swept")
@@ -195,6 +195,21 @@ def test_a_job_that_fails_says_why_and_where_its_log_is(shell: Shell, small: Sma
     assert status == 1
     assert said.format(_sweep(shell)) in (out + err).replace("\n", " ")
     assert "Traceback" not in out + err
+
+
+def test_the_reason_is_that_of_dagsters_events_whatever_the_job_printed(shell: Shell, small: Small) -> None:
+    (shell.folder / "talkative.py").write_text(
+        """
+print("dagster._core.errors.DagsterError: not the reason", flush=True)
+def data():
+    raise KeyError("the file is gone")
+"""
+    )
+    shell.environment["PYTHONPATH"] = str(shell.folder)
+    status, out, err = shell.run("sweep", shell.spec(small(dataset={"name": "p", "source": "talkative:data", "target": "y"})))
+    assert (status, err) == (1, "")
+    assert "failed: dataset.source = 'talkative:data' is not accepted: it raised KeyError at talkative.py:" in out
+    assert "not the reason" not in out
 
 
 def _sweep(shell: Shell) -> str:

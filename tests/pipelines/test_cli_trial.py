@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from halving.cli.main import main
+from halving.trial.messages import ReachedRung
 from resources.backend import Backend
-from resources.scheduling.assignment import Assignment, Report
+from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, pause_sweep
 from resources.sweep_spec import SweepSpec
@@ -46,7 +47,7 @@ def test_a_trial_is_shown_with_every_attempt_and_how_it_ended(scheduler: Schedul
     second = handed_out(scheduler)
     scheduler.crashed(scheduler.claim(second.trial, "pod-b:1"), "Traceback\n  line 1\nValueError: [boom]", 1.0)
     third = scheduler.claim(handed_out(scheduler).trial, "pod-c:1")
-    scheduler.reached(third, Report({"score": 0.25}, "sha256:c", 1), 2.0)
+    scheduler.reached(third, ReachedRung(1, {"score": 0.25}, "sha256:c"), 2.0)
     shown = said("trial", first.key)
     for part in (f"{first.key}: paused", "x 0.", "1.1 min of training, 1 failures, 1 times preempted", "0.2500", "to be promoted"):
         assert part in shown

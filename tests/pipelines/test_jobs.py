@@ -10,10 +10,12 @@ from sqlalchemy import select
 from assets.events import failure
 from halving.errors import HalvingError, InvalidInput, StoreAway, StoreError
 from pipelines import jobs
+from pipelines.definitions import defs
 from resources.backend import Backend
 from resources.catalog import SweepRow
 from resources.scheduling.sweeps import extend_sweep
-from resources.sweep_spec import parse_spec
+from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec.consistency import contradictions
 
 Small = Callable[..., dict[str, Any]]
 
@@ -38,6 +40,22 @@ def test_there_are_no_more_slots_than_trials(backend: Backend, small: Small, mon
         (sweep,) = session.scalars(select(SweepRow.id))
     extend_sweep(backend.catalog, sweep, 6)
     assert slots(backend, spec) == 6, "the sweep goes on, with what it was extended by"
+
+
+def test_a_specs_fields_are_checked_against_each_other_once_in_a_whole_sweep(
+    backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = []
+
+    def counted(spec: SweepSpec) -> list[str]:
+        checked.append(spec)
+        return contradictions(spec)
+
+    monkeypatch.setattr("resources.sweep_spec.consistency.contradictions", counted)
+    monkeypatch.setenv("HALVING_ROOT", backend.store.root)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert defs.get_job_def("sweep").execute_in_process(run_config=small(max_trials=3), instance=instance).success
+    assert len(checked) == 1
 
 
 @pytest.mark.parametrize("step", [jobs.take_snapshot, jobs.plan_sweep, jobs.evaluate_winner, jobs.promote_checkpoint, jobs.count_failures])

@@ -55,7 +55,7 @@ def test_the_steps_of_a_canceled_run_are_ended_and_no_others(instance: dg.Dagste
     assert deleted == ["orphan"]
 
 
-def test_the_run_of_an_attempt_that_was_given_up_is_canceled_and_gives_its_place_free(
+def test_the_run_of_an_attempt_that_was_given_up_is_canceled_and_frees_its_slot(
     backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = parse_spec(small(max_trials=4))

@@ -14,13 +14,14 @@ import yaml
 from sqlalchemy import select
 
 from halving import curves, init
+from halving.trial.messages import ReachedRung
 from pipelines.definitions import defs
 from pipelines.sensors import finish_sweeps, hand_out, retry_crashed_trials, start_trials, stop_diverged_trials, watch_starting_pods
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow, SweepRow
 from resources.datasets.snapshots import take_snapshot
 from resources.execution.kubernetes.pending_pods import Starting
-from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import extend_sweep, open_sweep
 from resources.search.state import Status
@@ -56,7 +57,7 @@ def prepare(instance: dg.DagsterInstance, launched: Scheduler) -> None:
     instance.add_dynamic_partitions("sweeps", [launched.id])
 
 
-def test_a_tick_asks_for_as_many_runs_as_there_are_places_and_again_for_the_same_ones(
+def test_a_tick_asks_for_as_many_runs_as_the_concurrency_allows_and_again_for_the_same_ones(
     backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:
     prepare(instance, launched)
@@ -66,7 +67,7 @@ def test_a_tick_asks_for_as_many_runs_as_there_are_places_and_again_for_the_same
     assert [request.partition_key for request in first] == [f"{launched.id}.0000", f"{launched.id}.0001"]
 
 
-def test_a_trial_that_runs_is_not_asked_for_and_holds_its_place(
+def test_a_running_trial_is_not_asked_for_and_counts_in_the_concurrency(
     backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:
     prepare(instance, launched)
@@ -83,7 +84,7 @@ def test_a_paused_trial_in_the_top_share_is_resumed_under_its_next_rung_and_atte
         waiting = tick(start_trials, backend, instance)[0]
         number = int(str(waiting.partition_key)[-4:])
         given = launched.claim(number, "worker")
-        launched.reached(given, Report({"score": value}, "sha256:c", 1), 1.0)
+        launched.reached(given, ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
     assert f"{launched.id}.0000/r1/a2" in [request.run_key for request in tick(start_trials, backend, instance)]
 
 
@@ -96,12 +97,66 @@ def test_a_trial_whose_run_was_canceled_is_queued_again_with_its_next_attempt(
     instance.add_run(run)
     assert tick(retry_crashed_trials, backend, instance) == []
     with backend.catalog.read() as session:
-        told = str(backend.catalog.trials(session, launched.id)[0].error)
-    assert told == f"run {run.run_id} of attempt 1 ended as CANCELED before it began to train"
+        error = str(backend.catalog.trials(session, launched.id)[0].error)
+    assert error == f"run {run.run_id} of attempt 1 ended as CANCELED before it began to train"
     assert f"{launched.id}.0000/r0/a2" in [request.run_key for request in tick(start_trials, backend, instance)]
 
 
-def test_a_running_trial_whose_streamed_metrics_diverged_is_ended_and_its_place_is_free(
+@pytest.mark.parametrize("waiting", [1, 50])
+def test_a_tick_asks_for_runs_once_however_many_attempts_wait(
+    backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch, waiting: int
+) -> None:
+    spec = parse_spec(small(max_trials=60, concurrency=50, strategy={"random": {"budget": 1}}))
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    given = [scheduler.next_work(None) for _ in range(waiting)]
+    assert scheduler.handed_out() == given
+    storage, asked, canceled = instance.run_storage, [], []
+    ask = storage.get_runs
+    monkeypatch.setattr(storage, "get_runs", lambda *given, **named: asked.append(given) or ask(*given, **named))
+    monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(one, None, 1e9) for one in handed_out])
+    monkeypatch.setattr(type(instance.run_coordinator), "cancel_run", lambda self, run_id: canceled.append(run_id))
+    lost = [add_run(instance, one, dg.DagsterRunStatus.FAILURE) for one in scheduler.handed_out()[1::2]]
+    late = [add_run(instance, one, dg.DagsterRunStatus.STARTED) for one in scheduler.handed_out()[::2]]
+
+    tick(retry_crashed_trials, backend, instance)
+    assert len(asked) == 1
+    assert len(scheduler.handed_out()) == waiting - len(lost)
+    asked.clear()
+    tick(watch_starting_pods, backend, instance)
+    assert len(asked) == 1
+    assert set(canceled) == set(late)
+    assert scheduler.handed_out() == []
+
+
+def add_run(instance: dg.DagsterInstance, of: Assignment, status: dg.DagsterRunStatus) -> str:
+    run = dg.DagsterRun(job_name="run_trial", tags={"dagster/run_key": of.run_key}, status=status)
+    instance.add_run(run)
+    return run.run_id
+
+
+@pytest.mark.parametrize("sweeps", [1, 5])
+def test_a_tick_asks_once_how_often_the_conclusions_of_all_sweeps_have_failed(
+    backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch, sweeps: int
+) -> None:
+    opened = []
+    for seed in range(sweeps):
+        spec = parse_spec(small(seed=seed))
+        snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+        opened.append(open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+        backend.catalog.end_sweep(opened[-1], "evaluating")
+        instance.add_dynamic_partitions("sweeps", [opened[-1]])
+    failed = {"halving/concludes": opened[0]}
+    instance.add_run(dg.DagsterRun(job_name="conclude_sweep", tags=failed, status=dg.DagsterRunStatus.FAILURE))
+    storage, asked = instance.run_storage, []
+    ask = storage.get_runs
+    monkeypatch.setattr(storage, "get_runs", lambda *given, **named: asked.append(given) or ask(*given, **named))
+    requests = tick(finish_sweeps, backend, instance)
+    assert [request.run_key for request in requests] == [f"{sweep}/conclude/a{1 + (sweep == opened[0])}" for sweep in opened]
+    assert len(asked) == 1
+
+
+def test_a_running_trial_whose_streamed_metrics_diverged_is_ended_and_another_can_start(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     spec = parse_spec(small(max_trials=4, divergence={"loss": {"max": 10.0}}))
@@ -254,10 +309,10 @@ def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
     given = launched.handed_out()[0]
     monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, "Unschedulable: no", 1e9)])
 
-    def away(instance: dg.DagsterInstance, tags: dict[str, str]) -> None:
-        raise ConnectionError("the cluster's API is away")
+    def unavailable(instance: dg.DagsterInstance, run_keys: list[str]) -> None:
+        raise ConnectionError("the cluster's API is unavailable")
 
-    monkeypatch.setattr("pipelines.sensors._cancel_runs", away)
+    monkeypatch.setattr("pipelines.sensors._cancel_runs", unavailable)
     assert tick(watch_starting_pods, backend, instance) == []
     assert given in launched.handed_out(), "first the run, then the trial"
 

@@ -17,7 +17,7 @@ import yaml
 from sqlalchemy import select
 
 from halving.records.run_record import RunRecords
-from resources.analysis.summary import Summary, summarize
+from resources.analysis.summary import SweepSummary, summarize
 from resources.analysis.trial_curves import curves
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow
 from resources.evaluation.report import report_path
@@ -48,7 +48,7 @@ class Executed:
         with self.backend.catalog.read() as session:
             return list(session.scalars(select(SweepRow).order_by(SweepRow.created_at)))
 
-    def summary(self) -> Summary:
+    def summary(self) -> SweepSummary:
         return summarize(self.backend.catalog, self.sweeps()[-1].id)
 
     def params(self, trial: int) -> dict[str, Any]:

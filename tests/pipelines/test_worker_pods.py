@@ -1,4 +1,4 @@
-"""What becomes of the workers of a one-job sweep whose pods do not start, are taken away, or crash; the cluster's answers are given."""
+"""Workers of a one-job sweep whose pods do not start, are reclaimed, or crash; the cluster's answers are given."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -69,7 +69,7 @@ class Cluster:
         self.pods: list[V1Pod] = []
         self.launched: list[str] = []
         self.terminated: list[str] = []
-        self.told: list[str] = []
+        self.logged: list[str] = []
         self.launch: Callable[[StepHandlerContext], Iterator[DagsterEvent]] = lambda context: iter(())
 
     def find_pods(self, labels: dict[str, str]) -> list[V1Pod]:
@@ -120,7 +120,7 @@ def scheduler(backend: Backend, small: Small) -> Scheduler:
 @pytest.fixture
 def watched(backend: Backend, scheduler: Scheduler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Watched:
     monkeypatch.setattr(worker_pods, "time", SimpleNamespace(monotonic=lambda: cluster.now))
-    monkeypatch.setattr(worker_pods.DagsterEvent, "engine_event", lambda context, message, data: cluster.told.append(message))
+    monkeypatch.setattr(worker_pods.DagsterEvent, "engine_event", lambda context, message, data: cluster.logged.append(message))
     return Watched(backend, scheduler, cluster)
 
 
@@ -192,7 +192,7 @@ def test_a_slot_that_waits_when_the_search_is_over_is_let_go_and_that_is_no_cras
         backend.catalog.sweep(session, scheduler.id).status = "evaluating"
     cluster.shows(unschedulable())
     let_go = watched.look(5)
-    assert "it is let go; this does not count as a crash" in str(let_go.unhealthy_reason)
+    assert "it is released; this does not count as a crash" in str(let_go.unhealthy_reason)
 
 
 def test_a_worker_that_was_deleted_and_still_saves_tells_its_end_itself(watched: Watched, cluster: Cluster) -> None:
@@ -216,10 +216,10 @@ def test_a_pod_on_a_node_that_does_not_confirm_its_end_is_given_up(watched: Watc
 
 
 def test_a_step_that_cannot_be_looked_at_is_taken_for_healthy(watched: Watched, cluster: Cluster) -> None:
-    def away(labels: dict[str, str]) -> list[V1Pod]:
+    def unavailable(labels: dict[str, str]) -> list[V1Pod]:
         raise ApiException(status=503, reason="the API restarts")
 
-    cluster.find_pods = away  # type: ignore[method-assign]
+    cluster.find_pods = unavailable  # type: ignore[method-assign]
     assert watched.look(5).is_healthy
 
 
@@ -237,11 +237,11 @@ def test_a_resumed_run_goes_on_with_a_job_that_is_there_already(watched: Watched
             watched.launch()
 
 
-def test_a_reason_is_told_once_however_its_numbers_change(watched: Watched, cluster: Cluster) -> None:
+def test_a_reason_is_logged_once_however_its_numbers_change(watched: Watched, cluster: Cluster) -> None:
     for nodes in (1, 2, 3):
         cluster.shows(unschedulable(nodes))
         watched.look(5)
-    assert cluster.told == [f"{WORKERS}[0] waits for its pod to start: Unschedulable: 0/1 nodes are available"]
+    assert cluster.logged == [f"{WORKERS}[0] waits for its pod to start: Unschedulable: 0/1 nodes are available"]
 
 
 _IN_USE: list[Any] = []  # the backend and the cluster of the job below

@@ -25,7 +25,6 @@ import json, os, shutil, signal, sys
 import numpy, pyarrow.parquet, pyarrow.compute, pyarrow.fs
 from halving import Store
 from halving.maintenance.compaction import compact
-from halving.maintenance.merging import merge
 from halving.maintenance.retention import apply_retention
 
 def patched(function, ticks):

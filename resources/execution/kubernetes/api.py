@@ -1,4 +1,4 @@
-"""The edge to the cluster's API: pods by name and label, their events, and what became of a worker's pod."""
+"""The edge to the cluster's API: pods by name and label, their events, and why a worker's pod ended."""
 
 import os
 import re
@@ -22,10 +22,10 @@ _NOT_FOUND, _CONFLICT = 404, 409
 
 @cache
 def core_api() -> "CoreV1Api":
-    """The API as this pod's service account may use it, or outside of a cluster as ``KUBECONFIG`` says.
+    """The API, with the rights of this pod's service account, or outside of a cluster as ``KUBECONFIG`` says.
 
     Raises:
-        InvalidInput: there is no such configuration, or it is none.
+        InvalidInput: that configuration does not exist or is not valid.
     """
     from kubernetes import client, config
 
@@ -66,7 +66,7 @@ def find_jobs(labels: dict[str, str]) -> "list[V1Job]":
 
 
 def events_of(subject: "V1Pod | V1Job") -> "list[CoreV1Event]":
-    """What the cluster says of a pod or a job."""
+    """The events of a pod or a job."""
     selector = f"involvedObject.uid={subject.metadata.uid}"
     found: list[CoreV1Event] = (
         core_api().list_namespaced_event(namespace(), field_selector=selector, _request_timeout=_TIMEOUT_SECONDS).items
@@ -75,46 +75,46 @@ def events_of(subject: "V1Pod | V1Job") -> "list[CoreV1Event]":
 
 
 def own_pod() -> "V1Pod | None":
-    """The pod that this process runs in."""
+    """The pod that this process runs in; None outside of a cluster."""
     return read_pod(os.environ.get("HOSTNAME", "")) if _NAMESPACE_FILE.exists() else None
 
 
 def read_pod(name: str) -> "V1Pod | None":
-    """A pod by its name, if it is there."""
+    """A pod by its name; None if there is none."""
     return _unless(_NOT_FOUND, lambda: core_api().read_namespaced_pod(name, namespace(), _request_timeout=_TIMEOUT_SECONDS))
 
 
 def read_job(name: str) -> "V1Job | None":
-    """A job by its name, if it is there."""
+    """A job by its name; None if there is none."""
     return _unless(_NOT_FOUND, lambda: _batch_api().read_namespaced_job(name, namespace(), _request_timeout=_TIMEOUT_SECONDS))
 
 
 def create_pod(manifest: dict[str, Any]) -> None:
-    """Create a pod; one of this name that is there already was made by an earlier try, whose answer was lost."""
+    """Create a pod. If there is one of this name, an earlier try has made it, and its answer was lost: that is no error."""
     _unless(_CONFLICT, lambda: core_api().create_namespaced_pod(namespace(), manifest, _request_timeout=_TIMEOUT_SECONDS))
 
 
 def delete_pod(name: str, grace_seconds: int | None) -> bool:
-    """Delete a pod, with None in its own grace period; whether it was there."""
+    """Delete a pod; with None it has its own grace period. False if there was none."""
     given = {} if grace_seconds is None else {"grace_period_seconds": grace_seconds}
     deleted = _unless(_NOT_FOUND, lambda: core_api().delete_namespaced_pod(name, namespace(), _request_timeout=_TIMEOUT_SECONDS, **given))
     return deleted is not None
 
 
 def delete_job(name: str) -> None:
-    """Delete a job and its pods, each with its own grace period; one that is gone already is fine."""
+    """Delete a job and its pods, each with its own grace period; no error if there is none."""
     given = {"propagation_policy": "Background", "_request_timeout": _TIMEOUT_SECONDS}
     _unless(_NOT_FOUND, lambda: _batch_api().delete_namespaced_job(name, namespace(), **given))
 
 
-def words_of(error: "ApiException") -> str:
-    """What the API says of a refusal; its answer is JSON."""
+def message_of(error: "ApiException") -> str:
+    """The API's reason for a refusal; its answer is JSON."""
     found = re.search(r'"message":"((?:[^"\\]|\\.)*)"', str(error.body or ""))
     return found[1].replace('\\"', '"') if found else str(error.reason)
 
 
 def termination_lookup(worker: str) -> Termination | None:
-    """What became of a worker that is not heard of any more; None where its pod lives, as far as the cluster knows.
+    """Why a worker whose heartbeats have stopped has ended; None if its pod still runs, as far as the cluster knows.
 
     Args:
         worker: its name, ``POD:PROCESS``.
@@ -147,7 +147,7 @@ def _of_kube_config(load: Callable[..., Any]) -> Any:
     from kubernetes.config import ConfigException
 
     try:
-        return load(os.environ.get("KUBECONFIG"))  # by itself it takes the variable's value of when it was imported
+        return load(os.environ.get("KUBECONFIG"))  # left out, it would be the variable's value when kubernetes was imported
     except ConfigException as error:
         raise InvalidInput(
             f"KUBECONFIG = {os.environ.get('KUBECONFIG')!r} is not accepted: {error}; give the configuration of the cluster that "

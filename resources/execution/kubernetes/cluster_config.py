@@ -1,7 +1,7 @@
 """The cluster's settings: one YAML file beside Dagster's own configuration, named by ``HALVING_CLUSTER``.
 
-A sweep's spec says what a trial needs (an a100, spot); what that means on this cluster (labels, taints) is said here.
-Without the variable trials run on the machine of their worker.
+A sweep's spec says what a trial needs (an a100, spot); the settings say what that means on this cluster (labels, taints).
+Without the variable, trials run on the machine of their worker.
 """
 
 import os
@@ -28,7 +28,7 @@ class Nodes(Strict):
 
 
 class TrialPods(Strict):
-    """What the pods of trials with an image of their own get beside what their spec asks for. No secret of the catalog belongs here."""
+    """What the pods of trials with an image of their own get beside what their spec asks for. Put no secret of the catalog here."""
 
     service_account: Name = Field(default="default", description="Service account; its token is not mounted.")
     env: dict[str, str] = Field(default={}, description="Environment variables.")
@@ -54,10 +54,10 @@ class ClusterConfig(Strict):
 
 
 def load_cluster() -> ClusterConfig | None:
-    """The settings of the cluster that trials run on; None where they run on the worker's own machine.
+    """The settings of the cluster that trials run on; None if they run on the worker's own machine.
 
     Raises:
-        InvalidInput: the file is not there or not accepted, naming the field.
+        InvalidInput: the file does not exist, or a field is not accepted; the message names it.
     """
     path = os.environ.get(VARIABLE)
     return _load(path) if path else None

@@ -19,7 +19,7 @@ class Starting:
     """An attempt whose pod has not started.
 
     Attributes:
-        reason: the cluster's own; None while there is nothing wrong.
+        reason: the cluster's own; None while nothing is wrong.
         seconds: since the pod, or the job that cannot make one, was created; 0 while a queue (Kueue's) holds it back.
     """
 
@@ -29,7 +29,7 @@ class Starting:
 
 
 def starting(sweep: str, handed_out: Iterable[Assignment]) -> list[Starting]:
-    """How far the pods of these attempts at a sweep's trials are; those that run, or wait in Dagster's queue, are left out."""
+    """Those of the attempts whose pod or job exists and has not started; attempts that wait in Dagster's queue are left out."""
     waiting = {_key(labels_of(assignment)): assignment for assignment in handed_out}
     if not waiting:
         return []
@@ -38,7 +38,7 @@ def starting(sweep: str, handed_out: Iterable[Assignment]) -> list[Starting]:
         assignment = waiting.pop(_key(pod.metadata.labels), None)
         if assignment is not None and not has_started(pod):
             found.append(Starting(assignment, why_not_started(pod), 0.0 if is_queued(pod) else _age(pod)))
-    # A job without a pod: a quota, or an admission rule, is in the way.
+    # Jobs without a pod: a quota or an admission rule prevents it.
     for job in find_jobs(of_sweep) if waiting else []:
         assignment = waiting.get(_key(job.metadata.labels))
         if assignment is not None:
@@ -47,12 +47,12 @@ def starting(sweep: str, handed_out: Iterable[Assignment]) -> list[Starting]:
 
 
 def why_not_started(pod: "V1Pod") -> str | None:
-    """Why a pod has not started, if the cluster says so; its events are asked for where it says nothing itself."""
+    """Why a pod has not started, from its status, or else from its events; None if neither says."""
     return waiting_reason(pod) or waiting_reason(pod, events_of(pod))
 
 
 def why_no_pod(job: "V1Job") -> str | None:
-    """Why a job has made no pod, if the cluster says so."""
+    """Why a job has made no pod; None if the cluster gives no reason."""
     if job.spec.suspend:
         return f"Suspended: the queue {job.metadata.labels.get(QUEUE_LABEL, '')} has not admitted it yet"
     warnings = [event for event in events_of(job) if event.type == "Warning"]

@@ -12,9 +12,9 @@ from resources.sweep_spec import Resources, SweepSpec
 from resources.sweep_spec.base import did_you_mean
 
 SWEEP_LABEL, TRIAL_LABEL, ATTEMPT_LABEL = "halving/sweep", "halving/trial", "halving/attempt"
-_REPORT_SECONDS = 15  # for a worker to say how its trial ended, once the trial's own grace period is over
+_REPORT_SECONDS = 15  # for a worker to report how its trial ended, after the trial's own grace period
 _WORKER_REQUESTS = {"cpu": "250m", "memory": "512Mi"}  # of a worker whose trials run in pods of their own
-# A pod on a node that is not heard of is given up after this time; five minutes by default.
+# A pod is given up when its node has not answered for so long; by default after five minutes.
 _LOST_NODE = [
     {"key": f"node.kubernetes.io/{condition}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
     for condition in ("not-ready", "unreachable")
@@ -26,7 +26,7 @@ _SHARED_MEMORY_MOUNT = {"name": "shared-memory", "mount_path": "/dev/shm"}
 
 
 def check_resources(spec: SweepSpec, cluster: ClusterConfig) -> None:
-    """Refuse what this cluster does not know, before anything runs.
+    """Refuse what this cluster does not have, before anything runs.
 
     Raises:
         InvalidInput: naming the field, the value and what is accepted.
@@ -48,7 +48,7 @@ def check_resources(spec: SweepSpec, cluster: ClusterConfig) -> None:
 def worker_config(spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str]) -> dict[str, Any]:
     """The pod of a worker, as Dagster's ``dagster-k8s/config`` tag and ``k8s_job_executor`` take it.
 
-    The trial runs in it, so it gets what the trial needs; or else, with an image of the trial's own, next to nothing.
+    The trial runs in it, so it gets what the trial needs. A trial with an image of its own runs elsewhere: then it needs very little.
     """
     placed = placement(spec.resources, cluster) if spec.image is None else {}
     pod_spec = {
@@ -67,7 +67,7 @@ def worker_config(spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str
     return {
         "container_config": {"resources": requirements(spec.resources, cluster), "volume_mounts": [_SHARED_MEMORY_MOUNT]},
         "pod_spec_config": {**pod_spec, "volumes": [_SHARED_MEMORY]},
-        # Kueue looks at the Job where its integration of Jobs is on, and at the pod where that of plain pods is.
+        # Kueue reads the Job's labels with its integration of Jobs, and the pod's with that of plain pods.
         "pod_template_spec_metadata": {"labels": {**labels, **queue}},
         "job_metadata": {"labels": {**labels, **queue}},
     }
@@ -92,7 +92,7 @@ def trial_manifest(
         labels: on the pod.
         command: what it runs.
         env: variables, beside those of the settings.
-        owner: reference to the worker's pod, whose deletion takes this pod along.
+        owner: reference to the worker's pod: when that is deleted, Kubernetes deletes this pod, too.
     """
     pods, resources, placed = cluster.trial_pods, spec.resources, placement(spec.resources, cluster)
     placed["tolerations"] = [*placed.get("tolerations", []), *_LOST_NODE]
@@ -114,7 +114,7 @@ def trial_manifest(
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
         },
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # a crash's last lines become its reason
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the last lines of a crash become its reason
         "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}, _camel(_SHARED_MEMORY_MOUNT), *pods.volume_mounts],
     }
     return {
@@ -123,7 +123,7 @@ def trial_manifest(
         "metadata": {
             "name": name,
             "labels": {"app.kubernetes.io/part-of": "halving", **labels, **_queue(resources, cluster)},
-            # A cluster that packs its nodes anew does not move a training.
+            # A cluster that repacks its nodes must not move a training.
             "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
             **({"ownerReferences": [owner]} if owner else {}),
         },
@@ -155,7 +155,7 @@ def requirements(resources: Resources, cluster: ClusterConfig) -> dict[str, dict
 
 
 def placement(resources: Resources, cluster: ClusterConfig) -> dict[str, Any]:
-    """Where the trial's pod may run, and before whom: node selector, tolerations and priority class."""
+    """Where the trial's pod may run, and with which priority: node selector, tolerations and priority class."""
     chosen: list[Nodes] = []
     if resources.gpus:
         chosen.append(Nodes(tolerations=[{"key": cluster.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}]))
@@ -174,7 +174,7 @@ def placement(resources: Resources, cluster: ClusterConfig) -> dict[str, Any]:
 
 
 def labels_of(assignment: Assignment) -> dict[str, str]:
-    """What the pods of an attempt, and their Job, are found by."""
+    """Labels by which the pods of an attempt, and their Job, are found."""
     return {
         SWEEP_LABEL: label_value(assignment.sweep),
         TRIAL_LABEL: label_value(assignment.key),
@@ -183,7 +183,7 @@ def labels_of(assignment: Assignment) -> dict[str, str]:
 
 
 def label_value(text: str) -> str:
-    """A label's value for any name of ours: as it is, or where Kubernetes does not take it, a part of it and its hash."""
+    """A label's value for a name: the name itself, or if Kubernetes does not accept that, a part of it and its hash."""
     if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", text):
         return text
     return f"{re.sub('[^A-Za-z0-9_.-]', '-', text)[:50]}-{sha256(text.encode()).hexdigest()[:12]}"
@@ -195,5 +195,5 @@ def _queue(resources: Resources, cluster: ClusterConfig) -> dict[str, str]:
 
 
 def _camel(given: dict[str, Any]) -> dict[str, Any]:
-    """Keys of Dagster's spelling (mount_path) in Kubernetes' own (mountPath); values are left alone, below empty_dir too."""
+    """Keys in Dagster's spelling (mount_path) to Kubernetes' own (mountPath); values stay as they are, also those below empty_dir."""
     return {re.sub("_([a-z])", lambda found: found[1].upper(), key): value for key, value in given.items()}

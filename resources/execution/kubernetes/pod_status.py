@@ -10,42 +10,43 @@ if TYPE_CHECKING:
     from kubernetes.client import CoreV1Event, V1ContainerState, V1Pod
 
 _STARTING = ("ContainerCreating", "PodInitializing")
-_LOST_SECONDS = 30.0  # beyond its grace period, for a pod that was deleted to be gone; then its node is lost
-_ONE_KIND = {"ErrImagePull": "ImagePullBackOff"}  # these two take turns
+LOST_SECONDS = 30.0
+"""After its grace period, for a deleted pod to be gone; if it is not, its node is lost."""
+_ONE_KIND = {"ErrImagePull": "ImagePullBackOff"}  # these two alternate
 _OUT_OF_MEMORY, _SIGKILL, _SIGTERM = "OOMKilled", 137, 143
 
 
 def waiting_reason(pod: "V1Pod", events: "Sequence[CoreV1Event]" = ()) -> str | None:
-    """Why a pod has not started, or None if it has, or is about to.
+    """Why a pod has not started; None if it has, or is about to.
 
     Args:
         pod: as the API gives it.
-        events: of this pod; a volume that cannot be mounted is told there alone.
+        events: of this pod; only they say that a volume cannot be mounted.
     """
     if pod.status.phase != "Pending":
         return None
     for status in [*(pod.status.init_container_statuses or []), *(pod.status.container_statuses or [])]:
         waiting = status.state.waiting if status.state else None
         if waiting and waiting.reason not in _STARTING:
-            return _said(waiting.reason, waiting.message)
+            return _joined(waiting.reason, waiting.message)
     for condition in pod.status.conditions or []:
         if condition.type == "PodScheduled" and condition.status == "False":
-            return _said(condition.reason, condition.message)
+            return _joined(condition.reason, condition.message)
     warnings = [event for event in events if event.type == "Warning"]
     if warnings:
         newest = max(warnings, key=_moment)
-        return _said(newest.reason, newest.message)
+        return _joined(newest.reason, newest.message)
     return None
 
 
 def reason_kind(reason: str) -> str:
-    """The word that a reason begins with, ``Unschedulable``: what follows (how many nodes lack what) changes all the time."""
+    """The word that a reason begins with, as ``Unschedulable``: what follows it (how many nodes lack what) changes all the time."""
     word = reason.partition(":")[0]
     return _ONE_KIND.get(word, word)
 
 
 def is_queued(pod: "V1Pod") -> bool:
-    """Whether a queue (Kueue's) holds the pod back: that may take as long as it takes."""
+    """Whether the pod waits in a queue (Kueue's), where waiting has no time limit."""
     conditions = pod.status.conditions or []
     return pod.status.phase == "Pending" and any(condition.reason == "SchedulingGated" for condition in conditions)
 
@@ -56,17 +57,17 @@ def has_started(pod: "V1Pod") -> bool:
 
 
 def is_lost(pod: "V1Pod", now: datetime) -> bool:
-    """Whether a pod that was deleted should be gone by now: its node does not answer, so it says for ever what it said last."""
-    gone_by: datetime | None = pod.metadata.deletion_timestamp  # its grace period is in it
+    """Whether a deleted pod should be gone by now. It is not because its node does not answer, so its status never changes again."""
+    gone_by: datetime | None = pod.metadata.deletion_timestamp  # includes its grace period
     ended = pod.status.phase in ("Succeeded", "Failed")
-    return gone_by is not None and not ended and (now - gone_by).total_seconds() > _LOST_SECONDS
+    return gone_by is not None and not ended and (now - gone_by).total_seconds() > LOST_SECONDS
 
 
 def termination_of(pod: "V1Pod") -> Termination | None:
-    """How the work in a pod came to its end; None while it goes on, and where it ended as it should.
+    """Why the work in a pod ended; None while it goes on, and if it succeeded.
 
     Running out of memory would happen again, so it is the trial's own fault. A pod that was deleted, evicted, or lost with its
-    node is not. Other deaths of a container are told by their signal or exit code, and may happen again.
+    node is not at fault, nor is a container that a signal ended. A container that ended with another exit code is.
     """
     status, name = pod.status, pod.metadata.name
     for container in status.container_statuses or []:
@@ -75,15 +76,15 @@ def termination_of(pod: "V1Pod") -> Termination | None:
             if state and state.terminated and state.terminated.reason == _OUT_OF_MEMORY:
                 return Termination(f"pod {name} was OOMKilled: it ran out of memory{limit}", own_fault=True)
     if status.phase == "Failed" and status.reason:  # Evicted, NodeShutdown, Preempting, NodeLost …
-        return Termination(f"pod {name}: {_said(status.reason, status.message)}", own_fault=False)
-    disrupted = next((told for told in status.conditions or [] if (told.type, told.status) == ("DisruptionTarget", "True")), None)
-    if status.phase == "Failed" and disrupted:  # taken away, or gone with its node: how its containers ended does not matter
-        return Termination(f"pod {name}: {_said(disrupted.reason, disrupted.message)}", own_fault=False)
+        return Termination(f"pod {name}: {_joined(status.reason, status.message)}", own_fault=False)
+    disrupted = next((one for one in status.conditions or [] if (one.type, one.status) == ("DisruptionTarget", "True")), None)
+    if status.phase == "Failed" and disrupted:  # reclaimed, or gone with its node: how its containers ended does not matter
+        return Termination(f"pod {name}: {_joined(disrupted.reason, disrupted.message)}", own_fault=False)
     if pod.metadata.deletion_timestamp is not None:
         return Termination(f"pod {name} was deleted", own_fault=False)
     if status.phase == "Unknown":
         return Termination(
-            f"pod {name} is lost with its node {pod.spec.node_name}: {_said(status.reason, status.message)}", own_fault=False
+            f"pod {name} is lost with its node {pod.spec.node_name}: {_joined(status.reason, status.message)}", own_fault=False
         )
     for container in status.container_statuses or []:
         if container.state and container.state.terminated and container.state.terminated.exit_code:
@@ -94,7 +95,7 @@ def termination_of(pod: "V1Pod") -> Termination | None:
 def _exited(name: str, state: "V1ContainerState") -> Termination:
     code = state.terminated.exit_code
     if code == _SIGTERM:
-        return Termination(f"pod {name} was told to end by SIGTERM", own_fault=False)
+        return Termination(f"pod {name} was ended by SIGTERM", own_fault=False)
     how = "was killed by SIGKILL" if code == _SIGKILL else f"ended with exit code {code}"
     return Termination(
         f"pod {name} {how}{f': {state.terminated.message.strip()}' if state.terminated.message else ''}", own_fault=code != _SIGKILL
@@ -114,5 +115,5 @@ def _moment(event: "CoreV1Event") -> float:
     return moment.timestamp() if moment else 0.0
 
 
-def _said(reason: str | None, message: str | None) -> str:
+def _joined(reason: str | None, message: str | None) -> str:
     return ": ".join(part.strip() for part in (reason, message) if part)

@@ -1,6 +1,6 @@
-"""A trial in a pod of an image of its own: started, watched and ended through the cluster's API, spoken with through the store.
+"""A trial in a pod of an image of its own: started, watched and ended through the cluster's API; messages go through the store.
 
-The pod gets no credential but the store's, and its messages are not trusted with more than the trial's own results.
+The pod gets no credential but the store's, and its messages can change nothing but the trial's own results.
 """
 
 import logging
@@ -10,7 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from operator import not_
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_random
 
 from halving import Store
 from halving.errors import InvalidInput, StoreAway
@@ -21,7 +24,7 @@ from halving.trial_process.pod import VARIABLE, Task, post_task
 from resources.execution.kubernetes import api
 from resources.execution.kubernetes.cluster_config import ClusterConfig
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, TRIAL_LABEL, label_value, labels_of, trial_manifest
-from resources.execution.kubernetes.pod_status import has_started, is_queued, termination_of, waiting_reason
+from resources.execution.kubernetes.pod_status import LOST_SECONDS, has_started, is_queued, termination_of, waiting_reason
 from resources.execution.local_processes import thread_limits
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
@@ -31,15 +34,15 @@ from resources.sweep_spec import SweepSpec
 if TYPE_CHECKING:
     from kubernetes.client import V1Pod
 
-# Workers' pods carry the labels of their trial, too.
+# Pods of trials; the pods of workers have the labels of their trial, too.
 _OURS = {"halving/pod": "trial"}
 _STARTING_SECONDS, _RUNNING_SECONDS = 1.0, 3.0  # between two looks at the pod
-_FENCE_SECONDS = 60.0  # beyond its grace period, for the pod of an older attempt to be gone
-_LOST_SECONDS = 30.0  # beyond its grace period, for a pod that was deleted to be gone; then its node is lost
-_LAST_WORD_SECONDS = 60.0  # for a store that is away while the pod has ended
-_CLOSE_SECONDS = 60.0  # for an API that is away, while the pod of an attempt that is over is to be deleted
-_TELL_AGAIN_SECONDS = 30.0  # after a database that was away: asking it may take as long
-_NEVER = (400, 422)  # what the API refuses whatever changes in the cluster
+_FENCE_SECONDS = 60.0  # after its grace period, for the pod of an older attempt to be gone
+_LAST_MESSAGE_SECONDS = 60.0  # for the store to answer once the pod has ended
+_CLOSE_SECONDS = 60.0  # for the API to answer when the pod of an attempt that is over is to be deleted
+_NOTE_AGAIN_SECONDS = 30.0  # after the database was unavailable: asking it may take as long
+_PAUSE = wait_random(0.5, 1.5)  # seconds; random, as many workers lose the API or the store in the same instant
+_NEVER = (400, 422)  # statuses of requests that the API refuses whatever changes in the cluster
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -50,7 +53,7 @@ class PodProcesses:
 
     Args:
         cluster: its settings.
-        scheduler: the sweep's; it is told why a pod does not start.
+        scheduler: the sweep's; it records why a pod does not start.
         store: where trials write.
     """
 
@@ -82,7 +85,7 @@ class PodProcesses:
 
 
 class PodProcess:
-    """The pod of one attempt. All that takes time (older pods, an image, a node) happens step by step in :meth:`receive`."""
+    """The pod of one attempt. All waiting (for older pods to end, for an image, for a node) is done step by step in :meth:`receive`."""
 
     def __init__(
         self,
@@ -100,16 +103,16 @@ class PodProcess:
         self._metrics = {objective.metric for objective in spec.objectives} | spec.bounds.keys()
         self._granted, self._post_task, self._on_waiting = granted, post_task, on_waiting
         self._began = self._looked = 0.0
-        self._waiting: str | None = None  # as last told
-        self._tell_at = 0.0  # not before, after it could not be told
-        self._why: str | None = None  # the last reason that there was
-        self._tried = False  # to create it: the answer may be lost, and the pod be there
+        self._waiting: str | None = None  # the reason that was last noted
+        self._note_at = 0.0  # not before, after it could not be noted
+        self._why: str | None = None  # the last reason that the cluster gave
+        self._tried = False  # to create it: the pod may exist although the answer was lost
         self._created = self._started = False
-        self._owed: Callable[[], None] | None = None  # a deletion that the API has not heard of yet
+        self._owed: Callable[[], None] | None = None  # a deletion that the API has not confirmed
         self._termination: Termination | None = None
         self._ended = False
-        self._last_look: float | None = None  # when to give up looking for the last word of a pod that has ended
-        self._gone_by: float | None = None  # when a pod that was deleted must be gone
+        self._give_up_at = 0.0  # when not to look any more for the last message of a pod that has ended
+        self._gone_by: float | None = None  # when a deleted pod must be gone
 
     def start(self) -> None:
         self._began = time.monotonic()
@@ -124,7 +127,7 @@ class PodProcess:
 
     def receive(self, timeout: float) -> Message | None:
         if self._ended:
-            return self._last_word()
+            return self._last_message()
         if self._owed:
             self._owed()
         if not self._created:
@@ -134,14 +137,14 @@ class PodProcess:
                 return None
         elif time.monotonic() - self._looked > (_RUNNING_SECONDS if self._started else _STARTING_SECONDS):
             self._look()
-        return self._heard(timeout)
+        return self._checked(partial(self._mailbox.receive, timeout))
 
     def answer(self, granted: Granted) -> None:
         self._granted = granted.epochs
         try:
             self._mailbox.send(granted)
-        except OSError as error:  # the trial ends itself when nobody answers
-            _log.warning("pod %s gets no answer: %s", self.name, error)
+        except OSError as error:  # a trial that gets no answer ends by itself
+            _log.warning("pod %s gets no answer, and will end by itself: %s", self.name, error)
 
     def terminate(self) -> None:
         self._delete(None)
@@ -150,20 +153,19 @@ class PodProcess:
         self._delete(0)
 
     def termination(self) -> Termination:
-        return self._termination or Termination(f"pod {self.name} ended and said nothing", own_fault=True)
+        return self._termination or Termination(f"pod {self.name} ended without a message", own_fault=True)
 
     def close(self) -> None:
-        """Delete the pod, whatever is known of it: one that is forgotten would train on, and keep its GPUs."""
-        until = time.monotonic() + _CLOSE_SECONDS
-        while self._tried and not self._ask_to_delete(None):
-            if time.monotonic() > until:
-                _log.warning("pod %s may be there still: the cluster's API could not be told to delete it", self.name)
-                break
-            time.sleep(1.0)
+        """Delete the pod, whatever is known of it: a forgotten one would train on, and keep its GPUs."""
+        deleting = Retrying(
+            retry=retry_if_result(not_), stop=stop_after_delay(_CLOSE_SECONDS), wait=_PAUSE, retry_error_callback=lambda _: False
+        )
+        if self._tried and not deleting(self._ask_to_delete, None):
+            _log.warning("pod %s may still run, for the cluster's API did not answer: delete it by hand", self.name)
         try:
             self._mailbox.clear()
         except OSError as error:
-            _log.warning("the mail of pod %s stays in the store: %s", self.name, error)
+            _log.warning("the messages of pod %s stay in the store: %s", self.name, error)
 
     def _create(self) -> None:
         """Start the pod once no other attempt at the trial has one.
@@ -184,10 +186,10 @@ class PodProcess:
         try:
             self._post_task()
         except StoreAway as error:
-            self._tell(f"the store is away: {error}")
+            self._note(f"the store is unavailable: {error}")
             return
         except OSError as error:
-            self._tell(f"the store refuses what the trial's pod is to read: {error}")
+            self._note(f"the store refuses what the trial's pod is to read: {error}")
             return
         self._created = bool(self._ask(self._create_pod))
 
@@ -200,7 +202,7 @@ class PodProcess:
         except ApiException as error:
             if error.status not in _NEVER:
                 raise
-            self._end(Termination(f"the cluster does not accept the trial's pod: {api.words_of(error)}", own_fault=True))
+            self._end(Termination(f"the cluster does not accept the trial's pod: {api.message_of(error)}", own_fault=True))
             return False
         return True
 
@@ -214,12 +216,14 @@ class PodProcess:
             if pod.metadata.deletion_timestamp is None:
                 self._ask(partial(api.delete_pod, pod.metadata.name, None))
             elif time.monotonic() - self._began > self._resources.grace_seconds + _FENCE_SECONDS:
-                _log.warning("node %s does not confirm the end of pod %s; it is taken for lost", pod.spec.node_name, pod.metadata.name)
+                _log.warning(
+                    "node %s does not confirm that pod %s has ended; the pod counts as lost", pod.spec.node_name, pod.metadata.name
+                )
                 self._ask(partial(api.delete_pod, pod.metadata.name, 0))
-        self._tell(f"pod {older[0].metadata.name} of an earlier attempt has not ended yet")
+        self._note(f"pod {older[0].metadata.name} of an earlier attempt has not ended yet")
 
     def _look(self) -> None:
-        """What the cluster says of the pod."""
+        """Ask the cluster for the pod's state."""
         self._looked = time.monotonic()
         found = self._ask(lambda: (api.read_pod(self.name),))
         if found is None:
@@ -234,19 +238,19 @@ class PodProcess:
             self._end(termination_of(pod))
         elif has_started(pod):
             self._started = True
-            self._tell(None)
+            self._note(None)
         elif is_queued(pod) or not self._late():
             if is_queued(pod):
-                self._began = time.monotonic()  # a queue may take as long as it takes
+                self._began = time.monotonic()  # time in a queue does not count
             asked = self._ask(lambda: (waiting_reason(pod) or waiting_reason(pod, api.events_of(pod)),))
             if asked is not None:
-                self._tell(*asked)
+                self._note(*asked)
 
     def _leaving(self, pod: "V1Pod") -> None:
-        """A pod that was deleted tells how it ended within its grace period; on a node that is lost it never does."""
+        """A deleted pod reports how it ended within its grace period; on a node that is lost it never does."""
         self._termination = termination_of(pod)
         if self._gone_by is None:
-            self._gone_by = time.monotonic() + self._resources.grace_seconds + _LOST_SECONDS
+            self._gone_by = time.monotonic() + self._resources.grace_seconds + LOST_SECONDS
         elif time.monotonic() > self._gone_by:
             self._end(
                 Termination(f"pod {self.name} is lost with its node {pod.spec.node_name}, which does not confirm its end", own_fault=False)
@@ -263,32 +267,38 @@ class PodProcess:
 
     def _end(self, termination: Termination | None) -> None:
         self._ended, self._termination = True, termination
-        self._last_look = time.monotonic() + _LAST_WORD_SECONDS
+        self._give_up_at = time.monotonic() + _LAST_MESSAGE_SECONDS
 
-    def _last_word(self) -> Message | None:
-        """What the pod said before it ended; a store that is away at this moment is waited for."""
-        while self._last_look is not None and time.monotonic() < self._last_look:
-            try:
-                return self._checked(self._mailbox.look())
-            except InvalidInput as error:
-                return Raised(f"pod {self.name}: {error}", final=True, checkpoint=None)
-            except OSError as error:
-                _log.warning("cannot look for the last word of pod %s: %s", self.name, error)
-                time.sleep(1.0)
-        return None
+    def _last_message(self) -> Message | None:
+        """What the pod sent before it ended; while the store is unavailable it is asked again."""
+        looking = Retrying(
+            retry=retry_if_exception_type(OSError),
+            stop=stop_after_delay(max(0.0, self._give_up_at - time.monotonic())),
+            wait=_PAUSE,
+            before_sleep=lambda tried: _log.warning(
+                "cannot look for the last message of pod %s, trying again: %s", self.name, tried.outcome and tried.outcome.exception()
+            ),
+            retry_error_callback=lambda _: None,
+        )
+        return self._checked(partial(looking, self._mailbox.look))
 
-    def _heard(self, timeout: float) -> Message | None:
+    def _checked(self, receive: Callable[[], Message | Granted | None]) -> Message | None:
+        """A message received, or an error in its place where it is not for a trial to send."""
         try:
-            return self._checked(self._mailbox.receive(timeout))
+            message = receive()
+            return message if message is None else self._accepted(message)
         except InvalidInput as error:
             return Raised(f"pod {self.name}: {error}", final=True, checkpoint=None)
 
-    def _checked(self, message: Message | Granted | None) -> Message | None:
-        """A message as far as it is a trial's to say."""
+    def _accepted(self, message: Message | Granted) -> Message:
+        """A message, with the metrics of the spec alone.
+
+        Raises:
+            InvalidInput: it is not for a trial to send.
+        """
         if isinstance(message, Granted):
-            raise InvalidInput(f"the trial's message {message!r} is not accepted: it is for the platform to grant epochs")
-        if message is not None:
-            self._started = True  # whatever the cluster says
+            raise InvalidInput(f"the trial's message {message!r} is not accepted: only the platform grants epochs")
+        self._started = True  # whatever the cluster says
         if not isinstance(message, ReachedRung | ReturnedEarly):
             return message
         if isinstance(message, ReachedRung) and message.epoch != self._granted:
@@ -301,47 +311,47 @@ class PodProcess:
 
     def _delete(self, grace_seconds: int | None) -> None:
         if not self._tried:
-            self._end(Termination(f"pod {self.name} was told to end before it was created", own_fault=False))
+            self._end(Termination(f"pod {self.name} was to end before it was created", own_fault=False))
             return
-        self._created = True  # or so it may be; the next look tells
+        self._created = True  # perhaps; the next look at the pod finds out
         self._owed = None if self._ask_to_delete(grace_seconds) else partial(self._delete, grace_seconds)
 
     def _ask_to_delete(self, grace_seconds: int | None) -> bool:
-        """Whether the API has heard of it."""
+        """Whether the API has confirmed it."""
         return self._ask(partial(api.delete_pod, self.name, grace_seconds)) is not None
 
-    def _tell(self, reason: str | None) -> None:
-        """Say why the pod has not started, when that is new or could not be told before."""
+    def _note(self, reason: str | None) -> None:
+        """Have it recorded why the pod has not started, if that is new or could not be recorded before."""
         self._why = reason or self._why
-        if reason == self._waiting or time.monotonic() < self._tell_at:
+        if reason == self._waiting or time.monotonic() < self._note_at:
             return
         try:
             self._on_waiting(reason)
-        except Exception as error:  # noqa: BLE001  # whatever a database may raise: it is only for people to read
-            _log.warning("could not note that pod %s waits (%s): %s", self.name, reason, error)
-            self._tell_at = time.monotonic() + _TELL_AGAIN_SECONDS
+        except Exception as error:  # noqa: BLE001  # whatever a database may raise: the reason is only for people to read
+            _log.warning("could not record that pod %s waits (%s): %s", self.name, reason, error)
+            self._note_at = time.monotonic() + _NOTE_AGAIN_SECONDS
             return
         self._waiting = reason
 
     def _ask(self, question: Callable[[], _Answer]) -> _Answer | None:
-        """The API's answer; None while it is away or refuses, and then a trial that runs goes on."""
+        """The API's answer; None if it does not answer or refuses: a trial that runs then goes on."""
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
         try:
             return question()
         except ApiException as error:
-            said = f"the cluster's API answers {error.status}: {api.words_of(error)}"
+            reason = f"the cluster's API answers {error.status}: {api.message_of(error)}"
         except (HTTPError, OSError) as error:
-            said = f"the cluster's API does not answer: {error}"
-        _log.warning("pod %s: %s", self.name, said)
+            reason = f"the cluster's API does not answer: {error}"
+        _log.warning("pod %s: %s", self.name, reason)
         if not self._started and not self._ended:
-            self._tell(said)
+            self._note(reason)
         return None
 
 
 def _pod_name(assignment: Assignment) -> str:
-    """A name that no other pod has or had; people recognise the trial in it."""
+    """A name that no other pod has or had, in which people recognise the trial."""
     key = re.sub("[^a-z0-9-]", "-", label_value(assignment.key).lower()).strip("-")
     return f"halving-{key[:40]}-a{assignment.attempt}-{secrets.token_hex(3)}"
 

@@ -88,12 +88,11 @@ def _extremes(reader: "RunCurves", key: str) -> Extremes | None:
 
 
 def _read(store: Store, project: str, run: str, keys: Sequence[str], of_run: "Callable[[RunCurves], _Result]") -> _Result:
-    from halving.metrics.parquet_reader import Files
     from halving.query.curve_reader import RunCurves
 
     for tries_left in reversed(range(_LISTINGS)):
         try:
-            return of_run(RunCurves(store, project, run, Files(store), keys))
+            return of_run(RunCurves(store, project, run, keys))
         except FileNotFoundError as error:  # compacted meanwhile: list again
             if not tries_left:
                 raise StoreError(f"files of run {run!r} in {store.root} are gone whenever they are opened: {error}") from error

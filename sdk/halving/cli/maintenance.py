@@ -6,7 +6,7 @@ from typing import Any
 
 from halving.cli.output import console, print_json, print_table, size
 from halving.errors import HalvingError, InvalidInput
-from halving.query.runs import RUNNING, find_run, in_threads, list_names, read_run
+from halving.query.runs import find_run, list_names
 from halving.store.store import Store
 
 
@@ -45,34 +45,28 @@ def run_recover(arguments: argparse.Namespace) -> int:
 
 
 def run_compact(arguments: argparse.Namespace) -> int:
-    """Compact runs, and merge them if asked to. A run that fails is told and the others go on; the status is 1 then.
+    """Compact runs. A run that fails is reported and does not keep the others from being compacted; the status is 1 then.
 
-    JSON: ``{"store", "runs": [{"project", "run", "error": null or text, ...}], "merged": null or {...}}`` with the fields of
-    :class:`halving.maintenance.compaction.Compacted` and :class:`halving.maintenance.merging.Merged`.
-    Runs that are going on are compacted, not merged.
+    JSON: ``{"store", "runs": [{"project", "run", "error": null or text, ...}]}`` with the fields of
+    :class:`halving.maintenance.compaction.Compacted`.
     """
     from halving.maintenance.compaction import compact
 
     store = Store(arguments.root)
     asked = _asked(store, arguments)
-    if arguments.merge and len({project for project, _ in asked}) > 1:
-        raise InvalidInput(f"--merge {arguments.merge!r} is not accepted: the runs are of several projects; give runs of one")
     rows: list[dict[str, Any]] = []
     for number, (project, run) in enumerate(asked, start=1):
         row: dict[str, Any] = {"project": project, "run": run, "error": None}
         try:
-            row |= _plain(compact(store, project, run))
+            row |= vars(compact(store, project, run))
         except (HalvingError, OSError, ValueError) as error:  # a damaged file is a ValueError of Arrow's
             row["error"] = str(error)
         rows.append(row)
         if sys.stderr.isatty():
             print(f"\r{number} of {len(asked)} runs", end="" if number < len(asked) else "\n", file=sys.stderr, flush=True)
     failed = [row for row in rows if row["error"]]
-    merged = None
-    if arguments.merge and asked and not failed:
-        merged = _merge(store, asked, arguments.merge)
     if arguments.json:
-        print_json({"store": store.root, "runs": rows, "merged": merged})
+        print_json({"store": store.root, "runs": rows})
         return 1 if failed else 0
     out = console()
     if not rows:
@@ -91,22 +85,7 @@ def run_compact(arguments: argparse.Namespace) -> int:
             out.print(f"{row['project']}/{row['run']}: {len(row['gaps'])} segments stay beside it, since one before them is missing")
     for row in failed:
         out.print(f"{row['project']}/{row['run']}: {row['error']}", style="red")
-    if merged is not None:
-        before, after = size(merged["bytes_before"]), size(merged["bytes_after"])
-        out.print(f"merged: {len(merged['runs'])} runs, {merged['points']} points, {before} to {after}: {merged['name'] or 'no file'}")
-        for run, reason in merged["left_out"].items():
-            out.print(f"  not in it: {run}: {reason}", style="dim")
-    elif arguments.merge:
-        out.print("not merged: every run must be compacted first", style="red")
     return 1 if failed else 0
-
-
-def _merge(store: Store, asked: list[tuple[str, str]], name: str) -> dict[str, Any]:
-    from halving.maintenance.merging import merge
-
-    going_on = [info.run for info in in_threads(lambda pair: read_run(store, *pair), asked) if info.status == RUNNING]
-    told = _plain(merge(store, asked[0][0], [run for _, run in asked if run not in going_on], name))
-    return {**told, "left_out": {**told["left_out"], **dict.fromkeys(going_on, "it is running")}}
 
 
 def _asked(store: Store, arguments: argparse.Namespace) -> list[tuple[str, str]]:
@@ -117,8 +96,3 @@ def _asked(store: Store, arguments: argparse.Namespace) -> list[tuple[str, str]]
     if arguments.run_names:
         return list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))
     return list_names(store, arguments.project)
-
-
-def _plain(told: Any) -> dict[str, Any]:
-    """What compaction tells as a dict, without what the row has already."""
-    return {name: value for name, value in vars(told).items() if name not in ("project", "run")}

@@ -46,7 +46,6 @@ def add_commands(commands: Any) -> None:
     compact.add_argument("run_names", nargs="*", metavar="RUN", help=_RUN_HELP)
     compact.add_argument("--project", "-p", metavar="NAME", help="every run of this project")
     compact.add_argument("--all", "-a", action="store_true", help="every run of the store")
-    compact.add_argument("--merge", metavar="NAME", help="then put these runs, finished ones of one project, into one shared file")
 
 
 def _command(commands: Any, name: str, told: str, function: str) -> argparse.ArgumentParser:

@@ -1,7 +1,7 @@
-"""The way of metric points from ``log()`` to the store: a record in the journal, and one daemon thread behind it.
+"""The way of metric points from ``log()`` to the store: into the journal at once, and from there by one daemon thread.
 
-Nothing here raises into training. A store that is away is retried with backoff while the journal keeps the points; what
-exceeds the journal's bound is dropped, counted and reported when the run finishes.
+Nothing here raises into training. While the store cannot be reached the journal keeps the points and writing is retried; what exceeds the
+journal's bound is dropped, counted, and reported when the run finishes.
 """
 
 import contextlib
@@ -11,22 +11,25 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from halving.ingest.drain import Drain, Source, sources_behind
+from halving.ingest.drain import Drain
 from halving.journal import directory
-from halving.journal.appender import PIECE_BYTES, JournalFull, Lane, Piece
-from halving.journal.format import MAIN, Block, Reading, is_written, map_piece, piece_files
+from halving.journal.appender import Appender, JournalFull
+from halving.journal.log_segment import LOG_SEGMENT_BYTES, MAIN
+from halving.journal.own_tail import OwnTail
+from halving.journal.trust import media_name
 from halving.store.json_files import to_json
+from halving.store.retry import backoff
 from halving.store.store import Store
 
 MAX_JOURNAL_BYTES = 1 << 30
-MAX_DEVICE_CALLS = 10_000  # with values that a device computes, waiting to be fetched
+MAX_DEVICE_CALLS = 10_000  # calls of log() whose values a device computes and nobody has fetched yet
 _LONGEST_DELAY = 60.0
 _AGE_SHARE = 0.05
-_BACKOFF = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between attempts while the store is away
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0  # seconds between attempts while the store cannot be reached
 
 
 class MetricWriter:
@@ -35,10 +38,11 @@ class MetricWriter:
     Args:
         store: where the segments go.
         project, run, attempt: whose points these are.
-        delay: seconds that a point waits at most before it is written. In an object store, where each write is a request that is paid
-            for and counted, it grows with the writer's age, to a twentieth of it and at most 60 s: a run has written some 20 segments
-            after 100 s, 70 after 20 minutes, and then one a minute. ``flush``, a full piece, a SIGTERM and the end write at once.
-        max_bytes: room of the journal while the store is away; more is dropped and counted.
+        delay: seconds that a point waits at most before it is written. In an object store, where each write is a request that costs
+            money, it grows with the writer's age, to a twentieth of it and at most 60 s: a run has written some 20 segments after
+            100 s, 70 after 20 minutes, and then one a minute. ``flush``, a full log segment, a SIGTERM and the end write at once.
+        max_bytes: room of the journal while the store cannot be reached; more is dropped and counted.
+        log_segment_bytes: size of each of the journal's files.
     """
 
     def __init__(
@@ -50,27 +54,28 @@ class MetricWriter:
         *,
         delay: float = 5.0,
         max_bytes: int = MAX_JOURNAL_BYTES,
-        piece_bytes: int = PIECE_BYTES,
+        log_segment_bytes: int = LOG_SEGMENT_BYTES,
     ) -> None:
-        # Imported now: a script that ends at once leaves the thread no interpreter to import them in.
+        # Imported now: when a script ends at once, the interpreter is too far gone for the thread to import them.
         import numpy  # noqa: F401
         import pyarrow.parquet  # noqa: F401
 
         self._store, self._run, self._delay, self._began = store, run, delay, time.monotonic()
-        self._limits = {"max_bytes": max_bytes, "piece_bytes": piece_bytes}
+        self._limits = {"max_bytes": max_bytes, "log_segment_bytes": log_segment_bytes}
         self.dropped = 0
         self._refused = self._memory_only = False
         try:
             self.folder = directory.create_folder(store, project, run, attempt)
         except OSError as error:
-            # Without the lock of the attempt's folder, which may be another process's, nothing is written there: not by a child either.
+            # The attempt's folder may be another process's: without its lock neither this process nor its children write there.
             self.folder, self._memory_only = directory.no_folder(store, project, run), True
             self._on_refused(error)
-        self.lane = self._new_lane(MAIN)
+        self.appender = self._new_appender(MAIN)
         self._drain = Drain(store, project, run, attempt, self.folder)
-        self._readings: dict[tuple[str, int], Reading] = {}
+        self._tail = OwnTail(self.folder, self.appender)
         self._device: list[tuple[tuple[str, ...], Any, int, int]] = []  # values that a device still computes
-        self._asked = self._answered = self._failed_ticket = self._failures = self._spooled_bytes = 0
+        self._asked = self._answered = self._failed_ticket = self._spooled_bytes = 0
+        self._pauses: Iterator[float] | None = None  # while writing fails
         self._spooled = itertools.count(1)
         self._closed = self._complete = self._abandoned = False
         self._wake, self._done = _Bell(), threading.Condition()
@@ -80,14 +85,14 @@ class MetricWriter:
         except BaseException:  # the system gives no thread, or Ctrl-C
             self._closed = True
             self._wake.ring()
-            self.lane.close()
+            self.appender.close()
             directory.release(self.folder, remove=True)
             raise
         _LIVE.add(self)
 
     @property
     def last(self) -> dict[str, float]:
-        """Key to the value logged last, of what is in the store."""
+        """Key to its last value, of what is in the store."""
         return self._drain.last
 
     @property
@@ -98,14 +103,14 @@ class MetricWriter:
     def append(self, numbers: Mapping[str, float], step: int, at: int) -> None:
         """Journal one record, or drop and count it where there is no room."""
         try:
-            self.lane.append(tuple(numbers), tuple(numbers.values()), step, at)
+            self.appender.append(tuple(numbers), tuple(numbers.values()), step, at)
         except JournalFull as error:
             self._drop(len(numbers), error)
 
     def append_device(self, tensors: Mapping[str, Any], step: int, at: int) -> None:
-        """Remember 0-d tensors that a device may still be computing: the drain thread fetches them.
+        """Remember 0-d tensors that a device may still be computing; the drain thread fetches their values.
 
-        One kernel copies them, so that training may change them; nothing here waits for the device.
+        They are copied on the device, so that training may change them; nothing here waits for the device.
         """
         from halving.ingest.device_tensors import capture
 
@@ -117,8 +122,8 @@ class MetricWriter:
             self._drop(len(tensors), error)
 
     def append_artifact(self, key: str, content: bytes, suffix: str, described: Mapping[str, Any], step: int, at: int) -> None:
-        """Spool an artifact's content beside the journal and note its reference; or drop and count it where there is no room."""
-        name = f"media-{self.lane.name}-{next(self._spooled):06d}{suffix}"
+        """Write an artifact's content into the journal's folder and note its reference, or drop and count it where there is no room."""
+        name = media_name(self.appender.name, next(self._spooled), suffix)
         try:
             waiting = self._spooled_bytes - self._drain.unspooled
             if waiting + len(content) > self._limits["max_bytes"]:
@@ -126,16 +131,16 @@ class MetricWriter:
             self._spooled_bytes += len(content)
             with (self.folder / name).open("wb") as file:
                 file.write(content)
-            self.lane.note({**described, "key": key, "step": step, "time": at, "file": name})
+            self.appender.note({**described, "key": key, "step": step, "time": at, "file": name})
         except (OSError, JournalFull) as error:
             with contextlib.suppress(OSError):
                 (self.folder / name).unlink()
             self._drop(1, error)
 
     def flush(self, deadline: float = 5.0, *, insist: bool = True) -> bool:
-        """Write everything logged so far and say whether all of it is in the store, after ``deadline`` s at most.
+        """Write everything logged so far and say whether all of it is in the store; waits ``deadline`` seconds at most.
 
-        Without ``insist`` the store's first refusal is the answer; the drain thread goes on trying either way.
+        Without ``insist`` it also stops waiting at the store's first refusal; the drain thread goes on trying either way.
         """
         if self._thread is None:
             return False
@@ -150,26 +155,29 @@ class MetricWriter:
         return self._answered >= ticket
 
     def close(self, deadline: float = 20.0) -> bool:
-        """Flush and stop the thread, in ``deadline`` s at most; say whether the store has everything. :meth:`release` comes after it."""
+        """Flush and stop the thread, within ``deadline`` seconds; say whether the store has everything. Call :meth:`release` after it."""
         if self._closed or self._thread is None:
             return self._complete
         end = time.monotonic() + deadline
         self._complete = self.flush(deadline)
-        self.lane.close()
+        self.appender.close()
         self._complete = self._complete and self.flush(max(0.1, end - time.monotonic()))  # what another thread was logging
         self._closed = True
         self._wake.ring()
         self._thread.join(timeout=1.0)
         self.dropped += self._drain.lost_media
         if not self._complete:
-            self.dropped += self._in_memory_only() + sum(len(keys) for keys, _, _, _ in list(self._device))
+            self.dropped += self._tail.points_in_memory(self._drain.drained) + sum(len(keys) for keys, _, _, _ in list(self._device))
         _LIVE.discard(self)
         return self._complete
 
     def release(self, end: Mapping[str, Any] | None = None) -> Path | None:
-        """Take the journal away. With ``end`` keep it, and how the attempt ended, for the recovery: gives the folder, if it could.
+        """Remove the journal. With ``end`` keep it, together with how the attempt ended, for recovery.
 
-        It stays, too, while a forked child logs on: what that child logs is recovered later.
+        It is kept, too, while a forked child goes on logging: what that child logs is recovered later.
+
+        Returns:
+            The folder of a journal that was kept with its end, or None.
         """
         kept = False
         if end is not None:
@@ -177,39 +185,30 @@ class MetricWriter:
                 (self.folder / "end.json").write_bytes(to_json({**end, "segments": self._drain.sequence}))
                 kept = True
         if self._thread is not None and self._thread.is_alive():
-            self._abandoned = True  # the store hangs in the middle of a write: nobody else may drain until it has answered
+            self._abandoned = True  # the store hangs in a write: no other process may drain until it has answered
         else:
-            directory.release(self.folder, remove=not kept and not self._children_left())
+            directory.release(self.folder, remove=not kept and not self._tail.has_children(self._drain.drained))
         return self.folder if kept else None
 
-    def _children_left(self) -> bool:
-        """Whether a forked child still logs, or has logged behind what was drained."""
-        if any(is_written(path) for files in self._children().values() for _, path in files):
-            return True
-        try:
-            behind = sources_behind(self.folder, self._drain.drained)
-        except OSError:
-            return False
-        return any(next(source.reading.blocks(), None) is not None for source in behind if source.lane != MAIN)
-
-    def _new_lane(self, name: str) -> Lane:
+    def _new_appender(self, name: str) -> Appender:
         folder = None if self._memory_only else self.folder
-        return Lane(folder, name, **self._limits, on_full=lambda: self._wake.ring(), on_refused=self._on_refused)
+        return Appender(folder, name, **self._limits, on_full=lambda: self._wake.ring(), on_refused=self._on_refused)
 
     def _work(self) -> None:
-        with contextlib.suppress(Exception):  # the first piece; a lane that has none makes one when it needs it
-            self.lane.prepare()
+        with contextlib.suppress(Exception):  # the first log segment; without one, the first call of log() makes it
+            self.appender.prepare()
         while not self._closed:
             self._wake.wait(self._pause())
             ticket = self._asked
             try:
                 self._pass()
-                self._failures = 0
+                self._pauses = None
             except Exception as error:  # noqa: BLE001  # the drain thread outlives any fault; the journal keeps the points
-                self._failures += 1
-                if self._failures == 1:
+                if self._pauses is None:
+                    self._pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
                     self._warn(
-                        f"cannot write metrics to {self._store.root} ({type(error).__name__}: {error}); keeping them and trying again"
+                        f"cannot write metrics to {self._store.root} ({type(error).__name__}: {error}). "
+                        "The journal keeps them, and writing is retried until the run ends"
                     )
                 with self._done:
                     self._failed_ticket = ticket
@@ -218,15 +217,15 @@ class MetricWriter:
                 with self._done:
                     self._answered = ticket
                     self._done.notify_all()
-            # A flush or a full piece may wake this thread at once; while the store is away it still gets some rest.
-            if self._failures and not self._closed:
+            # A flush or a full log segment wakes this thread at once, even while the store cannot be reached: it still gets some rest.
+            if self._pauses and not self._closed:
                 time.sleep(0.05)
         if self._abandoned:
             directory.release(self.folder, remove=False)
 
     def _pause(self) -> float:
-        if self._failures:
-            return _BACKOFF[min(self._failures, len(_BACKOFF)) - 1]
+        if self._pauses:
+            return next(self._pauses)
         if self._store.folder is not None:
             return self._delay
         return max(self._delay, min(_AGE_SHARE * (time.monotonic() - self._began), _LONGEST_DELAY))
@@ -234,100 +233,48 @@ class MetricWriter:
     def _pass(self) -> None:
         """Write everything that is in the journal."""
         self._fetch_from_devices()
-        sources, ended = self._sources()
+        sources = self._tail.sources()
         while self._drain.take(sources):
             self._drain.publish()
-        for lane, number in ended:
-            self._forget(lane, number)
-        self.lane.prepare()
-        self.lane.follow_clock()
-
-    def _sources(self) -> tuple[list[Source], list[tuple[str, int]]]:
-        """The pieces to read, and those of them that nobody writes any more."""
-        sources, ended = [], []
-        for number, piece in sorted(self.lane.pieces.items()):
-            if piece.sealed:  # asked before its end is read
-                ended.append((MAIN, number))
-            sources.append(Source(MAIN, number, self._reading(MAIN, number, piece)))
-        for lane, files in self._children().items():
-            alive = is_written(files[-1][1])  # asked before its end is read, too
-            for number, path in files:
-                try:
-                    sources.append(Source(lane, number, self._reading(lane, number, path)))
-                except (FileNotFoundError, ValueError):  # not a piece
-                    continue
-                if not alive or number != files[-1][0]:
-                    ended.append((lane, number))
-        return sources, ended
-
-    def _children(self) -> dict[str, list[tuple[int, Path]]]:
-        """What forked children log: pieces of lanes that are not ours."""
-        try:
-            return {lane: files for lane, files in piece_files(self.folder).items() if lane != MAIN}
-        except OSError:
-            return {}
-
-    def _reading(self, lane: str, number: int, piece: Piece | Path) -> Reading:
-        known = self._readings.get((lane, number))
-        if known is None:
-            memory, verify = (map_piece(piece), True) if isinstance(piece, Path) else (piece.memory, False)
-            known = self._readings[lane, number] = Reading(memory, verify=verify)
-        return known
-
-    def _forget(self, lane: str, number: int) -> None:
-        self._readings.pop((lane, number), None)
-        piece = self.lane.pieces.pop(number, None) if lane == MAIN else None
-        path = piece.path if piece else self.folder / f"{lane}-{number:06d}.journal"
-        if path is not None:
-            with contextlib.suppress(OSError):
-                path.unlink()
-        if lane != MAIN and not any(other == lane for other, _ in self._readings):
-            self._drain.forget(lane)
+        for appender in self._tail.delete_ended():
+            self._drain.forget(appender)
+        self.appender.prepare()
+        self.appender.follow_clock()
 
     def _fetch_from_devices(self) -> None:
         while self._device:
             keys, pending, step, at = self._device[0]
             try:
                 self.append(dict(zip(keys, pending.fetch(), strict=True)), step, at)
-            except Exception as error:  # noqa: BLE001  # the device is gone, or its computation failed: no reason to hold up the rest
+            except Exception as error:  # noqa: BLE001  # the device or its computation failed: no reason to hold up the rest
                 self._drop(len(keys), error)
             self._device.pop(0)
 
-    def _in_memory_only(self) -> int:
-        """Points that no disk took, and that end with this process."""
-        count, (last, offset) = 0, self._drain.drained.get(MAIN, [-1, 0])
-        for number, piece in list(self.lane.pieces.items()):
-            if piece.path is None and number >= last:
-                reading = Reading(piece.memory, verify=False)
-                blocks = [block for block in reading.blocks() if isinstance(block, Block)]
-                count += sum(block.records * (block.length // 8 - 4) for block in blocks if number > last or block.start >= offset)
-        return count
-
     def _drop(self, count: int, error: Exception) -> None:
         if not self.dropped:
-            self._warn(f"dropping points of run {self._run}: {error}")
+            self._warn(f"points of run {self._run} are dropped and counted: {error}")
         self.dropped += count
 
     def _on_refused(self, error: OSError) -> None:
         if not self._refused:
             self._refused = True
-            self._warn(f"cannot write the journal of run {self._run} ({error}); points wait in memory, and a killed process loses them")
+            self._warn(f"cannot write the journal of run {self._run} ({error}): points wait in memory, and are lost if the process dies")
 
     def _warn(self, message: str) -> None:
-        with contextlib.suppress(Warning):  # `python -W error` raises it, and neither training nor the drain thread may end by it
+        with contextlib.suppress(Warning):  # `python -W error` raises it, and it must end neither training nor the drain thread
             warnings.warn(f"halving: {message}", stacklevel=2)
 
     def _after_fork(self) -> None:
-        """A forked child (a DataLoader worker) logs into a lane of its own, which the parent drains."""
+        """In a forked child (a worker of a DataLoader): log into log segments of its own, which the parent drains."""
         self._thread = None
         self._device, self._spooled_bytes = [], self._drain.unspooled
         self._done = threading.Condition()
         self._wake = _Bell()
-        self.lane = self._new_lane(f"{os.getpid()}{time.time_ns()}")  # process ids come again
+        self.appender = self._new_appender(f"{os.getpid()}{time.time_ns()}")  # process ids are used again
 
 
 class _Bell:
-    """Wakes a thread. Unlike an Event it may be rung by a signal handler that interrupts the ringing."""
+    """Wakes a thread. Unlike an Event it may be rung by a signal handler that has interrupted the ringing."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -52,7 +52,7 @@ class Validator:
             self.reject({"log()": f"log() failed with {type(error).__name__}: {error}"})
 
     def _take(self, values: Mapping[str, Any], step: Any) -> None:
-        at = self._writer.lane.now()
+        at = self._writer.appender.now()
         if self.closed:
             self._strict = False  # too late to raise: the training is over
             self.reject({"log() after finish()": f"log() of run {self._run} is not accepted: the run is finished"})

@@ -1,8 +1,9 @@
-"""Where journals are on this machine, and whose they are.
+"""Where journals are on this machine, whose they are, and which process holds one.
 
 ``HALVING_JOURNAL``, else ``journal/`` in the store when that is a folder on a disk of this machine, else
-``~/.local/state/halving/journal``: a network disk that hangs would hang whoever writes to mapped memory on it. Where that
-cannot be written, the folder for temporary files.
+``~/.local/state/halving/journal``: a network disk that hangs would hang every process that writes to mapped memory on it. Where that
+cannot be written, the folder for temporary files. What Halving creates in these places is for this user alone, and what another user
+could have put there is refused (:mod:`halving.journal.trust`).
 """
 
 import contextlib
@@ -14,28 +15,24 @@ import shutil
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from halving.journal.format import MAIN, is_written, piece_files
+from halving.journal.log_segment import MAIN, is_written, log_segment_files
+from halving.journal.trust import UntrustedDirectory, check_own, make_own, open_file
 from halving.store.store import Store
 
 _NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gluster", "beegfs", "gpfs", "9p", "afs", "ocfs", "wekafs", "virtiofs")
-_UNFINISHED = re.compile(r"\.(?:new-.*|done-(\d+)-.*)")  # folders on their way to or from their name
+_ATTEMPT = re.compile(r"\d{4,}")
+_UNFINISHED = re.compile(r"\.(?:new-.*|done-(\d+)-.*)")  # folders that are being created or removed
 _UNFINISHED_SECONDS = 60.0  # after which a folder that nobody has locked was left by a killed process
-_held: dict[Path, int] = {}  # attempts that this process writes, with the descriptor that holds their lock
-# One thread at a time opens a lock's file: when another one closes it, the lock that this process has by it is gone.
+_held: dict[Path, int] = {}  # attempts that this process writes or drains, with the descriptor that holds their lock
+# Only one thread at a time opens a lock's file: closing it in one thread gives up the lock that another thread has taken on it.
 _one_at_a_time = threading.RLock()
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """No other thread of this process takes a lock meanwhile, or looks who has it."""
-    with _one_at_a_time:
-        yield
 
 
 class Whose(NamedTuple):
@@ -46,35 +43,51 @@ class Whose(NamedTuple):
     attempt: int
 
 
+class _Home(NamedTuple):
+    """Where a store's journals may lie: ``folder``, of which everything below ``base`` must be this user's own."""
+
+    base: Path
+    folder: Path
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """No other thread of this process takes a lock meanwhile, or looks who has it."""
+    with _one_at_a_time:
+        yield
+
+
 def journal_home(store: Store) -> Path:
     """The folder of all journals of a store on this machine; it need not exist."""
-    named = os.environ.get("HALVING_JOURNAL")
-    if not named and store.folder is not None and not _on_network(store.folder):
-        return store.folder / "journal"
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    home = Path(named or f"{state}/halving/journal").expanduser().absolute()
-    return home / _digest(store)  # journals of several stores may lie here
+    return _home(store).folder
 
 
 def attempt_folder(store: Store, project: str, run: str, attempt: int) -> Path:
-    return journal_home(store) / f"project={project}" / f"run={run}" / f"{attempt:04d}"
+    return journal_home(store) / _below_home(project, run, attempt)
 
 
-def attempt_folders(store: Store, project: str | None = None, run: str | None = None) -> list[Path]:
-    """The journals that are here: of a store, a project or a run."""
-    pattern = f"project={project or '*'}/run={run or '*'}/[0-9]*"
-    return sorted(folder for home in (journal_home(store), _fallback(store)) for folder in home.glob(pattern))
+def attempt_folders(store: Store, project: str | None = None, run: str | None = None, attempt: int | None = None) -> list[Path]:
+    """The journals that are here: of a store, a project, a run or an attempt. Those that others may have written are left out."""
+    name = "[0-9]*" if attempt is None else f"{attempt:04d}"
+    return sorted(folder for folder in _folders(store, project, run, name) if _ATTEMPT.fullmatch(folder.name))
+
+
+def untrusted(store: Store, project: str | None = None, run: str | None = None) -> set[str]:
+    """Why journals that are here are left out: which directories others can change, and what to do about it."""
+    reasons: set[str] = set()
+    for _ in _folders(store, project, run, "*", reasons):
+        pass
+    return reasons
 
 
 def clear_unfinished(store: Store, project: str | None = None, run: str | None = None) -> None:
-    """Mend what processes left that were killed while they made an attempt's folder, or took it away.
+    """Mend what processes left that were killed while they created or removed an attempt's folder.
 
-    A new one goes. One that was being taken away gets its name back, for the recovery: a forked child may have logged into it.
+    A new one is removed. One that was being removed gets its name back, for the recovery: a forked child may have logged into it.
     """
-    pattern = f"project={project or '*'}/run={run or '*'}/.*"
-    for folder in [folder for home in (journal_home(store), _fallback(store)) for folder in home.glob(pattern)]:
+    for folder in list(_folders(store, project, run, ".*")):
         found = _UNFINISHED.fullmatch(folder.name)
-        with contextlib.suppress(OSError):  # another process mends it, or the disk is away
+        with contextlib.suppress(OSError):  # another process mends it, or the disk fails
             if found is None or time.time() - folder.stat().st_ctime < _UNFINISHED_SECONDS or not claim(folder):
                 continue
             try:
@@ -92,67 +105,46 @@ def no_folder(store: Store, project: str, run: str) -> Path:
 
 
 def whose(folder: Path) -> Whose:
-    """What an attempt's folder says by its name."""
+    """Whose attempt's folder this is, by its name."""
     project, run = (part.partition("=")[2] for part in folder.parts[-3:-1])
     return Whose(project, run, int(folder.name))
 
 
 def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
-    """Make an attempt's folder and hold its lock until :func:`release`.
+    """Create an attempt's folder and hold its lock until :func:`release`.
 
     Raises:
-        OSError: this machine's disk refuses it.
+        OSError: this machine's disk refuses it, or others could change what is in it.
     """
-    folder = attempt_folder(store, project, run, attempt)
+    home, name = _home(store), _below_home(project, run, attempt)
     try:
-        return _create_locked(folder)
+        return _create_locked(home, name)
     except FileExistsError:
         raise
-    except OSError:
+    except OSError as error:
         if os.environ.get("HALVING_JOURNAL"):
             raise
-        return _create_locked(_fallback(store) / folder.relative_to(journal_home(store)))
-
-
-def _create_locked(folder: Path) -> Path:
-    """A folder that appears with its lock held: a recovery never finds it without."""
-    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-    if not claim(unseen):
-        raise BlockingIOError(f"{unseen} cannot be locked")
-    descriptor = _held.pop(unseen)
-    if is_ours(folder):
-        _give_up(unseen, descriptor)
-        raise FileExistsError(f"{folder} is another attempt's of this process")
-    _held[folder] = descriptor  # before others see it, and open its lock: to close it again would give it up
-    try:
-        unseen.rename(folder)
-    except OSError as error:
-        _give_up(unseen, _held.pop(folder))
-        raise FileExistsError(f"{folder} is another attempt's: {error}") from error
-    return folder
-
-
-def _give_up(unseen: Path, descriptor: int) -> None:
-    os.close(descriptor)
-    shutil.rmtree(unseen, ignore_errors=True)
+        if isinstance(error, UntrustedDirectory):
+            with contextlib.suppress(Warning):  # `python -W error` raises it, and no training may end by it
+                warnings.warn(f"halving: the journal of run {run} is in {_fallback(store).folder}: {error}", stacklevel=4)
+        return _create_locked(_fallback(store), name)
 
 
 def claim(folder: Path) -> bool:
-    """Take the right to drain a folder; False while a living process has it. The system gives it back when we die.
+    """Take the right to drain a folder; False while a living process has it. The system takes it back when this process dies.
 
-    A POSIX record lock: a forked child does not hold it on, as it would a BSD one.
+    It is a POSIX record lock, which a forked child does not inherit, as it would a BSD one.
     """
     with alone():
         if is_ours(folder):
             return False
         try:
-            descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except FileNotFoundError:
+            descriptor = open_file(folder / "lock", os.O_RDWR | os.O_CREAT)
+        except (FileNotFoundError, ValueError):
             return False
         with contextlib.suppress(OSError):  # another process has it
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_ino == (folder / "lock").stat().st_ino:  # else its owner has taken the folder away meanwhile
+            if os.fstat(descriptor).st_ino == (folder / "lock").stat().st_ino:  # else its owner has removed the folder meanwhile
                 _held[folder] = descriptor
                 return True
         os.close(descriptor)
@@ -160,7 +152,7 @@ def claim(folder: Path) -> bool:
 
 
 def release(folder: Path, *, remove: bool) -> None:
-    """Give the right back, and take the folder away when everything in it is in the store. Without the right this does nothing.
+    """Give the right back, and remove the folder where everything in it is in the store. Without the right this does nothing.
 
     A forked child that begins to log at this very moment keeps its file, or gets a folder of its own.
     """
@@ -169,7 +161,7 @@ def release(folder: Path, *, remove: bool) -> None:
     if remove:
         with contextlib.suppress(OSError):
             gone = folder.rename(folder.with_name(f".done-{folder.name}-{os.getpid()}"))
-            if any(is_written(path) for files in piece_files(gone).values() for _, path in files if not path.name.startswith(MAIN)):
+            if any(is_written(path) for name, files in log_segment_files(gone).items() if name != MAIN for _, path in files):
                 gone.rename(folder)
             else:
                 shutil.rmtree(gone, ignore_errors=True)
@@ -184,15 +176,75 @@ def is_ours(folder: Path) -> bool:
 
 
 def disown_in_child() -> None:
-    """A forked child has none of its parent's locks, and must not give them up for it."""
+    """Forget the locks in a forked child: it has none of its parent's, and must not release them in its place."""
     global _one_at_a_time
     _one_at_a_time = threading.RLock()  # a thread of the parent may have had it
     _held.clear()
 
 
-def _fallback(store: Store) -> Path:
+def _create_locked(home: _Home, name: Path) -> Path:
+    """Create a folder that appears under its name with its lock held, so that a recovery never finds it without."""
+    folder = home.folder / name
+    home.base.mkdir(parents=True, exist_ok=True)
+    make_own(folder.parent, home.base)
+    unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    if not claim(unseen):
+        raise BlockingIOError(f"{unseen} cannot be locked")
+    descriptor = _held.pop(unseen)
+    if is_ours(folder):
+        _give_up(unseen, descriptor)
+        raise FileExistsError(f"{folder} belongs to another run of this process")
+    _held[folder] = descriptor  # before others of this process can open its lock: closing it again would give it up
+    try:
+        unseen.rename(folder)
+    except OSError as error:
+        _give_up(unseen, _held.pop(folder))
+        raise FileExistsError(f"{folder} belongs to another process: {error}") from error
+    return folder
+
+
+def _give_up(unseen: Path, descriptor: int) -> None:
+    os.close(descriptor)
+    shutil.rmtree(unseen, ignore_errors=True)
+
+
+def _folders(store: Store, project: str | None, run: str | None, name: str, untrusted: set[str] | None = None) -> Iterator[Path]:
+    """The folders in either home whose names match and that only this user can change; why others are left out goes to ``untrusted``."""
+    left_out = set() if untrusted is None else untrusted
+    for home in (_home(store), _fallback(store)):
+        if _is_own(home.folder, home.base, left_out):
+            for folder in home.folder.glob(f"project={project or '*'}/run={run or '*'}/{name}"):
+                if _is_own(folder, home.folder, left_out):
+                    yield folder
+
+
+def _is_own(folder: Path, base: Path, left_out: set[str]) -> bool:
+    try:
+        check_own(folder, base)
+    except UntrustedDirectory as error:
+        left_out.add(str(error))
+        return False
+    except OSError:  # there is none, or this user may not look at it
+        return False
+    return True
+
+
+def _below_home(project: str, run: str, attempt: int) -> Path:
+    return Path(f"project={project}", f"run={run}", f"{attempt:04d}")
+
+
+def _home(store: Store) -> _Home:
+    named = os.environ.get("HALVING_JOURNAL")
+    if not named and store.folder is not None and not _on_network(store.folder):
+        return _Home(store.folder, store.folder / "journal")
+    base = Path(named or os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().absolute()
+    return _Home(base, base / ("" if named else "halving/journal") / _digest(store))  # journals of several stores may lie here
+
+
+def _fallback(store: Store) -> _Home:
     """Where journals go when their home cannot be written."""
-    return Path(tempfile.gettempdir()) / f"halving-{os.getuid()}" / _digest(store)
+    base = Path(tempfile.gettempdir())
+    return _Home(base, base / f"halving-{os.getuid()}" / _digest(store))
 
 
 def _digest(store: Store) -> str:

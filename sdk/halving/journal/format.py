@@ -1,32 +1,27 @@
-"""The journal's format: what ``log()`` writes, in memory that outlives the process, and how it is read.
+"""The journal's format: the bytes of a log segment, and how they are read.
 
-A *piece* is a file mapped into memory: a write is a copy into the page cache, which stays when the process is killed. Each
-process of an attempt writes a *lane* of pieces of its own (:mod:`halving.journal.appender`). Records are
+A *log segment* is a file of the journal, mapped into memory: a write is a copy into the page cache, which outlives the process. Each
+process of an attempt fills log segments of its own (:mod:`halving.journal.appender`). After 16 magic bytes come its records:
 
     length: uint32, schema: uint32, step: int64, time: int64 (ns since 1970), values: float64 each, checksum: uint64 (CRC-32)
 
-and all are multiples of 8 bytes. Schema 0 is a definition (JSON: which keys a schema number stands for in this piece), schema 1 a
-note (JSON: a reference to an artifact). A record whose length or checksum is wrong was torn: the piece ends there.
+The length counts the bytes of the whole record, a multiple of 8. Schema 0 is a definition (JSON: the keys that a schema number stands
+for in this log segment), schema 1 a note (JSON: a reference to an artifact). A record with a wrong length or checksum was torn by the
+death of its process or machine, and reading ends before it.
 """
 
-import fcntl
 import json
-import mmap
-import os
-import re
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-MAIN = "main"
 MAGIC = b"HALVING\x01" + b"\0" * 8
 DEFINITION, NOTE, FIRST_SCHEMA = 0, 1, 2
 CHECKSUM = struct.Struct("<Q")
 _HEAD = struct.Struct("<II")
 _SMALLEST = _HEAD.size + CHECKSUM.size
-_PIECE_NAME = re.compile(r"(main|\d+)-(\d{6,})\.journal")
+_WORDS_BESIDE_VALUES = 4  # of 8 bytes: length and schema, step, time, checksum
 
 checksum = CHECKSUM.pack
 
@@ -39,13 +34,21 @@ class Block(NamedTuple):
     records: int
     length: int
 
+    @property
+    def points(self) -> int:
+        """How many values the records hold together."""
+        return self.records * (self.length // 8 - _WORDS_BESIDE_VALUES)
+
 
 class Reading:
-    """Reads a piece from an offset on, remembering the schemas that it met.
+    """Reads a log segment from an offset on, and remembers the schemas that it has met.
 
     Args:
-        memory: the piece, mapped.
-        verify: check every record, as is needed for what another process wrote or left.
+        memory: the log segment, mapped.
+        verify: check every record, as is needed for what another process has written.
+
+    Raises:
+        ValueError: its size is not a multiple of 8 bytes, or 0.
     """
 
     def __init__(self, memory: Any, *, verify: bool) -> None:
@@ -57,13 +60,13 @@ class Reading:
 
     @property
     def valid(self) -> bool:
-        """Whether this is a piece at all: a machine that died may leave a file of zeros."""
+        """Whether this is a log segment at all: a machine that died may leave a file of zeros."""
         return bytes(self.memory[: len(MAGIC)]) == MAGIC
 
     def blocks(self, end: int | None = None) -> Iterator[Block | dict[str, Any]]:
-        """What was written since the last call (up to ``end``): blocks of points, and notes.
+        """What was written since the last call (up to ``end``): blocks of points, and notes with their ``offset``.
 
-        Ends at the first record that is not there yet, or is torn.
+        Ends at the first record that is not written yet, or is torn.
         """
         size = len(self.memory) if end is None else end
         while self.offset + _SMALLEST <= size and (head := int(self.words[self.offset >> 3])):
@@ -86,7 +89,7 @@ class Reading:
                 self.keys[payload["schema"]] = tuple(payload["keys"])
 
     def rows(self, block: Block) -> Any:
-        """A block's records as a uint64 array of shape (records, length / 8)."""
+        """A block's records as a uint64 array of shape (records, length / 8): head, step, time, values, checksum."""
         start, stride = block.start >> 3, block.length >> 3
         return self.words[start : start + block.records * stride].reshape(block.records, stride)
 
@@ -105,48 +108,13 @@ class Reading:
         return count
 
     def _intact(self, start: int, length: int, count: int) -> int:
-        """How many of these records have their checksum."""
+        """How many of these records have the right checksum."""
         for number in range(count):
             begin = start + number * length
             body = self.memory[begin : begin + length - CHECKSUM.size]
             if crc32(body) != int(self.words[(begin + length - CHECKSUM.size) >> 3]):
                 return number
         return count
-
-
-def map_piece(path: Path) -> mmap.mmap:
-    """A piece that another process wrote, read-only.
-
-    Raises:
-        OSError, ValueError: it is gone, or empty.
-    """
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def piece_name(lane: str, number: int) -> str:
-    return f"{lane}-{number:06d}.journal"
-
-
-def piece_files(folder: Path) -> dict[str, list[tuple[int, Path]]]:
-    """The pieces in an attempt's folder: lane to numbers and paths, in order."""
-    lanes: dict[str, list[tuple[int, Path]]] = {}
-    for name in sorted(os.listdir(folder)):
-        if found := _PIECE_NAME.fullmatch(name):
-            lanes.setdefault(found[1], []).append((int(found[2]), folder / name))
-    return {lane: sorted(pieces) for lane, pieces in lanes.items()}
-
-
-def is_written(path: Path) -> bool:
-    """Whether the process that writes a piece still lives: it holds a lock on it, which the system takes back when it dies."""
-    try:
-        with path.open("r+b") as file:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
 
 
 def json_record(schema: int, payload: dict[str, Any]) -> bytes:

@@ -147,16 +147,15 @@ def _absorb(store: Store, project: str, run: str, before: Manifest | None, fresh
     absorbed = dict(before.absorbed) if before else {}
     with Sorter() as sorter:
         for name in read:
-            add_file(sorter, store, name, run)
+            add_file(sorter, store, name)
         for name in fresh:
-            metadata = add_file(sorter, store, name, run)
+            metadata = add_file(sorter, store, name)
             attempt, sequence = _numbers(name)
             absorbed[attempt] = Absorbed(sequence + 1, drained_of(metadata))
-        history = add_history(sorter, store, project, run, before) if before else {}
-        rewritten = write_sorted(sorter, history)
+        history = add_history(sorter, store, project, before) if before else {}
+        rewritten = write_sorted(sorter, run, history)
         names = (new_name(project, run, "full", generation), new_name(project, run, "rollup", generation))
         full, rollup = publish(store, project, names, rewritten)
-    held = rewritten.held.get(run, {})
     points = rewritten.points - (sum(before.held.values()) if before else 0)
     moment = now()
     manifest = Manifest(
@@ -167,7 +166,7 @@ def _absorb(store: Store, project: str, run: str, before: Manifest | None, fresh
         points=(before.points if before else 0) + points,
         written=moment,
         active=moment,
-        held=held,
+        held=rewritten.held,
         history=dict(before.history) if before else {},
     )
     if not commit(store, project, run, manifest):

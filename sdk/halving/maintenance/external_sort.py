@@ -1,7 +1,7 @@
 """Sorting more points than fit into memory: sorted runs on the local disk, merged curve by curve.
 
-A curve is one key of one run. Points are kept in the order (step, attempt, order of arrival) within their curve, so that the
-last one of a step is the one that counts.
+The points of a run's key are one curve. Within it they come in the order (step, attempt, order of arrival), so that the last
+one of a step is the one that counts.
 """
 
 import mmap
@@ -20,27 +20,20 @@ POINT = [("curve", "<i4"), ("attempt", "<i4"), ("step", "<i8"), ("wall_time", "<
 LIMIT = 1 << 21  # points in memory at once: 64 MiB, and about three times that while they are sorted
 
 
-class CurveKey(NamedTuple):
-    """One key of one run, in the order in which files of many runs are sorted."""
-
-    key: str
-    run: str
-
-
 class Sorter:
-    """Takes points in order of arrival and gives them back sorted. A context manager: its folder goes with it.
+    """Takes a run's points in order of arrival and gives them back sorted. A context manager: at its end its folder is deleted.
 
     Args:
         limit: how many points to hold in memory.
 
     Attributes:
-        curves: what the column ``curve`` counts in.
+        keys: of each curve; the column ``curve`` has places in it.
         folder: a temporary folder, also for others to use.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self.curves: list[CurveKey] = []
-        self._codes: dict[CurveKey, int] = {}
+        self.keys: list[str] = []
+        self._codes: dict[str, int] = {}
         self._limit = limit
         self._temporary = tempfile.TemporaryDirectory(prefix="halving-")
         self.folder = Path(self._temporary.name)
@@ -56,8 +49,8 @@ class Sorter:
         self._pending, self._sorted, self._maps = [], [], []
         self._temporary.cleanup()
 
-    def add(self, batch: "pa.RecordBatch", run: str) -> None:
-        """Take the points of one run; what was added earlier stands before what is added later.
+    def add(self, batch: "pa.RecordBatch") -> None:
+        """Take points; what was added earlier stands before what is added later.
 
         Args:
             batch: columns ``attempt, key, step, wall_time, value``.
@@ -72,7 +65,7 @@ class Sorter:
         indices = keys.indices.to_numpy(zero_copy_only=False)
         codes = np.zeros(len(keys.dictionary), np.int32)
         for place in np.unique(indices).tolist():  # a dictionary may name more keys than occur
-            codes[place] = self.code(CurveKey(keys.dictionary[place].as_py(), run))
+            codes[place] = self.code(keys.dictionary[place].as_py())
         points = np.empty(batch.num_rows, POINT)
         points["curve"] = codes[indices]
         points["attempt"] = batch.column("attempt").to_numpy(zero_copy_only=False)
@@ -84,32 +77,32 @@ class Sorter:
         if self._count >= self._limit:
             self._spill()
 
-    def code(self, curve: CurveKey) -> int:
-        """The number of a curve, a new one for a new curve."""
-        if curve not in self._codes:
-            self._codes[curve] = len(self.curves)
-            self.curves.append(curve)
-        return self._codes[curve]
+    def code(self, key: str) -> int:
+        """The place of a key in :attr:`keys`, a new one for a new key."""
+        if key not in self._codes:
+            self._codes[key] = len(self.keys)
+            self.keys.append(key)
+        return self._codes[key]
 
     def totals(self) -> "np.ndarray[Any, Any]":
         """How many points each curve has, shape (curves,)."""
         import numpy as np
 
         self._sort_pending()
-        totals = np.zeros(len(self.curves), np.int64)
+        totals = np.zeros(len(self.keys), np.int64)
         for part in self._sorted:
             totals[: len(part.starts) - 1] += np.diff(part.starts)
         return totals
 
     def chunks(self) -> Iterator["np.ndarray[Any, Any]"]:
-        """The points in the order (key, run, step, attempt, arrival), of dtype :data:`POINT`, about ``limit`` at a time.
+        """The points in the order (key, step, attempt, arrival), of dtype :data:`POINT`, about ``limit`` at a time.
 
         Chunks end between two curves, and inside of a curve only if it alone is longer than ``limit``.
         """
         self._sort_pending()
         waiting: list[tuple[int, list[Any]]] = []
         count = 0
-        for code in sorted(range(len(self.curves)), key=self.curves.__getitem__):
+        for code in sorted(range(len(self.keys)), key=self.keys.__getitem__):
             slices = [found for part in self._sorted if len(found := part.of(code))]
             length = sum(map(len, slices))
             if waiting and count + length > self._limit:
@@ -140,7 +133,7 @@ class Sorter:
             points = np.concatenate(self._pending)
             self._pending, self._count = [], 0
             points = _in_order(points, points["curve"])
-            self._sorted.append(_Sorted(points, np.searchsorted(points["curve"], np.arange(len(self.curves) + 1))))
+            self._sorted.append(_Sorted(points, np.searchsorted(points["curve"], np.arange(len(self.keys) + 1))))
 
     def _spill(self) -> None:
         import numpy as np

@@ -1,9 +1,8 @@
 """Retention: what of finished runs is kept for how long. Pure decisions, and a thin edge that carries them out.
 
-Full resolution goes first, rollups stay for longer or for ever. A protected run keeps every point; where it shares a merged file
-with runs that go, the file is written again without those. Age counts from when points were absorbed last, which is never
-before they were logged, and no clock of a training machine can make a run old. Runs with segments that are not compacted are
-left alone: compact them first.
+Full resolution goes first, rollups stay for longer or for ever. A protected run keeps every point. Age counts from when points
+were absorbed last, which is never before they were logged, so no clock of a training machine can make a run old. Runs with
+segments that are not compacted are left alone: compact them first.
 
 Checkpoints: a run's newest one always stays, and so does every blob that another record names. The entries in the history stay
 too; only the bytes of superseded checkpoints go.
@@ -15,13 +14,11 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from typing import Literal
 
-from halving.errors import InvalidInput, NotFound
+from halving.errors import InvalidInput
 from halving.maintenance.compaction import clean, commit, contiguous, publish
 from halving.maintenance.external_sort import Sorter
-from halving.maintenance.merging import clean_merged, merged_sources, point_to, write_merged
 from halving.maintenance.orphan_files import find_orphan_files
 from halving.maintenance.rewrite import add_file, write_sorted
 from halving.metrics.manifest import FAMILIES, Manifest, family_of, new_name, project_folder, run_files, runs_of
@@ -140,7 +137,6 @@ def apply_retention(
         drops += planned
         if not dry_run:
             _carry_out(store, name, states, planned)
-            clean_merged(store, name)
     blobs = plan_checkpoints(store, policy, kept_runs, keep_blobs, moment, project)
     if not dry_run:
         for drop in blobs:
@@ -169,39 +165,23 @@ def read_states(store: Store, project: str) -> list[RunState]:
 
 
 def plan_retention(states: Iterable[RunState], policy: Policy, protected: Runs, now: datetime) -> list[Drop]:
-    """What is due. Pure.
-
-    A merged file is only touched when all of its runs are due or protected, so that it is not written again for each of them.
-    """
-    known = list(states)
-    shared: dict[str, list[RunState]] = {}
-    for state in known:
-        for name in filter(None, (state.manifest.full, state.manifest.rollup)):
-            shared.setdefault(name, []).append(state)
-
-    def points_in(name: str) -> int:
-        return max(1, sum(sum(state.manifest.held.values()) or state.manifest.points for state in shared[name]))
+    """What is due. Pure."""
 
     def due(state: RunState, limit: float | None) -> bool:
         if limit is None or state.live or (state.project, state.run) in protected:
             return False
         return now - datetime.fromisoformat(state.manifest.active or state.manifest.written) > timedelta(days=limit)
 
-    def all_due(name: str | None, limit: float | None) -> bool:
-        return name is not None and all(due(other, limit) or (other.project, other.run) in protected for other in shared[name])
-
     drops = []
-    for state in known:
-        manifest, held = state.manifest, state.manifest.held
-        full_goes = due(state, policy.days) and all_due(manifest.full, policy.days)
-        system = held.get("system", 0)
-        if manifest.full and (full_goes or (system and due(state, policy.system_days) and all_due(manifest.full, policy.system_days))):
-            points = sum(held.values()) if full_goes else system
-            size = state.sizes.get(manifest.full, 0) * points // points_in(manifest.full)
-            drops.append(Drop(state.project, state.run, "full" if full_goes else "system", points, size))
-        if manifest.rollup and (full_goes or not manifest.full) and due(state, policy.rollup_days):
-            size = state.sizes.get(manifest.rollup, 0) // len(shared[manifest.rollup])
-            drops.append(Drop(state.project, state.run, "rollup", 0, size))
+    for state in states:
+        manifest, full_is_due = state.manifest, due(state, policy.days)
+        held, system = sum(manifest.held.values()), manifest.held.get("system", 0)
+        if manifest.full and (full_is_due or (system and due(state, policy.system_days))):
+            points = held if full_is_due else system
+            size = state.sizes.get(manifest.full, 0) * points // max(1, held)
+            drops.append(Drop(state.project, state.run, "full" if full_is_due else "system", points, size))
+        if manifest.rollup and (full_is_due or not manifest.full) and due(state, policy.rollup_days):
+            drops.append(Drop(state.project, state.run, "rollup", 0, state.sizes.get(manifest.rollup, 0)))
     return drops
 
 
@@ -232,23 +212,14 @@ def plan_checkpoints(
 
 
 def _carry_out(store: Store, project: str, states: list[RunState], drops: list[Drop]) -> None:
-    of_run: dict[str, set[str]] = {}
-    for drop in drops:
-        of_run.setdefault(drop.run, set()).add(drop.what)
-    groups: dict[str, list[RunState]] = {}
     for state in states:
-        what = of_run.get(state.run, set())
-        if (state.manifest.full or "").startswith("merged/"):
-            groups.setdefault(state.manifest.full or "", []).append(state)
-        elif "system" in what:
-            _rewrite_own(store, state)
+        what = {drop.what for drop in drops if drop.run == state.run}
+        if "system" in what:
+            _drop_system(store, state)
         elif what:
             commit(store, project, state.run, _without(state.manifest, what))
-    for name, group in groups.items():
-        if any(state.run in of_run for state in group):
-            _rewrite_merged(store, project, name, group, of_run)
-    for run in of_run:
-        clean(store, project, run)
+        if what:
+            clean(store, project, state.run)
 
 
 def _without(manifest: Manifest, what: Collection[str]) -> Manifest:
@@ -260,56 +231,17 @@ def _without(manifest: Manifest, what: Collection[str]) -> Manifest:
     return replace(following, history={**manifest.history, **gone})
 
 
-def _rewrite_own(store: Store, state: RunState) -> None:
-    """Write a run's own full file again without its system metrics."""
+def _drop_system(store: Store, state: RunState) -> None:
+    """Write a run's full file again without its system metrics."""
     project, run, manifest = state.project, state.run, state.manifest
     generation = manifest.generation + 1
     with Sorter() as sorter:
         try:
-            add_file(sorter, store, f"{project_folder(project)}/{manifest.full}", run, _not_system)
-        except FileNotFoundError:  # a compaction was first: the next time
+            add_file(sorter, store, f"{project_folder(project)}/{manifest.full}", lambda key: family_of(key) != "system")
+        except FileNotFoundError:  # a compaction was first: the next retention does it
             return
-        rewritten = replace(write_sorted(sorter), rollup=None)
+        rewritten = replace(write_sorted(sorter, run), rollup=None)
         full, _ = publish(store, project, (new_name(project, run, "full", generation), ""), rewritten)
-    commit(store, project, run, _without_system(manifest, full))
-
-
-def _rewrite_merged(store: Store, project: str, name: str, group: list[RunState], of_run: Mapping[str, set[str]]) -> None:
-    """Write a merged file again with what stays, then point the runs that stay there and take the others' full files away."""
-    staying = {state.run: state.manifest for state in group if "full" not in of_run.get(state.run, ())}
-    keep = {run: _not_system if "system" in of_run.get(run, ()) else _anything for run in staying}
-    target = None
-    if staying:
-        # The name says what is in it, so that who is killed and begins again goes on with the same file.
-        content = json.dumps([[run, manifest.generation, keep[run] is _anything] for run, manifest in sorted(staying.items())])
-        stem = name.removeprefix("merged/").removesuffix(".parquet").partition("~")[0]
-        try:
-            target = write_merged(store, project, staying, f"{stem}~{sha256(content.encode()).hexdigest()[:8]}", keep)
-            sources = merged_sources(store, project, target) if target else {}
-        except (FileNotFoundError, NotFound):  # a compaction was first: the next time
-            return
-    # Who stays moves first: once the others are gone, nothing would tell that the file is to be written again.
-    for state in sorted(group, key=lambda state: state.run not in staying):
-        run, manifest = state.run, state.manifest
-        if run not in staying:
-            commit(store, project, run, _without(manifest, of_run[run]))
-        elif target is None:
-            commit(store, project, run, _without_system(manifest, None))
-        else:
-            dropped = {"system": manifest.rollup} if "system" in of_run.get(run, ()) and manifest.rollup else {}
-            point_to(store, project, run, target, sources, dropped)
-        clean(store, project, run)
-
-
-def _without_system(manifest: Manifest, full: str | None) -> Manifest:
     held = {family: count for family, count in manifest.held.items() if family != "system"}
     history = {**manifest.history, **({"system": manifest.rollup} if manifest.rollup else {})}
-    return replace(manifest, generation=manifest.generation + 1, written=this_moment(), full=full, held=held, history=history)
-
-
-def _not_system(key: str) -> bool:
-    return family_of(key) != "system"
-
-
-def _anything(key: str) -> bool:
-    return True
+    commit(store, project, run, replace(manifest, generation=generation, written=this_moment(), full=full, held=held, history=history))

@@ -5,12 +5,13 @@ attempt logged last. Level 0 exists for curves of at most :data:`COARSE` points;
 :data:`COARSE` buckets, and the first level that has no more than that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halving.maintenance.external_sort import POINT, CurveKey
+from halving.maintenance.external_sort import POINT
 from halving.metrics import downsampling
+from halving.metrics.numpy_arrow import coded, column_of, moments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,9 +28,8 @@ def schema() -> "pa.Schema":
     """The columns of a rollup file."""
     import pyarrow as pa
 
-    text, time = pa.dictionary(pa.int32(), pa.string()), pa.timestamp("ms", tz="UTC")
-    types = {"step": pa.int64(), "step_last": pa.int64(), "wall_time": time, "wall_time_last": time}
-    rest = [(name, types.get(name, pa.int64() if kind == "<i8" else pa.float64())) for name, kind in BUCKET[1:]]
+    text, times = pa.dictionary(pa.int32(), pa.string()), ("wall_time", "wall_time_last")
+    rest = [(name, moments() if name in times else pa.int64() if kind == "<i8" else pa.float64()) for name, kind in BUCKET[1:]]
     return pa.schema([("run", text), ("key", text), ("level", pa.int32()), *rest])
 
 
@@ -60,14 +60,14 @@ class Rollup:
     """Collects sorted points, curve by curve, and writes the rollup file.
 
     Args:
-        curves: what the points' column ``curve`` counts in.
+        keys: what the points' column ``curve`` has places in.
         folder: for what does not fit into memory.
-        history: curve number to its buckets in an earlier rollup whose points are gone, of dtype :data:`BUCKET`, and their level.
+        history: curve to the level and the buckets, of dtype :data:`BUCKET`, that an earlier rollup has of points that are gone.
     """
 
-    def __init__(self, curves: list[CurveKey], folder: Path, history: "dict[int, tuple[int, Any]] | None" = None) -> None:
-        self._curves, self._folder, self._history = curves, folder, dict(history or {})
-        self._only_history = sorted(self._history, key=curves.__getitem__, reverse=True)
+    def __init__(self, run: str, keys: list[str], folder: Path, history: Mapping[int, tuple[int, Any]] | None = None) -> None:
+        self._run, self._keys, self._folder, self._history = run, keys, folder, dict(history or {})
+        self._only_history = sorted(self._history, key=keys.__getitem__, reverse=True)
         self._spools: dict[int, _Spool] = {}
         self._open: _Pyramid | None = None
 
@@ -81,27 +81,27 @@ class Rollup:
             code = int(points["curve"][start])
             if self._open is None or self._open.code != code:
                 self._close()
-                self._add_history(before=self._curves[code])
+                self._add_history(before=self._keys[code])
                 self._open = _Pyramid(code, *self._history.get(code, (0, None)))
             self._open.add(points[start:end])
 
-    def write(self, path: Path, metadata: dict[bytes, bytes] | None = None) -> None:
-        """Write everything, sorted by (level descending, key, run, step)."""
+    def write(self, path: Path) -> None:
+        """Write everything, sorted by (level descending, key, step)."""
         import pyarrow.parquet as pq
 
         self._close()
         self._add_history()
         options = {"compression": "zstd", "use_dictionary": ["run", "key", "level"], "data_page_size": 1 << 18}
-        with pq.ParquetWriter(path, schema().with_metadata(metadata), **options) as writer:
+        with pq.ParquetWriter(path, schema(), **options) as writer:
             for level in sorted(self._spools, reverse=True):
                 for buckets in self._spools[level].pieces():
                     writer.write_table(self._table(buckets, level), row_group_size=ROW_GROUP)
 
-    def _add_history(self, before: CurveKey | None = None) -> None:
-        """Curves without points of their own take their place in the order; the one at ``before`` has some."""
-        while self._only_history and (before is None or self._curves[self._only_history[-1]] <= before):
+    def _add_history(self, before: str | None = None) -> None:
+        """Add the curves without new points whose keys come before one that has some, or all that are left."""
+        while self._only_history and (before is None or self._keys[self._only_history[-1]] <= before):
             code = self._only_history.pop()
-            if self._curves[code] != before:
+            if self._keys[code] != before:
                 self._open = _Pyramid(code, *self._history[code])
                 self._close()
 
@@ -117,15 +117,13 @@ class Rollup:
         import numpy as np
         import pyarrow as pa
 
-        codes, places = np.unique(buckets["curve"], return_inverse=True)
-        places = places.astype(np.int32)
-        named = [self._curves[code] for code in codes.tolist()]
+        curves, codes = np.unique(buckets["curve"], return_inverse=True)
         columns = [
-            pa.DictionaryArray.from_arrays(pa.array(places), pa.array([curve.run for curve in named], pa.string())),
-            pa.DictionaryArray.from_arrays(pa.array(places), pa.array([curve.key for curve in named], pa.string())),
-            pa.array(np.full(len(buckets), level, np.int32)),
+            coded(np.zeros(len(buckets), np.int32), [self._run]),
+            coded(codes, [self._keys[curve] for curve in curves.tolist()]),
+            column_of(np.full(len(buckets), level, np.int32), pa.int32()),
         ]
-        columns += [pa.array(np.ascontiguousarray(buckets[field.name])).cast(field.type) for field in list(schema())[3:]]
+        columns += [column_of(buckets[field.name], field.type) for field in list(schema())[3:]]
         return pa.Table.from_arrays(columns, schema=schema())
 
 

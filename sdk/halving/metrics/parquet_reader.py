@@ -1,12 +1,8 @@
-"""The store's Parquet files, opened once in a query: which row groups may hold a curve, and the rows that do.
-
-Runs that were merged share files; a row group that several of them need is decoded once.
-"""
+"""A run's Parquet files, each opened once: which row groups may hold a curve, and the rows that do."""
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from threading import Lock
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from halving.metrics import downsampling
@@ -20,23 +16,25 @@ if TYPE_CHECKING:
 
 
 _FOOTER = 1 << 14  # bytes that hold most footers
-_KEPT = 4  # decoded row groups of a file: a curve's own, and those at the borders of its key, which all runs look into
-_KEPT_ROWS = 1 << 16  # a row group of one run is kept only if it is small: other keys may be in it
-_KEPT_FILES = 8
-_POINT = ["run", "attempt", "key", "step", "wall_time", "value"]
+_KEPT = 4  # decoded row groups of a file that other keys may be in
+_KEPT_ROWS = 1 << 16  # such a row group has no more
+_POINT = ("attempt", "step", "wall_time", "value")  # as in Points
 _MOSTLY = ("nonfinite",)  # what is mostly the same in a whole row group of buckets
 
 
 class Files:
-    """Readers of a store's files. Safe for threads.
+    """Reads the files of a run. To be used by one thread at a time.
 
     Every method raises FileNotFoundError when the file is gone.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lock = Lock()
-        self._open: OrderedDict[str, _File] = OrderedDict()
+        self._open: dict[str, _File] = {}
+
+    def close(self) -> None:
+        """Let go of what is open; a method that is called later opens it again."""
+        self._open.clear()
 
     def summary(self, path: str) -> "downsampling.SegmentBuckets | None":
         """The buckets in a segment's footer, if it has any."""
@@ -64,55 +62,42 @@ class Files:
                         found[key] = Points(*(np.concatenate(both) for both in zip(found[key], more, strict=True)))
         return found
 
-    def points(self, path: str, run: str, key: str, ranges: Sequence[tuple[int, int]]) -> "Points":
+    def points(self, path: str, key: str, ranges: Sequence[tuple[int, int]]) -> "Points":
         """A curve's points in some ranges of steps, in the order of the file."""
         import numpy as np
 
         file, parts = self._file(path), [no_points()]
         for group in range(file.groups):
-            if not (file.may_hold(group, "key", key) and file.may_hold(group, "run", run)):
+            if not file.may_hold(group, "key", key):
                 continue
             if ranges is EVERYWHERE or any(file.may_meet(group, low, high) for low, high in ranges):
-                table = file.read(group, _POINT)
-                found = Points(*_arrays(table, ("attempt", "step", "wall_time", "value"), _curve(table, {"key": key, "run": run})))
+                table = file.read(group, ["key", *_POINT])
+                found = Points(*_arrays(table, _POINT, _curve(table, key)))
                 parts.append(found if ranges is EVERYWHERE else found.take(in_ranges(found.step, ranges)))
         return Points(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def levels(self, path: str, run: str, key: str) -> Iterator[Any]:
+    def levels(self, path: str, key: str) -> Iterator[Any]:
         """A curve's buckets of each level of a rollup file, the coarsest first, as arrays of :data:`downsampling.BUCKET`."""
         import numpy as np
 
         file = self._file(path)
-        groups = [group for group in range(file.groups) if file.may_hold(group, "key", key) and file.may_hold(group, "run", run)]
+        groups = [group for group in range(file.groups) if file.may_hold(group, "key", key)]
         spans = {group: file.bounds(group, "level") or (0, 64) for group in groups}
         for level in sorted({level for low, high in spans.values() for level in range(low, high + 1)}, reverse=True):
             matching = [group for group in groups if spans[group][0] <= level <= spans[group][1]]
-            parts = [file.buckets(group, run, key, level) for group in matching]
+            parts = [file.buckets(group, key, level) for group in matching]
             if any(map(len, parts)):
                 yield np.concatenate(parts) if len(parts) > 1 else parts[0]
 
-    def keys(self, path: str, run: str) -> set[str]:
-        """The keys of a run in a file."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        file, found = _File(self._store, path), set()
-        for group in range(file.groups):
-            if file.may_hold(group, "run", run):
-                table = file.read(group, ["run", "key"])
-                found |= set(table.filter(pc.equal(table["run"].cast(pa.string()), run))["key"].unique().to_pylist())
-        return found
+    def keys(self, path: str) -> set[str]:
+        """The keys in a file."""
+        file = _File(self._store, path)
+        return {key for group in range(file.groups) for key in file.read(group, ["key"])["key"].unique().to_pylist()}
 
     def _file(self, path: str) -> "_File":
-        with self._lock:
-            file = self._open.get(path)
-        if file is None:
-            file = _File(self._store, path)
-            with self._lock:
-                file = self._open.setdefault(path, file)
-                if len(self._open) > _KEPT_FILES:
-                    self._open.popitem(last=False)
-        return file
+        if path not in self._open:
+            self._open[path] = _File(self._store, path)
+        return self._open[path]
 
     def _footer(self, path: str) -> bytes:
         if self._store.folder is not None:
@@ -138,7 +123,6 @@ class _File:
         with missing_when_gone():
             source = pa.memory_map(path) if store.folder is not None else store.filesystem.open_input_file(path)
             self._file = pq.ParquetFile(source)
-        self._lock = Lock()
         self._bounds: dict[str, list[tuple[Any, Any] | None]] = {}
         self._tables: OrderedDict[int, pa.Table] = OrderedDict()
         self.groups: int = self._file.metadata.num_row_groups
@@ -163,35 +147,34 @@ class _File:
 
     def read(self, group: int, columns: list[str]) -> "pa.Table":
         """A row group; always of the same columns for one file, so that it is kept by its number."""
-        with self._lock:
-            if group in self._tables:
-                self._tables.move_to_end(group)
-                return self._tables[group]
-            with missing_when_gone():
-                table = self._file.read_row_group(group, columns=columns, use_threads=False)
-            if len(table) <= _KEPT_ROWS or self.constant(group, "run") is None:
-                self._tables[group] = table
-                if len(self._tables) > _KEPT:
-                    self._tables.popitem(last=False)
-            return table
+        if group in self._tables:
+            self._tables.move_to_end(group)
+            return self._tables[group]
+        with missing_when_gone():
+            table = self._file.read_row_group(group, columns=columns, use_threads=False)
+        if len(table) <= _KEPT_ROWS:
+            self._tables[group] = table
+            if len(self._tables) > _KEPT:
+                self._tables.popitem(last=False)
+        return table
 
     def constant(self, group: int, column: str) -> Any:
         """The one value that a row group has in a column, if its statistics tell."""
         found = self.bounds(group, column)
         return found[0] if found is not None and found[0] == found[1] else None
 
-    def buckets(self, group: int, run: str, key: str, level: int) -> Any:
+    def buckets(self, group: int, key: str, level: int) -> Any:
         """A curve's buckets of one level in a row group of a rollup. What the statistics tell is not decoded."""
         import numpy as np
 
         single = self.constant(group, "level") == 0  # one point each: its value says everything
         fields = ["step", "wall_time", "last"] if single else [name for name, _ in downsampling.BUCKET]
-        found = {name: self.constant(group, name) for name in ("run", "level", *(() if single else _MOSTLY))}
+        found = {name: self.constant(group, name) for name in ("level", *(() if single else _MOSTLY))}
         known = {name: value for name, value in found.items() if value is not None}
-        table = self.read(group, ["key", *(name for name in ("run", "level", *fields) if name not in known)])
-        if known.get("run", run) != run or known.get("level", level) != level:
+        if known.get("level", level) != level:
             return downsampling.empty()
-        rows = _curve(table, {"key": key, **{name: value for name, value in (("run", run), ("level", level)) if name not in known}})
+        table = self.read(group, ["key", *(name for name in ("level", *fields) if name not in known)])
+        rows = _curve(table, key, None if "level" in known else level)
         if single:
             return downsampling.of_points(*_arrays(table, ("step", "wall_time", "last"), rows))
         units = np.empty(_count(rows), downsampling.BUCKET)
@@ -200,21 +183,15 @@ class _File:
         return units
 
 
-def _curve(table: "pa.Table", wanted: Mapping[str, Any]) -> Any:
-    """The rows that have the wanted values."""
-    here: Any = None
-    for name, value in wanted.items():
-        if name == "level":
-            own = numbers_of(table[name]) == value
-        else:
-            codes, names = _codes(table[name])
-            if value not in names:
-                return slice(0, 0)
-            if len(names) == 1:
-                continue
-            own = codes == names.index(value)
-        here = own if here is None else here & own
-    return slice(0, len(table)) if here is None else _rows(here)
+def _curve(table: "pa.Table", key: str, level: int | None = None) -> Any:
+    """The rows of a key, and of a level unless all are of one."""
+    codes, names = _codes(table["key"])
+    if key not in names:
+        return slice(0, 0)
+    if len(names) == 1 and level is None:
+        return slice(0, len(table))
+    here = codes == names.index(key)
+    return _rows(here if level is None else here & (numbers_of(table["level"]) == level))
 
 
 def _rows(here: Any) -> Any:

@@ -45,10 +45,11 @@ def parse_segment_name(name: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def points_table(run: str, attempt: int, keys: list[str], codes: Any, steps: Any, times: Any, values: Any) -> "pa.Table":
-    """A table of one attempt's points.
+def points_table(run: str, attempt: Any, keys: list[str], codes: Any, steps: Any, times: Any, values: Any) -> "pa.Table":
+    """A table of a run's points.
 
     Args:
+        attempt: that of all points, or int32 of shape (n,).
         keys: the distinct keys.
         codes: int32 array of shape (n,): each point's place in ``keys``.
         steps: int64, (n,).  times: ms since 1970, int64, (n,).  values: float64, (n,).
@@ -103,6 +104,6 @@ def write_options() -> dict[str, Any]:
 
 
 def drained_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[int]]:
-    """How far each lane of the journal was drained when a segment was written: lane to ``[piece, offset]``."""
+    """How far the journal was drained with a segment: name of an appender to ``[number of its log segment, offset in it]``."""
     found: dict[str, list[int]] = json.loads((metadata or {}).get(DRAINED, b"{}"))
     return found

@@ -7,6 +7,7 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from operator import index
@@ -172,20 +173,23 @@ def _read(
     of_run: "Callable[[_Asked, RunCurves], _Result]",
 ) -> list[_Result]:
     """``of_run`` of every run, sorted by name; runs without points are left out."""
-    from halving.metrics.parquet_reader import Files
     from halving.query.curve_reader import RunCurves
 
     store = _store(root)
     asked = _asked(store, runs, project)
-    files = Files(store)
     local = store.folder is not None
 
     def opened(one: _Asked) -> RunCurves:
-        return _listing(store, one, lambda: RunCurves(store, one.project, one.run, files, keys))
+        return _listing(store, one, lambda: RunCurves(store, one.project, one.run, keys))
 
     def answered(one: _Asked, reader: RunCurves) -> _Result:
         first = [reader]
-        return _listing(store, one, lambda: of_run(one, first.pop() if first else RunCurves(store, one.project, one.run, files, keys)))
+
+        def answer() -> _Result:
+            with closing(first.pop() if first else RunCurves(store, one.project, one.run, keys)) as latest:
+                return of_run(one, latest)
+
+        return _listing(store, one, answer)
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1) if local else _REMOTE_THREADS) as pool:
         # Footers of local files are too quick to be worth a thread; rows are decoded outside of the interpreter's lock.
@@ -282,10 +286,9 @@ def _check_keys(store: Store, asked: list[_Asked], keys: Sequence[str], readers:
 
 
 def _keys_of(store: Store, asked: _Asked) -> list[str]:
-    from halving.metrics.parquet_reader import Files
     from halving.query.curve_reader import RunCurves
 
-    return RunCurves(store, asked.project, asked.run, Files(store), ()).keys()
+    return RunCurves(store, asked.project, asked.run, ()).keys()
 
 
 def _there_are(what: str, wanted: str, known: Sequence[str]) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from halving.errors import NotFound
-from halving.ingest.recovery import tail
 from halving.metrics import downsampling
 from halving.metrics.manifest import RunFiles, family_of, project_folder, run_files
 from halving.metrics.numpy_arrow import numbers_of
 from halving.metrics.parquet_reader import Files
 from halving.metrics.points import EVERYWHERE, Points, Ranges, no_points, stitch, within
 from halving.metrics.segments import parse_segment_name
+from halving.query.tail import tail
 from halving.store.store import Store
 
 
@@ -35,23 +35,22 @@ class Window(NamedTuple):
 
 
 class RunCurves:
-    """A run's files as they were listed at one moment.
+    """A run's files as they were listed at one moment. To be used by one thread at a time.
 
     Args:
-        files: opened files, shared by the runs of a query.
         keys: all that will be asked for.
 
     Raises:
-        FileNotFoundError: here and in any method: a file was compacted away meanwhile; list again.
+        FileNotFoundError: here and in any method: a file was deleted by a compaction since; make a new one.
     """
 
-    def __init__(self, store: Store, project: str, run: str, files: Files, keys: Sequence[str]) -> None:
-        self.store, self.project, self.run, self._files, self._keys = store, project, run, files, keys
+    def __init__(self, store: Store, project: str, run: str, keys: Sequence[str]) -> None:
+        self.project, self.run, self._files, self._keys = project, run, Files(store), keys
         self._base = store.path("").rstrip("/")  # paths of thousands of segments are put together fastest as texts
         self.listed: RunFiles = run_files(store, project, run)
         self._tail = tail(store, project, run, self.listed)
         # Of each segment, the buckets of those asked keys that it has buckets of.
-        self._summaries = {name: _asked(files.summary(self._segment_path(name)), keys) for name in self.listed.segments}
+        self._summaries = {name: _asked(self._files.summary(self._segment_path(name)), keys) for name in self.listed.segments}
         self._loaded: dict[str, dict[str, Points]] = {}
 
     @property
@@ -64,8 +63,12 @@ class RunCurves:
         manifest = self.listed.manifest
         compacted = [self._path(name) for name in (manifest.rollup or manifest.full,) if name] if manifest else []
         for path in [*compacted, *map(self._segment_path, self.listed.segments)]:
-            found |= self._files.keys(path, self.run)
+            found |= self._files.keys(path)
         return sorted(found)
+
+    def close(self) -> None:
+        """Close the files; a method that is called later opens them again."""
+        self._files.close()
 
     def raw(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
         """Every point of a key in some ranges of steps, ordered by attempt, then as logged (in what is compacted: by step).
@@ -161,7 +164,7 @@ class RunCurves:
     def _rollups(self, key: str) -> Iterator[Any]:
         """The compacted part of a curve, from the coarsest level to the finest."""
         if self.listed.manifest and self.listed.manifest.rollup:
-            yield from self._files.levels(self._path(self.listed.manifest.rollup), self.run, key)
+            yield from self._files.levels(self._path(self.listed.manifest.rollup), key)
 
     def _live_units(self, key: str) -> Any:
         import numpy as np
@@ -177,7 +180,7 @@ class RunCurves:
 
         parts, manifest = [], self.listed.manifest
         if manifest and manifest.full:
-            parts.append(self._files.points(self._path(manifest.full), self.run, key, ranges))
+            parts.append(self._files.points(self._path(manifest.full), key, ranges))
         for name, found in self._summaries.items():
             if key in found:
                 own = downsampling.unpacked([found[key]])

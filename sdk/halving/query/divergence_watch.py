@@ -1,16 +1,14 @@
 """Metrics that left their bounds, or became NaN or infinite: in what is reported, and in what a running trial streams."""
 
-import contextlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from halving.errors import StoreError
-from halving.ingest.drain import segments_of
 from halving.journal import directory
-from halving.journal.format import Block, Reading, map_piece, piece_files
+from halving.journal.tail import Follower
 from halving.metrics.manifest import RunFiles, project_folder, run_files
 from halving.metrics.points import EVERYWHERE
+from halving.metrics.position import segments_of
 from halving.store.store import Store
 from halving.trial.bounds import Range, problem
 
@@ -27,7 +25,7 @@ class DivergenceWatch:
     def __init__(self, store: Store, project: str, run: str, attempt: int, bounds: Mapping[str, Range]) -> None:
         self._store, self._project, self._run, self._attempt, self._bounds = store, project, run, attempt, dict(bounds)
         self._seen = 0  # segments; they count up from 0
-        self._readings: dict[str, Reading] = {}  # by the names of pieces, each read up to what was there
+        self._journal = Follower()
         self._found: str | None = None
 
     def check(self) -> str | None:
@@ -69,30 +67,11 @@ class DivergenceWatch:
         yield from self._in_segments(files)
 
     def _in_journal(self) -> Iterator[tuple[str, Any, Any]]:
-        import numpy as np
-
-        pieces: dict[str, Path] = {}
-        for folder in directory.attempt_folders(self._store, self._project, self._run):
-            if directory.whose(folder).attempt == self._attempt:
-                with contextlib.suppress(OSError):  # the run has ended and taken it away
-                    pieces |= {path.name: path for files in piece_files(folder).values() for _, path in files}
-        self._readings = {name: reading for name, reading in self._readings.items() if name in pieces}
-        for name, path in pieces.items():
-            if name not in self._readings:
-                try:
-                    reading = Reading(map_piece(path), verify=True)
-                except (FileNotFoundError, ValueError):  # drained meanwhile, or empty
-                    continue
-                if not reading.valid:
-                    continue
-                self._readings[name] = reading
-            reading = self._readings[name]
-            for block in reading.blocks():
-                if isinstance(block, Block):
-                    rows = reading.rows(block)
-                    for column, key in enumerate(reading.keys[block.schema], 3):
-                        if key in self._bounds:
-                            yield key, rows[:, 1].view(np.int64), rows[:, column].copy().view(np.float64)
+        folders = directory.attempt_folders(self._store, self._project, self._run, self._attempt)
+        for keys, steps, values in self._journal.new_records(folders):
+            for column, key in enumerate(keys):
+                if key in self._bounds:
+                    yield key, steps, values[:, column]
 
     def _in_segments(self, files: RunFiles) -> Iterator[tuple[str, Any, Any]]:
         from halving.metrics.parquet_reader import Files
@@ -115,7 +94,7 @@ class DivergenceWatch:
         if manifest.full is not None:
             reader, path = Files(self._store), self._store.path(f"{project_folder(self._project)}/{manifest.full}")
             for key in self._bounds:
-                points = reader.points(path, self._run, key, EVERYWHERE)
+                points = reader.points(path, key, EVERYWHERE)
                 own = points.take(points.attempt == self._attempt)
                 yield key, own.step, own.value
         self._seen = absorbed.segments

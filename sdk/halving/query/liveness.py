@@ -27,8 +27,7 @@ def is_running(store: Store, project: str, run: str, attempt: int, started: floa
     Args:
         started: when the attempt began, seconds since 1970.
     """
-    here = [folder for folder in directory.attempt_folders(store, project, run) if directory.whose(folder).attempt == attempt]
-    for folder in here:
+    for folder in directory.attempt_folders(store, project, run, attempt):
         return is_held(folder) and not (folder / "end.json").exists()
     return time.time() - max(started, last_written(store, project, run) or 0.0) < RECENT_SECONDS
 

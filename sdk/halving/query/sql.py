@@ -19,8 +19,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput, StoreError
-from halving.ingest.recovery import tail
 from halving.metrics.manifest import project_folder, run_files, runs_of
+from halving.query.tail import tail
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -95,10 +95,9 @@ def _make_views(connection: "duckdb.DuckDBPyConnection", store: Store, words: se
 
 
 def _make_points(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
-    """``points`` is every file that some run's listing names, joined to the runs whose listing names it.
+    """``points`` has every file of points, with the run that it is of.
 
-    A merged file may still hold the points of a run that was compacted anew since. Among points of equal attempt and step the
-    last in the order of files, then of rows, counts: ``place`` and ``line``.
+    Among points of equal attempt and step the last in the order of the run's files, then of rows, counts: ``place`` and ``line``.
     """
     import pyarrow as pa
 
@@ -124,11 +123,10 @@ def _make_points(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
         paths = _paths(connection, store, [name for name, *_ in named])
         listing = {"filename": paths, "project": [row[1] for row in named], "run": [row[2] for row in named]}
         connection.register("_listing", pa.table({**listing, "place": pa.array([row[3] for row in named], pa.int64())}))
-        distinct = ", ".join(map(_text, dict.fromkeys(paths)))
         parts.append(f"""
-    SELECT l.project, f.run, f.attempt, f.key, f.step, f.wall_time, f.value, l.place, f.file_row_number AS line
-    FROM read_parquet([{distinct}], hive_partitioning = false, filename = true, file_row_number = true) f
-    JOIN _listing l ON f.filename = l.filename AND f.run = l.run""")
+    SELECT l.project, l.run, f.attempt, f.key, f.step, f.wall_time, f.value, l.place, f.file_row_number AS line
+    FROM read_parquet([{", ".join(map(_text, paths))}], hive_partitioning = false, filename = true, file_row_number = true) f
+    JOIN _listing l ON f.filename = l.filename""")
     if tails:
         connection.register("_tail", pa.concat_tables([part.unify_dictionaries() for part in tails], promote_options="permissive"))
         parts.append("SELECT project, run::VARCHAR, attempt, key::VARCHAR, step, wall_time, value, place, line FROM _tail")

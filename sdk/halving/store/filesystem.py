@@ -1,9 +1,10 @@
-"""A store behind an address: which addresses are accepted, the Arrow filesystem there, and which of its faults pass."""
+"""A store's address: which are accepted, the Arrow filesystem there, uploading to it, and which of its faults are transient."""
 
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -12,15 +13,15 @@ from halving.errors import InvalidInput, StoreAway, StoreError
 if TYPE_CHECKING:
     from pyarrow import fs
 
-# One call to an object store that has gone, with its tries, ends within half a minute; who can wait longer tries again.
+# One call to an object store that does not answer ends within half a minute, with its tries; whoever can wait longer tries again.
 CONNECT_SECONDS = 2.0
-SILENCE_SECONDS = 3.0  # in which less than a byte a second comes or goes
+SILENCE_SECONDS = 3.0  # with less than a byte a second in either direction
 TRIES = 3
 _S3_OPTIONS = ("endpoint_override", "scheme", "region", "tls_ca_file_path", "force_virtual_addressing")
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
 _GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
-# How Arrow words what comes of a network or a server in trouble; anything else (no such bucket, no permission) stays as it is.
-_PASSES = re.compile(
+# How Arrow words the faults of a network or a server in trouble; anything else (no such bucket, no permission) stays as it is.
+_TRANSIENT = re.compile(
     r"NETWORK_CONNECTION|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|curlCode|HTTP status (?:429|5\d\d)"
 )
 
@@ -29,7 +30,7 @@ def check_address(address: str) -> None:
     """Refuse an address with credentials in it, without showing them, and one that only looks like a folder.
 
     Raises:
-        InvalidInput: it holds some, or has one slash behind its scheme: a folder of that name would be lost with the machine.
+        InvalidInput: it holds some, or has one slash after its scheme: a folder of that name would be lost with the machine.
     """
     if found := _ONE_SLASH.match(address):
         shown = found[0] + address[found.end() :].rpartition("@")[2]
@@ -55,7 +56,7 @@ def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
     ``force_virtual_addressing``; without them ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL`` and ``AWS_REGION`` count.
 
     Raises:
-        InvalidInput: Arrow knows no such scheme, or the address has an option that is none, or a value that is none of its.
+        InvalidInput: Arrow knows no such scheme, or the address has an unknown option, or a value that the option does not have.
     """
     from pyarrow import ArrowException, fs
 
@@ -70,19 +71,50 @@ def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
 
 
 def store_error(message: str, error: OSError) -> StoreError:
-    """The error to raise for a fault of the store: :class:`StoreAway` for one that passes."""
-    return (StoreAway if _PASSES.search(str(error)) else StoreError)(f"{message}: {error}")
+    """The error to raise for a fault of the store: :class:`StoreAway` for a transient one."""
+    return (StoreAway if _TRANSIENT.search(str(error)) else StoreError)(f"{message}: {error}")
 
 
 @contextlib.contextmanager
 def missing_when_gone() -> Iterator[None]:
-    """A file that goes between opening and reading is FileNotFoundError, as one that cannot be opened; Arrow says otherwise of S3's."""
+    """Raise FileNotFoundError for a file that is deleted between opening and reading, too; for S3 Arrow raises another OSError."""
     try:
         yield
     except OSError as error:
         if _GONE.search(str(error)):
             raise FileNotFoundError(str(error)) from error
         raise
+
+
+def upload(filesystem: "fs.FileSystem", path: str, chunks: Iterable[bytes]) -> None:
+    """Write a file that appears whole or not at all, and replaces what was there in one step.
+
+    Up to 10 MiB are one PUT. More is a multipart upload; when its process is killed, the parts stay in the bucket, unseen, until a
+    lifecycle rule (``AbortIncompleteMultipartUpload``) deletes them.
+    """
+    import ctypes
+
+    stream = filesystem.open_output_stream(path)
+    try:
+        for chunk in chunks:
+            stream.write(chunk)
+    except BaseException:
+        # Closing would publish what there is of it, and Arrow cannot abort (apache/arrow#40502). Freeing the stream closes it, too, and
+        # hangs if that happens when the interpreter exits. So it is never freed; it holds 10 MiB at most.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
+        raise
+    stream.close()
+
+
+def written_at(filesystem: "fs.FileSystem", path: str) -> tuple[int, float]:
+    """Bytes and time of the last write (seconds since 1970; 0 if the store does not say) of a file, for one HEAD.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    with filesystem.open_input_file(path) as file:
+        time = (file.metadata() or {}).get("Last-Modified", b"").decode()
+        return int(file.size()), datetime.fromisoformat(time).timestamp() if time else 0.0
 
 
 def _s3(bucket: str, query: dict[str, list[str]]) -> "fs.S3FileSystem":
@@ -101,7 +133,7 @@ def _s3(bucket: str, query: dict[str, list[str]]) -> "fs.S3FileSystem":
     if endpoint:
         scheme, _, place = endpoint.rstrip("/").rpartition("://")
         options |= {"endpoint_override": place, "scheme": options.get("scheme") or scheme or "https"}
-        region = region or "us-east-1"  # asked for nowhere: S3 servers of one's own mostly have just one
+        region = region or "us-east-1"  # an S3 server of one's own mostly has just one region, and does not ask for it
     return fs.S3FileSystem(
         **(options | {"region": region or _region_of(bucket)}),
         connect_timeout=CONNECT_SECONDS,

@@ -1,42 +1,53 @@
-"""A store that is away: who has to wait for it, and who must not."""
+"""Trying again while the store is unavailable: the SDK's one schedule of pauses, who waits by it, and who must not wait."""
 
 import math
+import random
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from halving.errors import StoreAway, StoreError
-from halving.store.store import Store
+
+if TYPE_CHECKING:
+    from halving.store.store import Store
 
 RETRY_SECONDS = 600.0
-"""How long the beginning of a run, ``restore`` and a rung wait for a store that is away."""
+"""How long the beginning of a run, ``restore`` and a rung wait for an unavailable store."""
 
 _ANSWER_SECONDS = 2.0  # in which a store has to answer before training counts on it
-_PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
+_JITTER = random.SystemRandom()  # of its own: the global generator is the training's, and its states are checkpointed
 _Result = TypeVar("_Result")
 
 
+def backoff(first: float = 0.5, longest: float = 10.0) -> Iterator[float]:
+    """Pauses in seconds that double from first to longest, each multiplied by a random factor in [0.5, 1.5)."""
+    pause = first
+    while True:
+        yield min(pause, longest) * _JITTER.uniform(0.5, 1.5)
+        pause = min(2 * pause, longest)
+
+
 def retry_while_away(
-    store: Store,
+    store: "Store",
     what: str,
     action: Callable[[], _Result],
     give_up_at: Callable[[], float] = lambda: math.inf,
     longest: float = RETRY_SECONDS,
 ) -> _Result:
-    """``action()``, tried again with growing pauses while the store is away. It must bear to be repeated.
+    """``action()``, tried again with growing pauses while the store is unavailable. Repeating it must do no harm.
 
     Args:
-        what: what waits, for the one warning that tells of it.
-        give_up_at: when to end it before ``longest`` seconds are over, by ``time.monotonic``; asked again and again, because a SIGTERM
-            may come.
+        what: what waits; the user is warned of it once.
+        give_up_at: when to stop before ``longest`` seconds are over, by ``time.monotonic``. It is called again and again, because
+            SIGTERM may come at any time.
 
     Raises:
-        StoreAway: it was away for all that time.
+        StoreAway: the store was unavailable for all that time.
     """
-    end, pauses = time.monotonic() + longest, _growing()
-    told = False
+    end, pauses = time.monotonic() + longest, backoff()
+    warned = False
     while True:
         try:
             return action()
@@ -44,8 +55,8 @@ def retry_while_away(
             left = min(end, give_up_at()) - time.monotonic()
             if left <= 0:
                 raise
-            if not told:
-                told = True
+            if not warned:
+                warned = True
                 tell(f"{what} waits for the store {store.root}, up to {left:.0f} s: {error}")
         again = time.monotonic() + next(pauses)
         while (now := time.monotonic()) < min(again, end, give_up_at()):
@@ -53,18 +64,18 @@ def retry_while_away(
 
 
 class Reach:
-    """Whether the store can be reached, without training ever waiting long for that.
+    """Whether the store can be reached; asking never holds up training for long.
 
-    A store that does not answer at once is asked on by a thread, until it does.
+    When a store does not answer at once, a thread goes on asking until it does.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: "Store") -> None:
         self._store = store
         self._answered, self._closed = threading.Event(), threading.Event()
         self._asking: threading.Thread | None = None
 
     def is_there(self) -> bool:
-        """Costs one small request; at most 2 s, and nothing while the store is known to be away."""
+        """Costs one small request and at most 2 s; nothing while the thread waits for an answer."""
         if self._store.folder is not None:
             return True
         if self._asking is None or not self._asking.is_alive():
@@ -75,11 +86,11 @@ class Reach:
         return self._answered.is_set()
 
     def close(self) -> None:
-        """Let nobody go on asking: the run is over."""
+        """Stop asking: the run is over."""
         self._closed.set()
 
     def _ask(self) -> None:
-        for pause in _growing():
+        for pause in backoff():
             try:
                 self._store.exists("reach")
             except StoreAway:
@@ -87,22 +98,16 @@ class Reach:
                     return
                 continue
             except StoreError:
-                pass  # it answers, if only to refuse
-            except Exception:  # noqa: BLE001  # the interpreter ends, and Arrow's S3 before this thread
+                pass  # a refusal is an answer, too
+            except Exception:  # noqa: BLE001  # the interpreter is exiting, and Arrow's S3 was shut down before this thread
                 return
             self._answered.set()
             return
 
 
 def tell(message: str) -> None:
-    """Warn; with ``python -W error`` a warning raises, and training must not end by it."""
+    """Warn. Under ``python -W error`` a warning raises; that must not end training, so the error is dropped."""
     try:
         warnings.warn(f"halving: {message}", stacklevel=3)
     except Warning:
         return
-
-
-def _growing() -> Iterator[float]:
-    yield from _PAUSES
-    while True:
-        yield _PAUSES[-1]

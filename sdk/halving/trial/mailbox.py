@@ -1,7 +1,7 @@
-"""A mailbox in the store: how a trial in a pod of its own and its worker speak, with no port between them.
+"""A mailbox in the store: how a trial in its own pod and its worker exchange messages, with no network port between them.
 
-Each end writes messages of its own, numbered and created once, and looks for the next one of the other's:
-``runs/project=P/RUN/mail/ATTEMPT/trial-000001.json`` and ``worker-000001.json``. Whoever dies, what was said stays said.
+Each end writes its own numbered messages, each created once, and looks for the next message of the other end:
+``runs/project=P/RUN/mail/ATTEMPT/trial-000001.json`` and ``worker-000001.json``. A message outlives the process that sent it.
 """
 
 import logging
@@ -9,13 +9,12 @@ import time
 from functools import partial
 
 from halving.errors import NotFound
-from halving.store.retry import retry_while_away
+from halving.store.retry import backoff, retry_while_away
 from halving.store.store import Store
 from halving.trial.messages import Granted, Message, from_bytes, to_bytes
 
-_FIRST_SECONDS, _LONGEST_SECONDS = 0.05, 1.0  # between two looks: one GET a second for each waiting end
-_AWAY_SECONDS = 10.0  # between two looks at a store that is away, at most
-_SEND_SECONDS = 300.0  # how long a message waits for a store that is away
+_FIRST_SECONDS, _LONGEST_SECONDS = 0.05, 1.0  # between two looks: about one GET a second for each waiting end
+_SEND_SECONDS = 300.0  # how long a message waits for an unavailable store
 
 _log = logging.getLogger(__name__)
 
@@ -26,29 +25,30 @@ def mail_folder(project: str, run: str, attempt: int) -> str:
 
 
 class Mailbox:
-    """One end of it; the other end makes its own with ``sends`` and ``reads`` the other way round.
+    """One end of a mailbox. The other end is made with ``sends`` and ``reads`` exchanged.
 
     Args:
         store, folder: where it is.
-        sends, reads: whose messages are written and looked for here: ``trial`` or ``worker``.
+        sends, reads: whose messages this end writes and looks for: ``trial`` or ``worker``.
     """
 
     def __init__(self, store: Store, folder: str, *, sends: str, reads: str) -> None:
         self._store, self._folder, self._sends, self._reads = store, folder, sends, reads
         self._sent = self._read = 0
-        self._pause = _FIRST_SECONDS
+        self._retries = backoff()
+        self._expect_soon()
 
     def send(self, message: Message | Granted) -> None:
-        """Publish a message; a store that is away is waited for.
+        """Publish a message; wait while the store is unavailable.
 
         Raises:
-            StoreError: it was away for five minutes, or refuses.
-            AlreadyExists: somebody else speaks for this end.
+            StoreError: the store was unavailable for five minutes, or refuses.
+            AlreadyExists: another process writes for this end.
         """
         name = f"{self._folder}/{self._sends}-{self._sent + 1:06d}.json"
         retry_while_away(self._store, name, partial(self._store.create, name, to_bytes(message), sole=True), longest=_SEND_SECONDS)
         self._sent += 1
-        self._pause = _FIRST_SECONDS  # an answer may come soon
+        self._expect_soon()
 
     def receive(self, timeout: float) -> Message | Granted | None:
         """The next message, or None when none has come within ``timeout`` seconds.
@@ -59,23 +59,22 @@ class Mailbox:
         until = time.monotonic() + timeout
         while True:
             try:
-                message = self.look()
-                self._pause = min(1.5 * self._pause, _LONGEST_SECONDS)
+                message, pause = self.look(), next(self._looks)
+                self._retries = backoff()
             except OSError as error:
-                message = None
-                self._pause = min(2 * self._pause, _AWAY_SECONDS)
+                message, pause = None, next(self._retries)
                 _log.warning("cannot look for messages: %s", error)
             left = until - time.monotonic()
             if message is not None or left <= 0:
                 return message
-            time.sleep(min(self._pause, left))
+            time.sleep(min(pause, left))
 
     def look(self) -> Message | Granted | None:
         """The next message, if it is there.
 
         Raises:
             InvalidInput: what is there is no message.
-            OSError: the store is away.
+            OSError: the store is unavailable.
         """
         try:
             data = self._store.read(f"{self._folder}/{self._reads}-{self._read + 1:06d}.json")
@@ -83,14 +82,18 @@ class Mailbox:
             return None
         self._read += 1
         message = from_bytes(data)
-        self._pause = _FIRST_SECONDS
+        self._expect_soon()
         return message
 
     def clear(self) -> None:
-        """Take away what was said: the attempt is over, and what came of it is in the catalog.
+        """Delete all messages: the attempt is over, and the catalog holds its result.
 
         Raises:
-            OSError: the store refused; then it stays.
+            OSError: the store refused; then they stay.
         """
         for name in self._store.names(self._folder):
             self._store.delete(f"{self._folder}/{name}")
+
+    def _expect_soon(self) -> None:
+        """Begin with short pauses again: an answer may come soon."""
+        self._looks = backoff(_FIRST_SECONDS, _LONGEST_SECONDS)

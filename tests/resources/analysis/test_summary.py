@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from halving.trial.messages import ReachedRung
 from resources.analysis.strategy_replay import NotReplayable, read_strategy, replay_sweep
 from resources.analysis.summary import SweepSummary, outcome, summarize
 from resources.backend import Backend
 from resources.catalog import Catalog
-from resources.scheduling.assignment import Report
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import stop_sweep
 from resources.sweep_spec import SweepSpec
@@ -87,7 +87,7 @@ def test_the_best_epochs_checkpoint_is_the_winners_only_where_the_best_counts(ba
         sweep = search(backend, small_spec(objective=objective, max_trials=1, seed=len(how)), score, most=0)
         scheduler = Scheduler(backend.catalog, sweep)
         (given,) = scheduler.claimed()
-        scheduler.reached(given, Report({"score": 0.9}, "sha256:last", 1, "sha256:best"), 1.0)
+        scheduler.reached(given, ReachedRung(1, {"score": 0.9}, "sha256:last", "sha256:best"), 1.0)
         best = summarize(backend.catalog, sweep).best
         assert best is not None
         assert best.checkpoint == wanted

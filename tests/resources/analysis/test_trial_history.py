@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from halving.trial.messages import ReachedRung
 from resources.analysis.trial_history import history_of
 from resources.backend import Backend
 from resources.catalog import Catalog
-from resources.scheduling.assignment import Assignment, Report
+from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, pause_sweep, resume_sweep, stop_sweep
 from resources.sweep_spec import SweepSpec
@@ -31,7 +32,7 @@ def test_a_trial_waits_only_for_what_can_come(
     scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, small_spec(), "sha256:s", driver="job", commit=None).id)
     given = [scheduler.next_work(f"w:{number}") for number in range(3)]
     first, second, third = [one for one in given if isinstance(one, Assignment)]
-    scheduler.reached(first, Report({"score": 0.1}, "sha256:c", 1), 1.0)
+    scheduler.reached(first, ReachedRung(1, {"score": 0.1}, "sha256:c"), 1.0)
     scheduler.released(second, 1.0)
     told(backend.catalog, scheduler.id)
     assert [history_of(backend.catalog, one.key).waiting for one in (first, second, third)] == [paused, queued, None]

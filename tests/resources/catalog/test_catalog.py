@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from halving import InvalidInput, NotFound
 from resources.catalog import Base, Catalog, masked, retry, utcnow
-from resources.catalog.retry import is_passing
+from resources.catalog.retry import is_transient
 from tests.conftest import snapshot_row
 
 REVISIONS = [script.revision for script in ScriptDirectory(str(Path("resources/catalog/migrations").absolute())).walk_revisions()]
@@ -38,7 +38,7 @@ def test_processes_that_open_a_new_catalog_at_once_migrate_it_once(any_catalog: 
             catalog.close()
 
 
-def test_a_transaction_that_fails_leaves_nothing_behind(any_catalog: str, catalog: Catalog) -> None:
+def test_a_transaction_that_fails_leaves_nothing(any_catalog: str, catalog: Catalog) -> None:
 
     def write_and_fail() -> None:
         with catalog.write() as session:
@@ -104,9 +104,9 @@ def test_a_password_is_in_no_error_and_no_log(url: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(retry, "CONNECT_SECONDS", 0.2)
     with pytest.raises((InvalidInput, DBAPIError)) as raised:
         Catalog(url)
-    told = "".join(traceback.format_exception(raised.value)) + caplog.text + masked(url)
-    assert _SECRET not in told
-    assert "db" in told or "127.0.0.1" in told
+    shown = "".join(traceback.format_exception(raised.value)) + caplog.text + masked(url)
+    assert _SECRET not in shown
+    assert "db" in shown or "127.0.0.1" in shown
 
 
 def test_a_sweep_that_does_not_exist_is_answered_with_those_that_do(any_catalog: str, catalog: Catalog) -> None:
@@ -131,5 +131,5 @@ def test_a_fault_of_sqlite_is_waited_for_only_if_it_passes(tmp_path: Path, state
         other.execute("BEGIN IMMEDIATE")
     with pytest.raises(sqlite3.OperationalError) as raised:
         sqlite3.connect(f"file:{tmp_path}/{file}", uri=True, timeout=0).execute(statement)
-    assert is_passing(OperationalError(statement, {}, raised.value)) is passing
+    assert is_transient(OperationalError(statement, {}, raised.value)) is passing
     other.close()

@@ -12,9 +12,10 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 
+from halving.trial.messages import ReachedRung
 from resources.catalog import AttemptRow, Catalog, TrialRow, statements, utcnow
 from resources.catalog.pipelined import together, transaction
-from resources.scheduling.assignment import Assignment, Report
+from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
@@ -51,9 +52,9 @@ def test_what_is_written_is_what_the_tables_say(catalog: Catalog, small_spec: Sp
     assert nothing == [[], [], []]
     assert (row.number, row.params, row.sampler_attrs, row.checkpoint) == (0, PARAMS, None, None)
     with catalog.read() as session:
-        (kept,), (told,) = session.scalars(select(TrialRow)).all(), session.scalars(select(AttemptRow)).all()
+        (kept,), (ended_attempt,) = session.scalars(select(TrialRow)).all(), session.scalars(select(AttemptRow)).all()
     assert (kept.params, kept.sampler_attrs, kept.seconds) == (PARAMS, None, 0.5)
-    assert (told.started_at, told.ended_at, told.error) == (began, began, "x" * 20_000)
+    assert (ended_attempt.started_at, ended_attempt.ended_at, ended_attempt.error) == (began, began, "x" * 20_000)
 
 
 def test_an_error_amid_them_leaves_nothing_and_the_connection_serves_on(catalog: Catalog, small_spec: Spec) -> None:
@@ -79,13 +80,13 @@ def test_an_error_amid_them_leaves_nothing_and_the_connection_serves_on(catalog:
         for failing, error in ((write_twice, IntegrityError), (write_and_think_better, Interrupted)):
             with pytest.raises(error):
                 failing()
-            assert catalog.at_once(statements.HOW_IT_STANDS, given) == []
+            assert catalog.at_once(statements.STATUS, given) == []
             with pytest.raises(Interrupted):  # what comes next on the same connection is a transaction again
                 write_in_a_session_and_think_better()
-            assert catalog.at_once(statements.HOW_IT_STANDS, given) == []
+            assert catalog.at_once(statements.STATUS, given) == []
     with transaction(catalog.engine) as connection:
         list(together(connection, [adding], last=True))
-    (stands,) = catalog.at_once(statements.HOW_IT_STANDS, given)
+    (stands,) = catalog.at_once(statements.STATUS, given)
     assert (stands.attempt, stands.status) == (1, "running")
     with catalog.write() as session, pytest.raises(IntegrityError):
         session.execute(*adding)
@@ -106,14 +107,14 @@ def test_a_connection_that_an_interruption_left_in_autocommit_is_mended_before_i
 
         with pytest.raises(Interrupted):
             write_and_think_better()
-        assert catalog.at_once(statements.HOW_IT_STANDS, {"of_sweep": sweep, "of_trial": 0}) == []
+        assert catalog.at_once(statements.STATUS, {"of_sweep": sweep, "of_trial": 0}) == []
 
 
 def test_a_transaction_whose_last_is_not_said_is_committed_at_its_end(catalog: Catalog, small_spec: Spec) -> None:
     sweep = opened(catalog, small_spec)
     with transaction(catalog.engine) as connection:
         list(together(connection, [(statements.ADD_TRIAL, {"sweep": sweep, **TRIAL, "params": {}, "sampler_attrs": None})]))
-    (stands,) = catalog.at_once(statements.HOW_IT_STANDS, {"of_sweep": sweep, "of_trial": 0})
+    (stands,) = catalog.at_once(statements.STATUS, {"of_sweep": sweep, "of_trial": 0})
     assert stands.status == "running"
 
 
@@ -132,7 +133,7 @@ def test_a_decision_takes_two_round_trips_and_a_heartbeat_one(postgres: Postgres
             assert isinstance(given, Assignment)
             assert trips == 2, "the look for lost trials is in the first of them"
             assert trips_of(scheduler.heartbeat, given)[1] == 1
-            report = Report({"score": 0.5}, "sha256:c", given.granted)
+            report = ReachedRung(given.granted, {"score": 0.5}, "sha256:c")
             assert trips_of(scheduler.reached, given, report, 1.0)[1] == 2
 
         def decide_nothing() -> None:
@@ -181,6 +182,6 @@ def test_an_error_while_an_interruption_is_handled_is_an_error(catalog: Catalog)
             list(together(session.connection(), [(text("SELECT nothing FROM nowhere"), {})]))
 
 
-def test_a_value_that_is_missing_is_told(catalog: Catalog) -> None:
+def test_a_missing_value_is_named(catalog: Catalog) -> None:
     with pytest.raises((TypeError, StatementError), match="lease_until"), catalog.write() as session:
         list(together(session.connection(), [(statements.CLAIM, {"of_sweep": "s", "of_trial": 0, "worker": "w"})]))

@@ -1,4 +1,4 @@
-"""A Postgres that restarts, is full or is cut off in the middle: workers wait for it, and nothing is lost or done twice."""
+"""A Postgres that restarts, is full, or breaks connections: workers wait for it, and nothing is lost or done twice."""
 
 import os
 import secrets
@@ -18,9 +18,10 @@ import pytest
 from sqlalchemy import make_url, select
 from sqlalchemy.exc import OperationalError
 
+from halving.trial.messages import ReachedRung
 from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow, retry
 from resources.scheduling import leases
-from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.search.decide import Continue, Finish, Retry
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: a
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    folder = Path(tempfile.mkdtemp(prefix="halving-away-"))
+    folder = Path(tempfile.mkdtemp(prefix="halving-restarts-"))
     server = Postgres(folder)
     yield server
     server.stop()
@@ -94,7 +95,7 @@ class Crew:
             time.sleep(0.2)
             self.trained.append((given.trial, epochs))
             value = given.params["x"] + 1 / epochs
-            if not isinstance(scheduler.reached(given, Report({"score": value}, f"sha256:{epochs}", epochs), 0.2), Continue):
+            if not isinstance(scheduler.reached(given, ReachedRung(epochs, {"score": value}, f"sha256:{epochs}"), 0.2), Continue):
                 break
         self.at_work[given.trial] -= 1
 
@@ -134,11 +135,11 @@ def check(url: str, sweep: str, crew: Crew, trials: int) -> None:
 def test_a_restarted_database_costs_no_rung_and_no_attempt(server: Postgres, url: str, small_spec: Spec) -> None:
     sweep = opened(url, small_spec(max_trials=18))
     crew = Crew(url, sweep, 3)
-    for trained, away in ((1, 0.1), (7, 1.5), (13, 0.5)):
+    for trained, stopped in ((1, 0.1), (7, 1.5), (13, 0.5)):
         wait_for(lambda count=trained: len(crew.trained) >= count, 60, f"{trained} rungs")
         assert crew.busy
         server.stop()
-        time.sleep(away)
+        time.sleep(stopped)
         server.start()
     crew.join()
     check(url, sweep, crew, 18)
@@ -225,7 +226,7 @@ def test_what_was_committed_although_its_answer_got_lost_is_not_done_again(url: 
         first = over_a_cut_line(lambda: scheduler.next_work("pod:1"))
         assert isinstance(first, Assignment)
         assert scheduler.running() == 1
-        over_a_cut_line(lambda: scheduler.reached(first, Report({"score": 0.5}, "sha256:c", 1), 1.0))
+        over_a_cut_line(lambda: scheduler.reached(first, ReachedRung(1, {"score": 0.5}, "sha256:c"), 1.0))
         waiting = scheduler.next_work(None)
         assert isinstance(waiting, Assignment)
         second = over_a_cut_line(lambda: scheduler.claim(waiting.trial, "pod:2"))
@@ -250,7 +251,7 @@ def test_a_connection_that_ended_while_it_was_idle_is_replaced_unseen(server: Po
 
 @pytest.fixture
 def pooled_url(url: str, tmp_path: Path) -> Iterator[str]:
-    """The same database behind a PgBouncer in transaction mode, which has two connections for all."""
+    """The same database through a PgBouncer in transaction mode, which has two connections for all."""
     program, folder = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin"), Path(tempfile.mkdtemp(prefix="halving-pool-"))
     if program is None:
         pytest.skip("needs PgBouncer: apt-get install pgbouncer")
@@ -269,7 +270,7 @@ def pooled_url(url: str, tmp_path: Path) -> Iterator[str]:
     shutil.rmtree(folder)
 
 
-def test_many_workers_share_few_connections_behind_a_pooler(pooled_url: str, url: str, small_spec: Spec) -> None:
+def test_many_workers_share_few_connections_through_a_pooler(pooled_url: str, url: str, small_spec: Spec) -> None:
     sweep = opened(pooled_url, small_spec(max_trials=12))
     crew = Crew(pooled_url, sweep, 6)
     wait_for(lambda: crew.trained, 60, "a rung")
@@ -298,6 +299,38 @@ def test_who_is_refused_for_good_is_not_made_to_wait(server: Postgres, url: str)
     with pytest.raises(OperationalError, match=r'database "nowhere" does not exist'):
         Catalog(f"{url.rpartition('/')[0]}/nowhere")
     assert time.monotonic() - began < 5
+
+
+def test_workers_that_lost_the_database_in_the_same_instant_connect_again_at_different_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, restarted, workers = 0.0, 0.2, 200
+
+    def pass_time(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def connect() -> float:
+        if now < restarted:
+            raise psycopg.OperationalError("connection refused")
+        return now
+
+    connected = []
+    with monkeypatch.context() as clock:
+        clock.setattr(time, "monotonic", lambda: now)
+        clock.setattr(time, "sleep", pass_time)
+        for _ in range(workers):
+            now = 0.0
+            connected.append(retry.connect_with_retry(connect))
+    most = max(sum(first <= other < first + 0.1 for other in connected) for first in connected)
+    assert most < 0.7 * workers, "so many connect within a tenth of a second"
+
+
+def test_workers_that_started_together_do_not_replace_their_connections_together(url: str) -> None:
+    catalogs = [Catalog(url) for _ in range(8)]
+    lifetimes = {catalog.engine.pool._recycle for catalog in catalogs}  # type: ignore[attr-defined]
+    for catalog in catalogs:
+        catalog.close()
+    assert len(lifetimes) > 4
+    assert all(1800 <= seconds <= 3600 for seconds in lifetimes)
 
 
 def test_connecting_is_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from halving import Dataset, Store
 from halving.records.run_record import RunRecords
 from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.page import duration, number
-from resources.evaluation.report import NoWinner, Report, evaluate_sweep, explain_failures, load_report, report_path
+from resources.evaluation.report import EvaluationReport, NoWinner, evaluate_sweep, explain_failures, load_report, report_path
 from resources.execution.worker import TrialRunner, work
-from resources.registry.promotion import missing_lineage, new_version
-from resources.registry.versions import register
+from resources.registry.promotion import judge, missing_lineage, promote_winner
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
@@ -42,11 +42,9 @@ def worked(backend: Backend, small_spec: Spec) -> Callable[..., str]:
     return run
 
 
-def promoted(backend: Backend, sweep: str) -> Report:
+def promoted(backend: Backend, sweep: str) -> EvaluationReport:
     report = evaluate_sweep(backend.store, backend.catalog, sweep)
-    register(backend.catalog, new_version(backend.store, report), auto_promote=False)
-    backend.catalog.end_sweep(sweep, "finished")
-    return report
+    return promote_winner(backend, report)[1]
 
 
 @pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="needs Debian's chromium and chromium-driver on the PATH")
@@ -113,6 +111,27 @@ def test_a_champion_from_another_snapshot_is_said_to_be_so(backend: Backend, wor
     assert "was trained on another snapshot" in backend.store.get_blob(report.html_digest).decode()
 
 
+def test_a_report_reads_the_test_split_once_for_the_winner_and_the_champion(
+    backend: Backend, worked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promoted(backend, worked(max_trials=1))
+    sweep, read, splits = worked(max_trials=1, seed=1), Dataset.read, []
+    monkeypatch.setattr(Dataset, "read", lambda dataset, split=None: splits.append(split) or read(dataset, split))
+    assert evaluate_sweep(backend.store, backend.catalog, sweep).data["champion"]["metrics"]
+    assert splits == ["test"]
+
+
+def test_the_gates_look_for_the_checkpoint_without_reading_it(
+    backend: Backend, worked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1))
+    read, names = Store.read, list[str]()
+    monkeypatch.setattr(Store, "read", lambda store, name: names.append(name) or read(store, name))
+    assert all(gate.passed for gate in judge(backend, report))
+    assert names
+    assert not [name for name in names if name.startswith("artifacts/")]
+
+
 def test_complete_lineage_misses_nothing_and_each_loss_is_named(backend: Backend, worked: Callable[..., str]) -> None:
     report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1))
     assert missing_lineage(backend.store, report.data) == []
@@ -120,7 +139,7 @@ def test_complete_lineage_misses_nothing_and_each_loss_is_named(backend: Backend
     assert "snapshot: the run trained on sha256:" in missing_lineage(backend.store, other)[0]
     winner = report.data["winner"]
     Path(backend.store.path(f"artifacts/sha256/{winner['checkpoint'][7:9]}/{winner['checkpoint'][7:]}")).unlink()
-    assert any(missing.startswith("checkpoint (no artifacts/") for missing in missing_lineage(backend.store, report.data))
+    assert any(missing.startswith(f"checkpoint: no blob {winner['checkpoint']}") for missing in missing_lineage(backend.store, report.data))
     record = Path(backend.store.path(f"{RunRecords(backend.store, 'small', winner['key']).folder}/record.json"))
     changed = json.loads(record.read_text())
     changed["params"]["x"] = 2

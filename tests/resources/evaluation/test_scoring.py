@@ -9,7 +9,7 @@ import pytest
 from halving import Dataset, InvalidInput
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
-from resources.evaluation.scoring import PredictionFailed, Scores, evaluate_checkpoint, is_regression, score
+from resources.evaluation.scoring import PredictionFailed, Scores, evaluate_checkpoint, held_out, is_regression, score
 from resources.sweep_spec import DatasetSource
 from tests.checkpoints import packed
 
@@ -41,10 +41,8 @@ def judged(backend: Backend) -> Callable[..., Scores]:
         given = {"name": "points", "source": "tests.trainables:data", "target": "label", **changes}
         snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(given))
         checkpoint = backend.store.put_blob(packed({"epochs_seen": [1]}))
-        dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
-        return evaluate_checkpoint(
-            backend.store, predictor=f"tests.trainables:{predictor}", params={}, dataset=dataset, checkpoint=checkpoint
-        )
+        rows = held_out(Dataset(backend.store, snapshot.name, snapshot.digest))
+        return evaluate_checkpoint(rows, predictor=f"tests.trainables:{predictor}", params={}, checkpoint=checkpoint)
 
     return judge
 
@@ -66,7 +64,7 @@ def test_a_predictor_that_returns_too_few_rows_is_named(judged: Callable[..., Sc
 
 
 def test_a_predictor_that_raises_is_named_with_its_error(judged: Callable[..., Scores]) -> None:
-    with pytest.raises(PredictionFailed, match=r"tests\.trainables:train raised TypeError at evaluation\.py:\d+: train\(\) takes 1"):
+    with pytest.raises(PredictionFailed, match=r"tests\.trainables:train raised TypeError at scoring\.py:\d+: train\(\) takes 1"):
         judged("train")
 
 

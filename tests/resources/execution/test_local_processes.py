@@ -1,4 +1,4 @@
-"""How a trial's process is started and how it died, as its worker tells it."""
+"""How a trial's process is started, and why it ended, as its worker sees it."""
 
 import json
 import os
@@ -111,8 +111,8 @@ def termination(group: Path, tmp_path: Path, trainable: str) -> str:
 
 
 def test_a_trial_that_the_kernel_kills_for_memory_is_said_to_be_with_the_limit(group: Path, tmp_path: Path) -> None:
-    told = termination(group, tmp_path, "take_all_memory")
-    assert told == "the trial's process was killed by SIGKILL: out of memory (the limit is 512Mi)"
+    reason = termination(group, tmp_path, "take_all_memory")
+    assert reason == "the trial's process was killed by SIGKILL: out of memory (the limit is 512Mi)"
 
 
 def test_a_trial_that_somebody_else_kills_is_not(group: Path, tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tm
     names = ("HALVING_CATALOG", "DAGSTER_POSTGRES_URL", "DAGSTER_PG_PASSWORD", "PGPASSWORD", "PGPASSFILE")
     for name in (*names, "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "planted")
-    *told, workers = python(tmp_path, TELLING, str(tmp_path / "root")).stdout.splitlines()
-    assert told[-1].count("'AWS_SECRET_ACCESS_KEY'") == 2, told
-    assert [name for name in names if f"'{name}'" in told[-1]] == []
+    *sent, workers = python(tmp_path, TELLING, str(tmp_path / "root")).stdout.splitlines()
+    assert sent[-1].count("'AWS_SECRET_ACCESS_KEY'") == 2, sent
+    assert [name for name in names if f"'{name}'" in sent[-1]] == []
     assert [name for name in names if f"'{name}'" not in workers] == []
 
 
@@ -134,7 +134,7 @@ def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tm
     [(signal.SIGTERM, 1, ()), (signal.SIGTERM, 1, IGNORING), (signal.SIGINT, 0, ())],
     ids=["SIGTERM", "SIGTERM that it was started to ignore", "Ctrl-C"],
 )
-def test_a_worker_whose_machine_is_taken_away_counts_as_preempted_and_one_whose_user_stops_it_does_not(
+def test_a_worker_whose_machine_is_reclaimed_counts_as_preempted_and_one_whose_user_stops_it_does_not(
     backend: Backend,
     small: Callable[..., dict[str, Any]],
     tmp_path: Path,
@@ -149,7 +149,7 @@ def test_a_worker_whose_machine_is_taken_away_counts_as_preempted_and_one_whose_
     with backend.catalog.read() as session:
         (row,) = session.scalars(select(TrialRow))
     assert (row.status, row.failures, row.preemptions) == ("queued", 0, preemptions)
-    assert ("was told to end by SIGTERM" in str(row.error)) is bool(preemptions)
+    assert ("was ended by SIGTERM" in str(row.error)) is bool(preemptions)
     assert RunRecords(backend.store, "small", f"{row.sweep}.0000").latest_checkpoint() is not None
 
 

@@ -20,7 +20,7 @@ from resources.backend import Backend
 from resources.catalog import RungResultRow, TrialRow
 from resources.catalog.pipelined import transaction
 from resources.datasets.snapshots import take_snapshot
-from resources.execution import attempt
+from resources.execution import heartbeat
 from resources.execution.machine import local_concurrency
 from resources.execution.worker import TrialRunner, work, worker_name
 from resources.scheduling import leases
@@ -142,7 +142,7 @@ def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpo
         ("train_without_checkpoint", "epoch 1 ends a rung and has no checkpoint; call run.save("),
     ],
 )
-def test_a_trainable_that_leaves_something_out_is_told_what_and_not_tried_again(
+def test_a_trainable_that_leaves_something_out_fails_with_what_is_missing_and_is_not_tried_again(
     backend: Backend, small_spec: Spec, trainable: str, said: str
 ) -> None:
     ran = Ran(backend, small_spec(trainable=f"tests.trainables:{trainable}", max_trials=2)).work()
@@ -185,7 +185,7 @@ def _when_begun(path: Path, epochs: int, act: Callable[[], None]) -> None:
 def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.1)
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}))
     given = ran.scheduler.next_work(worker_name())
     assert isinstance(given, Assignment)
@@ -219,25 +219,27 @@ def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(backend: Ba
 
 
 def test_a_trainable_that_takes_long_to_import_keeps_its_lease(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
     ran = Ran(backend, small_spec(trainable="tests.slow_to_import:train", max_trials=1)).work()
     assert [(row.status, row.attempt, row.failures) for row in ran.rows()] == [("paused", 1, 0)]
 
 
-def test_a_catalog_that_is_away_for_a_moment_costs_no_attempt(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.05)
+def test_a_catalog_that_is_unavailable_for_a_moment_costs_no_attempt(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.05)
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}))
-    away = iter(range(6))
+    failing = iter(range(6))
 
     def begin(engine: Engine) -> Any:
-        if ran.records(0).checkpoints() and next(away, None) is not None:
+        if ran.records(0).checkpoints() and next(failing, None) is not None:
             raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
         return transaction(engine)
 
     monkeypatch.setattr(sweep_transaction, "transaction", begin)
     ran.work()
-    assert next(away, None) is None
+    assert next(failing, None) is None
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1)]
 
 
@@ -245,7 +247,7 @@ def test_a_listener_that_fails_changes_nothing_for_the_trial(backend: Backend, s
     ran = Ran(backend, small_spec(max_trials=3))
 
     def fail(changed: Assignment) -> None:
-        raise RuntimeError("Dagster's event log is away")
+        raise RuntimeError("Dagster's event log is unavailable")
 
     work(ran.scheduler, ran.runner, fail)
     assert [row.failures for row in ran.rows()] == [0, 0, 0]

@@ -2,17 +2,17 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 
 from halving import InvalidInput, NotFound
 from resources.backend import Backend
-from resources.catalog import Catalog, SweepRow, utcnow
-from resources.catalog.models import versions_of
+from resources.catalog import Catalog, ModelVersionRow, SweepRow, utcnow
+from resources.catalog.models import champion_of, versions_of
 from resources.registry.gates import check_gates
-from resources.registry.versions import NewVersion, archive, parse_version, promote, register
+from resources.registry.versions import ChampionChanged, NewVersion, archive, parse_version, promote, register
 from resources.sweep_spec import Gates
 from tests.conftest import snapshot_row
 
@@ -102,6 +102,15 @@ def winner(sweep: str, **changes: Any) -> NewVersion:
     return NewVersion(**{**given, **changes})
 
 
+def registered(catalog: Catalog, new: NewVersion, *, auto_promote: bool = False) -> ModelVersionRow:
+    """Register a winner that is as good as any champion, whichever that is."""
+    while True:
+        with catalog.read() as session:
+            champion = champion_of(session, new.model)
+        with suppress(ChampionChanged):
+            return register(catalog, new, judged_against=champion.version if champion else None, auto_promote=auto_promote)
+
+
 def stages(backend: Backend) -> dict[str, str]:
     with backend.catalog.read() as session:
         return {row.version: row.stage for row in versions_of(session, "digits")}
@@ -109,19 +118,19 @@ def stages(backend: Backend) -> dict[str, str]:
 
 def test_the_first_version_becomes_champion_and_later_ones_wait_as_staging(backend: Backend, sweeps: list[str]) -> None:
     for sweep in sweeps[:3]:
-        register(backend.catalog, winner(sweep), auto_promote=False)
+        registered(backend.catalog, winner(sweep))
     assert stages(backend) == {"1.0.0": "champion", "1.0.1": "staging", "1.0.2": "staging"}
 
 
 def test_auto_promote_makes_the_new_version_champion_and_archives_the_old(backend: Backend, sweeps: list[str]) -> None:
     for sweep in sweeps[:2]:
-        register(backend.catalog, winner(sweep), auto_promote=True)
+        registered(backend.catalog, winner(sweep), auto_promote=True)
     assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
 
 
 def test_promotion_by_hand_works_in_both_directions_and_twice(backend: Backend, sweeps: list[str]) -> None:
     for sweep in sweeps[:2]:
-        register(backend.catalog, winner(sweep), auto_promote=False)
+        registered(backend.catalog, winner(sweep))
     promote(backend.catalog, "digits", "1.0.1")
     promote(backend.catalog, "digits", "1.0.1")
     assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
@@ -130,30 +139,41 @@ def test_promotion_by_hand_works_in_both_directions_and_twice(backend: Backend, 
 
 
 def test_without_its_champion_a_model_takes_the_next_winner(backend: Backend, sweeps: list[str]) -> None:
-    register(backend.catalog, winner(sweeps[0]), auto_promote=False)
+    registered(backend.catalog, winner(sweeps[0]))
     archive(backend.catalog, "digits", "1.0.0")
-    register(backend.catalog, winner(sweeps[1]), auto_promote=False)
+    registered(backend.catalog, winner(sweeps[1]))
     assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
 
 
 def test_a_sweep_has_one_version_however_often_it_is_registered(backend: Backend, sweeps: list[str]) -> None:
     for _ in range(3):
-        register(backend.catalog, winner(sweeps[0]), auto_promote=False)
+        registered(backend.catalog, winner(sweeps[0]))
     assert stages(backend) == {"1.0.0": "champion"}
 
 
+@pytest.mark.parametrize("judged_against", ["1.0.0", None])
+def test_a_winner_that_was_not_judged_against_the_champion_is_not_registered(
+    backend: Backend, sweeps: list[str], judged_against: str | None
+) -> None:
+    for sweep in sweeps[:2]:
+        registered(backend.catalog, winner(sweep), auto_promote=True)
+    with pytest.raises(ChampionChanged, match=rf"was judged against champion {judged_against}; the champion is 1\.0\.1"):
+        register(backend.catalog, winner(sweeps[2]), judged_against=judged_against, auto_promote=True)
+    assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
+
+
 def test_versions_follow_what_changed(backend: Backend, sweeps: list[str]) -> None:
-    register(backend.catalog, winner(sweeps[0]), auto_promote=False)
-    register(backend.catalog, winner(sweeps[1], snapshot="sha256:s1"), auto_promote=False)
-    register(backend.catalog, winner(sweeps[2], snapshot="sha256:s1"), auto_promote=False)
-    register(backend.catalog, winner(sweeps[3], input_schema={"z": "float"}), auto_promote=False)
+    registered(backend.catalog, winner(sweeps[0]))
+    registered(backend.catalog, winner(sweeps[1], snapshot="sha256:s1"))
+    registered(backend.catalog, winner(sweeps[2], snapshot="sha256:s1"))
+    registered(backend.catalog, winner(sweeps[3], input_schema={"z": "float"}))
     assert list(stages(backend)) == ["1.0.0", "1.1.0", "1.1.1", "2.0.0"]
 
 
 def test_winners_registered_at_once_get_versions_of_their_own_and_one_champion(backend: Backend, sweeps: list[str]) -> None:
     def registers(sweep: str) -> None:
         with closing(Catalog(backend.catalog.url)) as catalog:
-            register(catalog, winner(sweep), auto_promote=True)
+            registered(catalog, winner(sweep), auto_promote=True)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(registers, sweeps))
@@ -164,7 +184,7 @@ def test_winners_registered_at_once_get_versions_of_their_own_and_one_champion(b
 def test_an_unknown_version_is_answered_with_those_that_exist(backend: Backend, sweeps: list[str]) -> None:
     with pytest.raises(NotFound, match="no versions yet: run a sweep first"):
         promote(backend.catalog, "digits", "9.9.9")
-    register(backend.catalog, winner(sweeps[0]), auto_promote=False)
+    registered(backend.catalog, winner(sweeps[0]))
     with pytest.raises(NotFound, match=r"no version '9\.9\.9' of model 'digits'; there are \['digits 1\.0\.0 \(champion\)'\]"):
         promote(backend.catalog, "digits", "9.9.9")
 

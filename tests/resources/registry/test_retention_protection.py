@@ -7,7 +7,7 @@ import pytest
 from halving import NotFound
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, utcnow
-from resources.registry.retention_protection import protected, runs_of_sweep
+from resources.registry.retention_protection import protected
 from tests.conftest import snapshot_row
 
 
@@ -69,10 +69,3 @@ def test_a_report_that_cannot_be_read_stops_retention(backend: Backend) -> None:
         (session.get(ReportRow, "s-1") or pytest.fail("no report")).digest = "sha256:" + "0" * 64
     with pytest.raises(NotFound):
         protected(backend.store, backend.catalog)
-
-
-def test_the_runs_of_a_sweep_are_its_trials(backend: Backend) -> None:
-    add_sweep(backend, "s-1", "finished")
-    assert runs_of_sweep(backend.catalog, "s-1") == ("digits", ["s-1.0000", "s-1.0001", "s-1.0002"])
-    with pytest.raises(NotFound, match="s-2"):
-        runs_of_sweep(backend.catalog, "s-2")

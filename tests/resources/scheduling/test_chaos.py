@@ -21,10 +21,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event, select
 
+from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import AttemptRow, Catalog, RungResultRow
 from resources.catalog.pipelined import Asked, together, transaction
 from resources.scheduling import transaction as sweep_transaction
-from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.state_cache import StateCache
@@ -105,12 +106,12 @@ class Trainer:
             return self._scheduler.failed(given, "NaN", 1.0, None)
         if given.trial == 3 and self._scheduler.state().trials[3].failures == 0:
             return self._scheduler.crashed(given, "boom", 1.0)
-        reported = Report({"score": score(given.params, epoch)}, f"sha256:{given.trial}-{epoch}", epoch)
+        reported = ReachedRung(epoch, {"score": score(given.params, epoch)}, f"sha256:{given.trial}-{epoch}")
         return self._scheduler.reached(given, reported, 1.0)
 
 
 def serve(orders: Connection, url: str, folder: Path) -> None:
-    """A process of a sweep: does what it is told, and kills itself at the event that it is told."""
+    """A process of a sweep: follows its orders, and kills itself at the event that they name."""
     left = NEVER
 
     def tick(*_: Any) -> None:
@@ -339,7 +340,7 @@ def launch_and_claim(table: Table, one: Scheduler, amount: float) -> None:
 def reach(table: Table, one: Scheduler, amount: float) -> None:
     for taken in table.some(amount):
         table.running.remove(taken)
-        if isinstance(one.reached(taken, Report({"score": amount}, "sha256:c", taken.granted), 1.0), Continue):
+        if isinstance(one.reached(taken, ReachedRung(taken.granted, {"score": amount}, "sha256:c"), 1.0), Continue):
             table.running.append(replace(taken, rung=taken.rung + 1, granted=taken.ladder[taken.rung + 1]))
 
 
@@ -353,7 +354,7 @@ def end(table: Table, one: Scheduler, amount: float) -> None:
         elif amount < 0.75:
             one.released(taken, 1.0)
         else:
-            one.returned(taken, Report({"score": amount}, "sha256:c", 1), 1.0)
+            one.returned(taken, ReturnedEarly(1, {"score": amount}, "sha256:c"), 1.0)
 
 
 def lose(table: Table, one: Scheduler, amount: float) -> None:
@@ -397,7 +398,7 @@ def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
 
 def seen(one: Scheduler) -> dict[str, Any]:
     """All that a scheduler has in memory of its sweep, brought up to date."""
-    with one._transactions.looking():
+    with one._transactions.reading():
         cache, state = one._transactions.cache, one._transactions.state
         return {
             **{name: value for name, value in vars(state).items() if name != "rungs_from_the_top"},

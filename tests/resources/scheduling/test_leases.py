@@ -1,4 +1,4 @@
-"""Leases that run out: who is lost, who is only late, and what is told of it; and what is said twice is recorded once."""
+"""Leases that run out: who is lost, who is only late, and with what reason; and what is reported twice is recorded once."""
 
 import secrets
 import time
@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 from sqlalchemy import select
 
+from halving.trial.messages import ReachedRung
 from resources.backend import Backend
 from resources.catalog import AttemptRow, Catalog, RungResultRow, SnapshotRow, TrialRow
-from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
@@ -69,15 +70,15 @@ def test_after_a_time_without_the_catalog_only_who_is_dead_is_lost(backend: Back
         scheduler.heartbeat(dead)
 
 
-def test_a_worker_whose_clock_is_behind_keeps_what_it_renews(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_worker_whose_clock_is_slow_keeps_what_it_renews(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     scheduler = opened(backend, small_spec(), clock)
-    behind = Clock()
-    behind.now -= 10 * LEASE_SECONDS
-    late = Scheduler(backend.catalog, scheduler.id, behind)
+    slow = Clock()
+    slow.now -= 10 * LEASE_SECONDS
+    late = Scheduler(backend.catalog, scheduler.id, slow)
     given = work(late)
     for _ in range(10):
         assert scheduler.requeue_lost() == []
-        clock.now, behind.now = clock.now + 3, behind.now + 3
+        clock.now, slow.now = clock.now + 3, slow.now + 3
         late.heartbeat(given)
 
 
@@ -85,19 +86,19 @@ def test_a_worker_whose_clock_is_behind_keeps_what_it_renews(backend: Backend, s
 def test_a_sign_of_life_ends_the_doubt(backend: Backend, small_spec: Spec, clock: Clock, how: Callable[..., object]) -> None:
     scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
-        scheduler.reached(work(scheduler), Report({"score": value}, "sha256:c", 1), 1.0)
+        scheduler.reached(work(scheduler), ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
     given = work(scheduler)
     clock.now += LEASE_SECONDS + 1
     scheduler.requeue_lost()
     assert row_of(backend, given).doubted_until == clock.now + DOUBT_SECONDS
     if how is Scheduler.reached:
-        assert isinstance(scheduler.reached(given, Report({"score": 0.9}, "sha256:c", 1), 1.0), Continue)
+        assert isinstance(scheduler.reached(given, ReachedRung(1, {"score": 0.9}, "sha256:c"), 1.0), Continue)
     else:
         scheduler.heartbeat(given)
     assert row_of(backend, given).doubted_until is None
 
 
-def test_a_lost_attempt_was_preempted_for_the_reason_that_the_autopsy_knows(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_lost_attempt_was_preempted_for_the_reason_that_the_lookup_gives(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     asked = []
 
     def termination_lookup(worker: str) -> Termination | None:
@@ -112,9 +113,9 @@ def test_a_lost_attempt_was_preempted_for_the_reason_that_the_autopsy_knows(back
     assert [lost.attempt for lost in scheduler.requeue_lost()] == [1]
     assert asked == ["pod:1"]
     row = row_of(backend, given)
-    told = "attempt 1 was lost: worker pod:1 stopped sending heartbeats; pod/pod was deleted: spot reclaim"
-    assert (row.status, row.failures, row.preemptions, row.error) == ("queued", 0, 1, told)
-    assert attempts(backend) == [(0, 1, "preempted", told)]
+    error = "attempt 1 was lost: worker pod:1 stopped sending heartbeats; pod/pod was deleted: spot reclaim"
+    assert (row.status, row.failures, row.preemptions, row.error) == ("queued", 0, 1, error)
+    assert attempts(backend) == [(0, 1, "preempted", error)]
 
 
 def test_a_worker_that_ran_out_of_memory_has_crashed(backend: Backend, small_spec: Spec, clock: Clock) -> None:
@@ -144,7 +145,7 @@ def test_a_trial_whose_death_nobody_can_tell_goes_on_all_the_same(backend: Backe
 def test_a_reclaimed_worker_gives_its_trial_back_as_preempted(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     scheduler = opened(backend, small_spec(max_retries=0), clock)
     first = work(scheduler)
-    assert isinstance(scheduler.preempted(first, "the worker's pod was told to end (SIGTERM)", 2.0), Requeue)
+    assert isinstance(scheduler.preempted(first, "the worker's pod was ended by SIGTERM", 2.0), Requeue)
     second = work(scheduler)
     scheduler.released(second, 1.0)
     assert [outcome for _, _, outcome, _ in attempts(backend)] == ["preempted", "requeue"]
@@ -209,9 +210,9 @@ def test_why_a_pod_has_not_started_is_kept_until_its_attempt_is_claimed_or_ends(
 def test_what_an_attempt_says_twice_is_recorded_once_and_answered_the_same(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
-        given, report = work(scheduler), Report({"score": value}, "sha256:c", 1)
+        given, report = work(scheduler), ReachedRung(1, {"score": value}, "sha256:c")
         assert [type(scheduler.reached(given, report, 1.0)) for _ in range(2)] == [Pause, Pause]
-    best, report = work(scheduler), Report({"score": 0.9}, "sha256:c", 1)
+    best, report = work(scheduler), ReachedRung(1, {"score": 0.9}, "sha256:c")
     assert [type(scheduler.reached(best, report, 1.0)) for _ in range(2)] == [Continue, Continue]
     assert [type(scheduler.crashed(best, "boom", 1.0)) for _ in range(2)] == [Retry, Retry]
     assert [type(scheduler.preempted(work(scheduler), "SIGTERM", 1.0)) for _ in range(1)] == [Requeue]

@@ -1,4 +1,4 @@
-"""The brain at work on the catalog: leases, attempts, resuming, and workers that come at the same time."""
+"""The search's decisions carried out on the catalog: leases, attempts, resuming, and workers that ask at the same time."""
 
 import threading
 from collections.abc import Callable
@@ -7,10 +7,11 @@ from contextlib import closing
 
 import pytest
 
+from halving.trial.messages import ReachedRung
 from resources.backend import Backend
 from resources.catalog import Catalog, SnapshotRow
 from resources.catalog.trial_key import parse_trial_key, trial_key
-from resources.scheduling.assignment import Assignment, Report, Superseded
+from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import LEASE_SECONDS
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
@@ -46,8 +47,8 @@ def reach(scheduler: Scheduler, given: Assignment, value: float) -> object:
     return scheduler.reached(given, report(value, given.granted), 1.5)
 
 
-def report(value: float, epochs: int) -> Report:
-    return Report({"score": value}, "sha256:c", epochs)
+def report(value: float, epochs: int) -> ReachedRung:
+    return ReachedRung(epochs, {"score": value}, "sha256:c")
 
 
 def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(backend: Backend, small_spec: Spec, clock: Clock) -> None:

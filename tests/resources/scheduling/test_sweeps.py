@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from halving.errors import InvalidInput, NotFound
+from halving.trial.messages import ReachedRung
 from resources.backend import Backend
-from resources.scheduling.assignment import Assignment, Report
+from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import MOST_TRIALS, SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep, stop_sweep
 from resources.search.decide import Continue, Fail, Finish, Pause, Requeue, Wait
@@ -38,8 +39,8 @@ def work(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
     return given
 
 
-def report(given: Assignment, value: float) -> Report:
-    return Report({"score": value}, f"sha256:{given.trial}-{given.granted}", given.granted)
+def report(given: Assignment, value: float) -> ReachedRung:
+    return ReachedRung(given.granted, {"score": value}, f"sha256:{given.trial}-{given.granted}")
 
 
 def reach(scheduler: Scheduler, given: Assignment, value: float) -> object:

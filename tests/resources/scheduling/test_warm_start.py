@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from halving.errors import InvalidInput
+from halving.trial.messages import ReachedRung
 from resources.backend import Backend
 from resources.catalog import SweepRow, utcnow
-from resources.scheduling.assignment import Assignment, Report
+from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.warm_start import check_warm_start, earlier_trials
@@ -67,7 +68,7 @@ def searched(backend: Backend, spec: SweepSpec, report: Callable[[Assignment], d
             scheduler.failed(given, "NaN", 1.0, None)
         else:
             for epochs in given.ladder[given.rung :]:
-                if not isinstance(scheduler.reached(given, Report(values, "sha256:c", epochs), 1.0), Continue):
+                if not isinstance(scheduler.reached(given, ReachedRung(epochs, values, "sha256:c"), 1.0), Continue):
                     break
     return sweep
 

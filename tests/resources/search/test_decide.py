@@ -68,7 +68,7 @@ def reached(number: int, value: float, violation: float = 0.0) -> Reached:
     return Reached(number, Result((value,), violation))
 
 
-# Three trials at rung 0 in this order of results; the decision on each, and what the next idle worker is told.
+# Three trials at rung 0 in this order of results; the decision on each, and what the next idle worker gets.
 RUNG_OF_THREE = [
     # maximize, values, decisions on the results, next
     (True, (0.1, 0.2, 0.9), [Pause(0), Pause(1), Continue(2)], Start(3)),
@@ -209,7 +209,7 @@ def test_an_event_of_a_trial_that_is_not_running_is_refused(event: Event) -> Non
         decide(searching(trial(0, Status.PAUSED, 0.5)), event)
 
 
-# Bounded metrics: an infeasible result ranks behind every feasible one, by how far it is out, and before a failed one.
+# Bounded metrics: an infeasible result ranks after every feasible one, by how far it is out, and before a failed one.
 VIOLATIONS = [
     # (value, violation) of three trials at rung 0, who is promoted
     (((0.9, 0.5), (0.1, 0.0), (0.2, 0.0)), 2),
@@ -219,7 +219,7 @@ VIOLATIONS = [
 
 
 @pytest.mark.parametrize(("reports", "best"), VIOLATIONS)
-def test_an_infeasible_result_ranks_behind_every_feasible_one(reports: tuple[tuple[float, float], ...], best: int) -> None:
+def test_an_infeasible_result_ranks_after_every_feasible_one(reports: tuple[tuple[float, float], ...], best: int) -> None:
     state = searching(max_trials=3)
     run(state, Idle(), Idle(), Idle())
     run(state, *(reached(number, *given) for number, given in enumerate(reports)))
@@ -251,7 +251,7 @@ QUANTILES = [
 
 @pytest.mark.parametrize("maximize", [True, False])
 @pytest.mark.parametrize(("quantile", "min_trials", "others", "own", "stops"), QUANTILES)
-def test_a_trial_behind_the_quantile_of_the_others_stops_for_good(
+def test_a_trial_worse_than_the_quantile_of_the_others_stops_for_good(
     maximize: bool, quantile: float, min_trials: int, others: tuple[float | None, ...], own: float, stops: bool
 ) -> None:
     sign = 1.0 if maximize else -1.0

@@ -29,7 +29,7 @@ class Search:
     steps: list[Step] = field(default_factory=list)
 
 
-def searched(spec: SweepSpec, cluster: SimulatedWorkers, seed: int, watch: Callable[..., None] | None = None) -> Search:
+def searched(spec: SweepSpec, workers: SimulatedWorkers, seed: int, watch: Callable[..., None] | None = None) -> Search:
     noise = random.Random(seed)
     values: dict[tuple[int, int], Result] = {}
 
@@ -46,7 +46,7 @@ def searched(spec: SweepSpec, cluster: SimulatedWorkers, seed: int, watch: Calla
         if watch:
             watch(state, event, decision)
 
-    return Search(spec, simulate(spec, evaluate, cluster, seed=seed, watch=note), steps)
+    return Search(spec, simulate(spec, evaluate, workers, seed=seed, watch=note), steps)
 
 
 @st.composite
@@ -76,9 +76,9 @@ def specs(
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> SimulatedWorkers:
+def crews(draw: st.DrawFn) -> SimulatedWorkers:
     return SimulatedWorkers(
-        workers=draw(st.integers(1, 8)),
+        count=draw(st.integers(1, 8)),
         speeds=draw(st.sampled_from([(1.0, 1.0), (0.3, 3.0)])),
         mean_life=draw(st.sampled_from([None, 3.0, 10.0])),
         replaced_after=draw(st.sampled_from([0.5, 20.0])),
@@ -93,7 +93,7 @@ seeds = st.integers(0, 10_000)
 
 
 def score(search_rules: Any, result: Result | None) -> tuple[float, float]:
-    """How bad a result is, written down once more: failures behind the infeasible behind the feasible."""
+    """How bad a result is, written down once more: failures after the infeasible after the feasible."""
     if result is None:
         return (math.inf, 0.0)
     if result.violation > 0:
@@ -149,9 +149,9 @@ def _promotable(search: Search, trials: tuple[TrialState, ...]) -> list[int]:
 
 
 @settings(max_examples=80)
-@given(specs(kinds=("asha", "hyperband")), clusters(), seeds)
-def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSpec, cluster: SimulatedWorkers, seed: int) -> None:
-    search = searched(spec, cluster, seed)
+@given(specs(kinds=("asha", "hyperband")), crews(), seeds)
+def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
+    search = searched(spec, workers, seed)
     search_rules = search.end.state.rules
     for trials, number in promotions(search):
         rung = len(trials[number].results) - 1
@@ -160,22 +160,22 @@ def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSp
 
 
 @settings(max_examples=60)
-@given(specs(kinds=("asha", "hyperband")), clusters(), seeds)
+@given(specs(kinds=("asha", "hyperband")), crews(), seeds)
 def test_no_new_trial_starts_and_no_search_ends_while_a_paused_trial_is_promotable(
-    spec: SweepSpec, cluster: SimulatedWorkers, seed: int
+    spec: SweepSpec, workers: SimulatedWorkers, seed: int
 ) -> None:
-    search = searched(spec, cluster, seed)
+    search = searched(spec, workers, seed)
     for trials, _, decision in search.steps:
         if isinstance(decision, Start | Finish):
             assert _promotable(search, trials) == []
 
 
 @settings(max_examples=60)
-@given(specs(kinds=("median",)), clusters(), seeds)
+@given(specs(kinds=("median",)), crews(), seeds)
 def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_else(
-    spec: SweepSpec, cluster: SimulatedWorkers, seed: int
+    spec: SweepSpec, workers: SimulatedWorkers, seed: int
 ) -> None:
-    search = searched(spec, cluster, seed)
+    search = searched(spec, workers, seed)
     search_rules = search.end.state.rules
     rule = search_rules.early_stopping
     assert isinstance(rule, MedianStop)
@@ -185,16 +185,16 @@ def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_els
             assert isinstance(event, Reached)
             others = [score(search_rules, mate.results[rung]) for mate in rung_mates(search_rules, trials, decision.trial, rung)]
             better = sum(other < score(search_rules, event.result) for other in others)
-            behind = len(others) >= rule.min_trials and better > rule.quantile * len(others)
-            assert isinstance(decision, Stop) == behind
+            worse = len(others) >= rule.min_trials and better > rule.quantile * len(others)
+            assert isinstance(decision, Stop) == worse
 
 
 @settings(max_examples=120)
-@given(specs(), clusters(), seeds)
+@given(specs(), crews(), seeds)
 def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_twice(
-    spec: SweepSpec, cluster: SimulatedWorkers, seed: int
+    spec: SweepSpec, workers: SimulatedWorkers, seed: int
 ) -> None:
-    search = searched(spec, cluster, seed)
+    search = searched(spec, workers, seed)
     state = search.end.state
     assert isinstance(search.steps[-1][2], Finish)
     assert state.running == 0
@@ -210,10 +210,10 @@ def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_tw
 
 
 @settings(max_examples=60)
-@given(specs(), clusters(), seeds)
-def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, cluster: SimulatedWorkers, seed: int) -> None:
+@given(specs(), crews(), seeds)
+def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
     known: dict[int, tuple[Result | None, ...]] = {}
-    for trials, _, _ in searched(spec, cluster, seed).steps:
+    for trials, _, _ in searched(spec, workers, seed).steps:
         for trial in trials:
             before = known.get(trial.number, ())
             assert trial.results[: len(before)] == before
@@ -221,8 +221,8 @@ def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, cluster: Simulated
 
 
 @settings(max_examples=60)
-@given(specs(), clusters(), seeds)
-def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(spec: SweepSpec, cluster: SimulatedWorkers, seed: int) -> None:
+@given(specs(), crews(), seeds)
+def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
     def recount(state: SearchState, _event: Event, _decision: Decision) -> None:
         trials, rules = state.trials, state.rules
         assert state.running == sum(trial.status is Status.RUNNING for trial in trials)
@@ -238,7 +238,7 @@ def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(spec: S
                 assert at_rung.paused == sorted(state.place(trial.number, trial.results[rung]) for trial in waiting)
                 assert _sorted_as_scored(rules, counted, at_rung.results)
 
-    searched(spec, cluster, seed, recount)
+    searched(spec, workers, seed, recount)
 
 
 def _sorted_as_scored(rules: Any, counted: list[tuple[TrialState, Result | None]], places: list[Place]) -> bool:
@@ -247,20 +247,20 @@ def _sorted_as_scored(rules: Any, counted: list[tuple[TrialState, Result | None]
 
 
 @settings(max_examples=40)
-@given(specs(), clusters(), seeds)
-def test_a_state_rebuilt_before_any_event_decides_the_same(spec: SweepSpec, cluster: SimulatedWorkers, seed: int) -> None:
+@given(specs(), crews(), seeds)
+def test_a_state_rebuilt_before_any_event_decides_the_same(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
     """Decisions depend on the trials alone: on no path that led there, and no order in which they were put."""
-    search, limit = searched(spec, cluster, seed), max_trials(spec)
+    search, limit = searched(spec, workers, seed), max_trials(spec)
     for trials, event, decision in search.steps[:: 1 + len(search.steps) // 40]:
         assert decide(SearchState(rules_of(spec), limit, trials), event)[0] == decision
 
 
 @settings(max_examples=40)
-@given(specs(kinds=("asha", "hyperband", "median"), audits=(0.5,)), clusters(), seeds)
-def test_whatever_an_audit_finds_the_search_before_it_is_the_same(spec: SweepSpec, cluster: SimulatedWorkers, seed: int) -> None:
+@given(specs(kinds=("asha", "hyperband", "median"), audits=(0.5,)), crews(), seeds)
+def test_whatever_an_audit_finds_the_search_before_it_is_the_same(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
     strategy = {key: {**value, "audit": 0.0} for key, value in spec.strategy.model_dump(exclude_none=True).items()}
     plain = parse_spec({**spec.model_dump(mode="json", by_alias=True, exclude_none=True), "strategy": strategy})
-    audited, without = searched(spec, cluster, seed), searched(plain, cluster, seed)
+    audited, without = searched(spec, workers, seed), searched(plain, workers, seed)
     assert [step[1:] for step in audited.steps[: len(without.steps) - 1]] == [step[1:] for step in without.steps[:-1]]
     assert [trial.counted for trial in audited.end.state.trials] == [trial.results for trial in without.end.state.trials]
 

@@ -39,7 +39,7 @@ def test_full_training_of_whole_curves_finds_the_best_of_them(small_spec: Spec) 
     assert found.winner_objective == pytest.approx(0.55 * (1 - 0.5**9))
 
 
-def test_epochs_behind_the_end_of_a_curve_are_counted_and_nothing_is_made_up(small_spec: Spec) -> None:
+def test_epochs_after_the_end_of_a_curve_are_counted_and_nothing_is_made_up(small_spec: Spec) -> None:
     spec = small_spec(max_trials=3)
     found = replay(spec_with(spec, "random", 3), curves(spec, 9, 3, 1), workers=1)
     assert (found.epochs, found.unknown_epochs, found.unknown_trials, found.completed) == (27, 6 + 8, 2, 1)
@@ -100,7 +100,7 @@ def test_budgets_that_are_left_out_are_the_sweeps_own(small_spec: Spec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "told"),
+    ("strategy", "refusal"),
     [
         ("hypberband", r"strategy = 'hypberband' is not accepted, did you mean 'hyperband'\?: give one of"),
         (3, r"strategy = 3 is not accepted: give one of"),
@@ -111,8 +111,8 @@ def test_budgets_that_are_left_out_are_the_sweeps_own(small_spec: Spec) -> None:
         ("grid", r"strategy = 'grid' cannot be replayed"),
     ],
 )
-def test_what_is_no_strategy_is_refused_with_what_is(small_spec: Spec, strategy: Any, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_what_is_no_strategy_is_refused_with_what_is(small_spec: Spec, strategy: Any, refusal: str) -> None:
+    with pytest.raises(InvalidInput, match=refusal):
         spec_with(small_spec(), strategy, 9)
 
 

@@ -45,10 +45,10 @@ def test_a_trial_goes_on_where_it_was_and_repeats_nothing_without_faults(small_s
 
 def test_the_same_arguments_simulate_the_same_search(small_spec: Spec) -> None:
     spec = small_spec(strategy={"asha": {"sampler": "tpe", "max_budget": 9}}, max_trials=30)
-    cluster = SimulatedWorkers(5, speeds=(0.3, 3.0), mean_life=20.0, crash=0.1)
-    one, other = (simulate(spec, curve, cluster, seed=3) for _ in range(2))
+    workers = SimulatedWorkers(5, speeds=(0.3, 3.0), mean_life=20.0, crash=0.1)
+    one, other = (simulate(spec, curve, workers, seed=3) for _ in range(2))
     assert (one.params, one.seconds, one.state.trials) == (other.params, other.seconds, other.state.trials)
-    assert simulate(spec, curve, cluster, seed=4).seconds != one.seconds
+    assert simulate(spec, curve, workers, seed=4).seconds != one.seconds
 
 
 def test_a_search_ends_with_the_epochs_it_may_spend(small_spec: Spec) -> None:
@@ -68,8 +68,8 @@ def test_a_curve_that_ends_before_the_rung_counts_with_its_last_value(small_spec
 def test_a_thousand_trials_on_128_workers_that_are_lost_all_the_time(small_spec: Spec) -> None:
     """No rung trained twice, no trial lost, and workers idle for less than 1 % before the last trial is started."""
     spec = small_spec(strategy=ASHA, max_trials=1000, max_preemptions=1000)
-    cluster = SimulatedWorkers(128, speeds=(0.25, 4.0), mean_life=100.0, replaced_after=5.0, lease=15.0)
-    search = simulate(spec, curve, cluster, seed=1, epoch_seconds=lambda params: 10.0)
+    workers = SimulatedWorkers(128, speeds=(0.25, 4.0), mean_life=100.0, replaced_after=5.0, lease=15.0)
+    search = simulate(spec, curve, workers, seed=1, epoch_seconds=lambda params: 10.0)
     assert search.lost_workers > 128
     assert set(search.rungs.values()) == {1}
     assert len(search.state.trials) == 1000

@@ -288,7 +288,7 @@ def test_export_writes_every_stitched_point_in_each_format(filled: Store, comman
     assert sorted(path.name for path in tmp_path.iterdir() if "points" in path.name) == ["points.parquet"]
 
 
-def test_an_export_is_the_same_before_and_after_compaction_and_merging(filled: Store, command: Halving) -> None:
+def test_an_export_is_the_same_before_and_after_compaction(filled: Store, command: Halving) -> None:
     def exported() -> list[dict[str, str]]:
         return rows_of(command("export", "base-0", "base-1", "odd", "-k", "loss,val/acc,up"))
 
@@ -297,11 +297,8 @@ def test_an_export_is_the_same_before_and_after_compaction_and_merging(filled: S
     said = command("compact", "--project", "digits")
     assert (said.status, "base-0" in said.out) == (0, True)
     assert exported() == before
-    said = command("compact", "--project", "digits", "--merge", "all")
-    assert said.status == 0, said.err
-    assert "merged: 3 runs" in said.out
-    assert exported() == before
-    assert command("show", "odd", "--json").data["files"]["full"] == "metrics/project=digits/merged/all.parquet"
+    full = command("show", "odd", "--json").data["files"]["full"]
+    assert full.startswith("metrics/project=digits/run=odd/full-000001-")
 
 
 def test_an_export_that_cannot_be_made_leaves_no_file(filled: Store, command: Halving, tmp_path: Path) -> None:
@@ -339,20 +336,19 @@ def test_recover_tells_what_is_live_and_what_had_to_be_kept(filled: Store, comma
 def test_compact_says_what_it_did_and_does_nothing_twice(filled: Store, command: Halving) -> None:
     first = command("compact", "base-0", "--json")
     (row,) = first.data["runs"]
-    assert (row["run"], row["segments"], row["error"], first.data["merged"]) == ("base-0", 1, None, None)
+    assert (row["run"], row["segments"], row["error"]) == ("base-0", 1, None)
     assert row["points"] == row["total"] == sum(curve["points"] for curve in command("show", "base-0", "--json").data["metrics"].values())
     (again,) = command("compact", "base-0", "--json").data["runs"]
     assert (again["points"], again["segments"]) == (0, 0)
 
 
-def test_compact_goes_on_behind_a_run_that_is_damaged_and_its_status_is_1(filled: Store, command: Halving) -> None:
+def test_compact_goes_on_after_a_run_that_is_damaged_and_its_status_is_1(filled: Store, command: Halving) -> None:
     for path in Path(filled.root, "metrics/project=digits/run=odd/live").iterdir():
         path.write_bytes(b"damaged")
-    said = command("compact", "--project", "digits", "--merge", "all")
+    said = command("compact", "--project", "digits")
     assert said.status == 1
     assert "base-1" in said.out
     assert "digits/odd: " in said.out
-    assert "not merged: every run must be compacted first" in said.out
 
 
 def test_compact_needs_to_know_which_runs(filled: Store, command: Halving) -> None:
@@ -360,17 +356,6 @@ def test_compact_needs_to_know_which_runs(filled: Store, command: Halving) -> No
         said = command("compact", *arguments)
         assert (said.status, said.out) == (1, "")
         assert "give RUN…, or --project NAME, or --all" in said.err
-    said = command("compact", "--all", "--merge", "x")
-    assert (said.status, "the runs are of several projects" in said.err) == (1, True)
-
-
-def test_a_running_run_is_compacted_and_not_merged(filled: Store, command: Halving) -> None:
-    run = halving.init("digits", {}, filled.root, id="live", system_metrics=None)
-    run.log({"loss": 1.0}, step=0)
-    run.flush()
-    merged = command("compact", "--project", "digits", "--merge", "all", "--json").data["merged"]
-    assert (sorted(merged["runs"]), merged["left_out"]) == (["base-0", "base-1", "odd"], {"live": "it is running"})
-    run.finish()
 
 
 def test_a_run_can_be_read_while_compactions_take_its_files_away(filled: Store, command: Halving) -> None:

@@ -15,8 +15,9 @@ import pytest
 from halving import Store
 from halving.ingest.metric_writer import MetricWriter
 from halving.ingest.recovery import recover
-from halving.journal.appender import Lane
-from halving.journal.format import Block, Reading, piece_files
+from halving.journal.appender import Appender
+from halving.journal.format import Block, Reading
+from halving.journal.log_segment import log_segment_files
 from tests.sdk.conftest import Script
 from tests.sdk.run.test_run import start
 
@@ -29,10 +30,10 @@ def points(store: Store, run: str = "r") -> list[tuple[str, int, float]]:
     return sorted((row["key"], row["step"], row["value"]) for table in tables for row in table.to_pylist())
 
 
-def in_lane(lane: Lane) -> list[tuple[str, float]]:
+def in_journal(appender: Appender) -> list[tuple[str, float]]:
     found = []
-    for piece in lane.pieces.values():
-        reading = Reading(piece.memory, verify=True)
+    for log_segment in appender.log_segments.values():
+        reading = Reading(log_segment.memory, verify=True)
         for block in reading.blocks():
             if isinstance(block, Block):
                 rows = reading.rows(block).view(np.float64)
@@ -41,31 +42,31 @@ def in_lane(lane: Lane) -> list[tuple[str, float]]:
 
 
 class Interrupted:
-    """Calls a handler once, in the middle of what a lane must not be interrupted in: after the n-th step under its lock."""
+    """Calls a handler once, in the middle of what an appender must not be interrupted in: after the n-th step under its lock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, handler: Any) -> None:
-        self.armed, real = True, getattr(Lane, name)
+        self.armed, real = True, getattr(Appender, name)
 
-        def interrupted(lane: Lane, *arguments: Any) -> Any:
-            if self.armed and lane._interrupted():
+        def interrupted(appender: Appender, *arguments: Any) -> Any:
+            if self.armed and appender._interrupted():
                 self.armed = False
                 handler()
-            return real(lane, *arguments)
+            return real(appender, *arguments)
 
-        monkeypatch.setattr(Lane, name, interrupted)
+        monkeypatch.setattr(Appender, name, interrupted)
 
 
 @pytest.mark.parametrize("moment", ["_open", "_create", "_waiting", "_take_spare", "_placed"])
-def test_a_handler_that_logs_while_its_thread_changes_pieces_keeps_every_name_and_value(
+def test_a_handler_that_logs_while_its_thread_changes_log_segments_keeps_every_name_and_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     refused: list[OSError] = []
-    lane = Lane(tmp_path, "main", max_bytes=1 << 30, piece_bytes=SMALL, on_full=lambda: None, on_refused=refused.append)
-    interruption = Interrupted(monkeypatch, moment, lambda: lane.append(("sig_x", "sig_y"), (100.0, 200.0), 1, 1))
-    lane.append(("loss", "acc"), (1.0, 2.0), 0, 0)
-    lane.append(("sig_x", "sig_y"), (101.0, 201.0), 2, 2)
+    appender = Appender(tmp_path, "main", max_bytes=1 << 30, log_segment_bytes=SMALL, on_full=lambda: None, on_refused=refused.append)
+    interruption = Interrupted(monkeypatch, moment, lambda: appender.append(("sig_x", "sig_y"), (100.0, 200.0), 1, 1))
+    appender.append(("loss", "acc"), (1.0, 2.0), 0, 0)
+    appender.append(("sig_x", "sig_y"), (101.0, 201.0), 2, 2)
     assert not interruption.armed
-    assert sorted(in_lane(lane)) == [
+    assert sorted(in_journal(appender)) == [
         ("acc", 2.0),
         ("loss", 1.0),
         ("sig_x", 100.0),
@@ -73,7 +74,7 @@ def test_a_handler_that_logs_while_its_thread_changes_pieces_keeps_every_name_an
         ("sig_y", 200.0),
         ("sig_y", 201.0),
     ]
-    assert [number for number, _ in piece_files(tmp_path)["main"]] == sorted(lane.pieces)
+    assert [number for number, _ in log_segment_files(tmp_path)["main"]] == sorted(appender.log_segments)
     assert refused == []
 
 
@@ -280,7 +281,7 @@ def test_artifacts_are_bounded_too_while_the_store_is_away(tmp_path: Path, monke
     (tmp_path / "store").write_text("not a folder")
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
     with pytest.warns(UserWarning, match="halving: "):
-        writer = MetricWriter(Store(tmp_path / "store"), "p", "r", 1, delay=3600, max_bytes=1 << 20, piece_bytes=SMALL)
+        writer = MetricWriter(Store(tmp_path / "store"), "p", "r", 1, delay=3600, max_bytes=1 << 20, log_segment_bytes=SMALL)
         for step in range(50):
             writer.append_artifact("a", bytes(100_000), ".bin", {}, step, 0)
         used = sum(path.stat().st_size for path in writer.folder.iterdir())
@@ -300,7 +301,7 @@ def test_a_value_that_a_device_cannot_give_holds_up_nothing_else(store: Store) -
     writer = MetricWriter(store, "p", "r", 1, delay=3600)
     writer._device.append((("lost",), Gone(), 1, 0))
     writer.append({"a": 1.0}, 1, 0)
-    with pytest.warns(UserWarning, match="dropping points"):
+    with pytest.warns(UserWarning, match="are dropped and counted"):
         assert writer.flush(10)
         assert writer.close()
     writer.release()

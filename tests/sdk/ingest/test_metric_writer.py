@@ -24,7 +24,7 @@ from halving.ingest.recovery import Recovered, recover
 from halving.metrics.segments import COLUMNS
 from tests.sdk.conftest import Script
 
-SMALL = 1 << 15  # bytes of a journal piece in these tests
+SMALL = 1 << 15  # bytes of a journal log segment in these tests
 SOON = 0.01  # seconds that points wait in these tests
 
 
@@ -161,7 +161,7 @@ def test_the_user_is_told_once_when_the_store_goes_away(tmp_path: Path, monkeypa
 
 def test_who_does_not_insist_waits_for_one_refusal_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = away(tmp_path, monkeypatch)
-    with pytest.warns(UserWarning, match="keeping them and trying again"):
+    with pytest.warns(UserWarning, match="The journal keeps them, and writing is retried"):
         writer = MetricWriter(store, "p", "r", 1, delay=SOON)
         for step in range(3):
             writer.append({"a": 0.0}, step, 0)
@@ -175,7 +175,7 @@ def test_what_the_store_never_took_stays_in_the_journal_and_is_recovered_with_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = away(tmp_path, monkeypatch)
-    with pytest.warns(UserWarning, match="keeping them and trying again"):
+    with pytest.warns(UserWarning, match="The journal keeps them, and writing is retried"):
         writer = MetricWriter(store, "p", "r", 1, delay=SOON)
         for step in range(7):
             writer.append({"a": 1.0, "b": 2.0}, step, 0)
@@ -196,11 +196,11 @@ def test_what_exceeds_the_journals_bound_is_dropped_and_counted_and_the_rest_is_
 ) -> None:
     store = away(tmp_path, monkeypatch)
     with pytest.warns(UserWarning, match="halving: ") as told:
-        writer = MetricWriter(store, "p", "r", 1, delay=SOON, max_bytes=3 * SMALL, piece_bytes=SMALL)
+        writer = MetricWriter(store, "p", "r", 1, delay=SOON, max_bytes=3 * SMALL, log_segment_bytes=SMALL)
         for step in range(5_000):
             writer.append({"a": 1.0, "b": 2.0}, step, 0)
         assert not writer.flush(0.3)
-    assert sum("dropping points of run r: the journal holds" in str(warning.message) for warning in told) == 1
+    assert sum("points of run r are dropped and counted: the journal holds" in str(warning.message) for warning in told) == 1
     kept = 5_000 - writer.dropped // 2
     assert 3 * SMALL // 48 - 50 < kept < 3 * SMALL // 48
     back(store)
@@ -214,7 +214,7 @@ def test_a_disk_that_takes_no_journal_is_told_and_costs_no_point_while_the_proce
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HALVING_JOURNAL", "/proc/no/such/folder")
-    with pytest.warns(UserWarning, match="cannot write the journal of run r .*points wait in memory, and a killed process loses them"):
+    with pytest.warns(UserWarning, match="cannot write the journal of run r .*points wait in memory, and are lost if the process dies"):
         writer = MetricWriter(store, "p", "r", 1, delay=SOON)
         for step in range(100):
             writer.append({"a": 1.0}, step, 0)
@@ -241,7 +241,7 @@ def test_a_journal_folder_that_is_not_ours_is_left_as_it_is_by_the_run_and_its_c
         "print(os.listdir(folder), (folder / 'main-000000.journal').read_bytes(), os.listdir(folder.parent))\n"
     )
     assert done.stdout.splitlines() == ["1", "['main-000000.journal'] b'theirs' ['0001']"], done.stderr
-    assert "is another attempt's" in done.stderr
+    assert "belongs to another process" in done.stderr
     assert counted(store) == {("a", 1): 1}
 
 
@@ -509,7 +509,7 @@ def test_training_goes_on_to_its_end_while_the_store_is_away(tmp_path: Path, sto
         "print('away', flush=True); sys.stdin.readline()\n"
         "for i in range(10, 30): run.log({'a': i}, step=i)\n"
         "print(run.flush(0.2), flush=True)\n"
-        "while not run._writer._failures: time.sleep(0.01)\n"
+        "while not run._writer._pauses: time.sleep(0.01)\n"
         "print('failed', flush=True); sys.stdin.readline()\n"
         "for i in range(30, 40): run.log({'a': i}, step=i)\n"
     )

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ import pytest
 import halving
 from halving import Store, StoreError
 from halving.ingest.metric_writer import MetricWriter
-from halving.ingest.recovery import Recovered, recover, tail
+from halving.ingest.recovery import Recovered, recover
 from halving.journal.directory import attempt_folders, journal_home
-from halving.maintenance.compaction import compact
-from halving.metrics.manifest import Absorbed, Manifest, RunFiles, publish_manifest, run_files
+from halving.metrics.manifest import Absorbed, Manifest, publish_manifest, run_files
 from tests.sdk.conftest import Script
 
 
@@ -164,15 +162,15 @@ def test_what_was_compacted_meanwhile_is_not_written_again(script: Script, store
 def test_a_journal_cut_at_any_byte_gives_a_prefix_of_what_was_logged(script: Script, store: Store, tmp_path: Path) -> None:
     script(KILLED.replace("assert run.flush(30)", "").replace("halving.Text('so far so good', caption='note')", "1"))
     (folder,) = attempt_folders(store)
-    piece = folder / "main-000000.journal"
-    content = piece.read_bytes()
+    log_segment = folder / "main-000000.journal"
+    content = log_segment.read_bytes()
     saved = tmp_path / "saved"
     shutil.copytree(store.root, saved)
     end = len(content.rstrip(b"\0"))
     for cut in [*range(0, 200, 7), *range(200, end, 397), end]:
         shutil.rmtree(store.root)
         shutil.copytree(saved, store.root)
-        piece.write_bytes(content[:cut] + os.urandom(min(40, len(content) - cut)) + bytes(max(0, len(content) - cut - 40)))
+        log_segment.write_bytes(content[:cut] + os.urandom(min(40, len(content) - cut)) + bytes(max(0, len(content) - cut - 40)))
         recover(store)
         steps = sorted(step for key, step in counted(store) if key == "a")
         assert steps == list(range(len(steps)))
@@ -227,73 +225,6 @@ def test_permission_lost_while_training_is_survived_and_recovered(tmp_path: Path
     assert end_record(store).items() >= {"status": "finished", "points": 50, "summary": {"a": 49.0}}.items()
 
 
-# Live reading
-
-
-def test_the_tail_of_a_live_run_is_what_no_segment_has(store: Store) -> None:
-    writer = MetricWriter(store, "p", "r", 1, delay=3600)
-    for step in range(10):
-        writer.append({"a": float(step)}, step, 1_000_000)
-    assert writer.flush()
-    for step in range(10, 15):
-        writer.append({"a": float(step), "b": 1.0}, step, 1_000_000)
-    table = tail(store, "p", "r", run_files(store, "p", "r"))
-    assert table is not None
-    assert sorted((row["key"], row["step"], row["value"]) for row in table.to_pylist()) == [
-        *(("a", step, float(step)) for step in range(10, 15)),
-        *(("b", step, 1.0) for step in range(10, 15)),
-    ]
-    assert writer.close()
-    writer.release()
-    assert tail(store, "p", "r", run_files(store, "p", "r")) is None
-
-
-@pytest.mark.folder  # an object store's segments are taken away later
-def test_what_is_drained_and_compacted_while_the_tail_is_read_is_looked_for_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = MetricWriter(store, "p", "r", 1, delay=3600)
-    writer.append({"a": 1.0}, 0, 1_000_000)
-    seen = run_files(store, "p", "r")
-
-    def listed(*_: str) -> RunFiles:
-        assert writer.flush()
-        stale = run_files(store, "p", "r")
-        compact(store, "p", "r")  # takes the segments away
-        return stale
-
-    monkeypatch.setattr("halving.ingest.recovery.run_files", listed)
-    with pytest.raises(FileNotFoundError, match="compacted"):
-        tail(store, "p", "r", seen)
-    assert writer.close()
-    writer.release()
-
-
-def test_segments_and_tail_together_are_always_exactly_what_was_logged(store: Store) -> None:
-    writer = MetricWriter(store, "p", "r", 1, delay=0.001, piece_bytes=1 << 15)
-    seen = 0
-    until = time.monotonic() + 3
-    for step in range(100_000):
-        writer.append({"a": float(step)}, step, 0)
-        if step % 97 == 0:
-            files = run_files(store, "p", "r")
-            try:
-                rest = tail(store, "p", "r", files)
-            except FileNotFoundError:
-                continue
-            found = [
-                s
-                for name in files.segments
-                for s in pq.read_table(store.path(name), columns=["step"], filesystem=store.filesystem)["step"].to_pylist()
-            ]
-            found += rest["step"].to_pylist() if rest else []
-            assert sorted(found) == list(range(step + 1))
-            seen += 1
-        if seen > 1 and time.monotonic() > until:
-            break
-    assert seen > 1
-    assert writer.close()
-    writer.release()
-
-
 def test_a_store_that_refuses_keeps_the_journal_and_lets_the_next_attempt_train(
     script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,7 +238,7 @@ def test_a_store_that_refuses_keeps_the_journal_and_lets_the_next_attempt_train(
     real = Store.create
     with monkeypatch.context() as patched:
         patched.setattr(Store, "create", refuse)
-        with pytest.warns(UserWarning, match="attempt 1 of r left points that are not in the store: kept: StoreError: away"):
+        with pytest.warns(UserWarning, match="attempt 1 of r left points that are not in the store yet: kept: StoreError: away"):
             run = halving.init("p", id="r", root=store.root, system_metrics=None)
     run.finish()
     assert recover(store) == [Recovered("p", "r", 1, 100, "recovered")]

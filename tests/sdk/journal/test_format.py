@@ -1,4 +1,4 @@
-"""The journal's format: what was written is read back, and a piece that was cut or damaged anywhere gives a clean prefix."""
+"""The journal's format: what was written is read back, and a log segment that was cut or damaged anywhere gives a clean prefix."""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from halving.journal.appender import PIECE_BYTES, JournalFull, Lane
-from halving.journal.format import Block, Reading, map_piece, piece_files
+from halving.journal.appender import Appender
+from halving.journal.format import Block, Reading
+from halving.journal.log_segment import log_segment_files, map_log_segment
 
 Record = tuple[tuple[str, ...], tuple[float, ...], int, int]
 SMALL = 1 << 15
@@ -27,8 +28,10 @@ def logs(draw: st.DrawFn) -> list[Record]:
     return found
 
 
-def lane(folder: Path, name: str = "main", **limits: Any) -> Lane:
-    return Lane(folder, name, **{"max_bytes": 1 << 30, "piece_bytes": SMALL, "on_full": lambda: None, "on_refused": fail, **limits})
+def appender(folder: Path, name: str = "main", **limits: Any) -> Appender:
+    return Appender(
+        folder, name, **{"max_bytes": 1 << 30, "log_segment_bytes": SMALL, "on_full": lambda: None, "on_refused": fail, **limits}
+    )
 
 
 def fail(error: OSError) -> None:
@@ -36,7 +39,7 @@ def fail(error: OSError) -> None:
 
 
 def records(reading: Reading) -> list[Record]:
-    """All records of a piece, read in bulk."""
+    """All records of a log segment, read in bulk."""
     found = []
     for block in reading.blocks():
         if isinstance(block, Block):
@@ -51,10 +54,14 @@ def same(found: list[Record], expected: list[Record]) -> bool:
 
 
 def written(folder: Path, log: list[Record]) -> list[Record]:
-    writing = lane(folder)
+    writing = appender(folder)
     for record in log:
         writing.append(*record)
-    return [record for number, path in piece_files(folder).get("main", []) for record in records(Reading(map_piece(path), verify=True))]
+    return [
+        record
+        for number, path in log_segment_files(folder).get("main", [])
+        for record in records(Reading(map_log_segment(path), verify=True))
+    ]
 
 
 anywhere = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
@@ -64,17 +71,23 @@ anywhere = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, 
 @given(log=logs())
 def test_what_was_logged_is_read_back_in_order_with_or_without_checking(log: list[Record], tmp_path_factory: Any) -> None:
     folder = tmp_path_factory.mktemp("journal")
-    writing = lane(folder)
+    writing = appender(folder)
     for record in log:
         writing.append(*record)
     for verify in (False, True):
-        found = [record for number in sorted(writing.pieces) for record in records(Reading(writing.pieces[number].memory, verify=verify))]
+        found = [
+            record
+            for number in sorted(writing.log_segments)
+            for record in records(Reading(writing.log_segments[number].memory, verify=verify))
+        ]
         assert same(found, log)
 
 
 @anywhere
 @given(log=logs(), data=st.data())
-def test_a_piece_cut_at_any_byte_gives_the_records_that_were_whole(log: list[Record], data: st.DataObject, tmp_path_factory: Any) -> None:
+def test_a_log_segment_cut_at_any_byte_gives_the_records_that_were_whole(
+    log: list[Record], data: st.DataObject, tmp_path_factory: Any
+) -> None:
     folder = tmp_path_factory.mktemp("journal")
     assert same(written(folder, log), log)
     if not log:
@@ -84,7 +97,7 @@ def test_a_piece_cut_at_any_byte_gives_the_records_that_were_whole(log: list[Rec
     end = len(content.rstrip(b"\0"))
     cut = data.draw(st.integers(0, end))
     path.write_bytes(content[:cut] + bytes(len(content) - cut))
-    reading = Reading(map_piece(path), verify=True)
+    reading = Reading(map_log_segment(path), verify=True)
     found = records(reading) if reading.valid else []
     assert same(found, log[: len(found)])
     whole = [start for start in ends_of(content) if start <= cut]
@@ -103,7 +116,7 @@ def ends_of(content: bytes) -> list[int]:
 
 @anywhere
 @given(log=logs().filter(bool), data=st.data())
-def test_a_flipped_bit_ends_the_piece_at_its_record_and_never_gives_a_wrong_value(
+def test_a_flipped_bit_ends_the_log_segment_at_its_record_and_never_gives_a_wrong_value(
     log: list[Record], data: st.DataObject, tmp_path_factory: Any
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")
@@ -113,85 +126,27 @@ def test_a_flipped_bit_ends_the_piece_at_its_record_and_never_gives_a_wrong_valu
     place = data.draw(st.integers(16, len(bytes(content).rstrip(b"\0")) - 1))
     content[place] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)
-    found = records(Reading(map_piece(path), verify=True))
+    found = records(Reading(map_log_segment(path), verify=True))
     assert same(found, log[: len(found)])
     assert len(found) < len(log)
 
 
-def test_a_file_of_zeros_as_a_dead_machine_leaves_it_is_no_piece(tmp_path: Path) -> None:
+def test_a_file_of_zeros_as_a_dead_machine_leaves_it_is_no_log_segment(tmp_path: Path) -> None:
     (tmp_path / "main-000000.journal").write_bytes(bytes(SMALL))
-    assert not Reading(map_piece(tmp_path / "main-000000.journal"), verify=True).valid
+    assert not Reading(map_log_segment(tmp_path / "main-000000.journal"), verify=True).valid
 
 
-def test_many_records_span_pieces_and_the_definitions_go_along(tmp_path: Path) -> None:
+def test_many_records_span_log_segments_and_the_definitions_go_along(tmp_path: Path) -> None:
     log = [((("a", "b"), (float(step), -float(step)), step, step) if step % 3 else (("c",), (0.5,), step, step)) for step in range(3_000)]
     assert written(tmp_path, log) == log
-    assert len(piece_files(tmp_path)["main"]) > 3
+    assert len(log_segment_files(tmp_path)["main"]) > 3
 
 
 def test_notes_stand_between_records_with_their_place(tmp_path: Path) -> None:
-    writing = lane(tmp_path)
+    writing = appender(tmp_path)
     writing.append(("a",), (1.0,), 1, 1)
     writing.note({"key": "sample", "text": "ü"})
     writing.append(("a",), (2.0,), 2, 2)
-    found = list(Reading(writing.pieces[0].memory, verify=True).blocks())
+    found = list(Reading(writing.log_segments[0].memory, verify=True).blocks())
     assert [type(part) for part in found] == [Block, dict, Block]
     assert found[1].items() >= {"key": "sample", "text": "ü"}.items()  # type: ignore[union-attr]
-
-
-def test_more_sets_of_keys_than_a_piece_defines_are_logged_key_by_key(tmp_path: Path) -> None:
-    writing = lane(tmp_path, piece_bytes=PIECE_BYTES)
-    for number in range(1_200):
-        writing.append((f"k{number}", "shared"), (1.0, float(number)), number, 0)
-    reading = Reading(writing.pieces[0].memory, verify=True)
-    found = [point for names, values, step, _ in records(reading) for point in zip(names, values, [step] * len(names), strict=True)]
-    assert sorted(found) == sorted(
-        [(f"k{number}", 1.0, number) for number in range(1_200)] + [("shared", float(n), n) for n in range(1_200)]
-    )
-
-
-def test_a_record_with_more_keys_than_a_piece_could_define_is_logged_key_by_key(tmp_path: Path) -> None:
-    writing = lane(tmp_path)
-    names = tuple(f"a rather long name of a metric, number {number}" for number in range(2_000))
-    writing.append(names, tuple(float(number) for number in range(2_000)), 7, 7)
-    found = [record for number in sorted(writing.pieces) for record in records(Reading(writing.pieces[number].memory, verify=True))]
-    assert found == [((name,), (float(number),), 7, 7) for number, name in enumerate(names)]
-
-
-def test_a_full_journal_says_so_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    writing = lane(tmp_path, max_bytes=2 * SMALL)
-    count = 0
-    try:
-        while True:
-            writing.append(("a",), (1.0,), count, 0)
-            count += 1
-    except JournalFull as error:
-        assert "the journal holds" in str(error)  # noqa: PT017
-    writing.pieces.pop(0)
-    writing.append(("a",), (1.0,), count, 0)
-    assert len(piece_files(tmp_path)["main"]) == 3
-
-
-def test_a_piece_made_ahead_takes_the_next_number(tmp_path: Path) -> None:
-    writing = lane(tmp_path)
-    written_steps = 0
-    while len(writing.pieces) < 4:
-        writing.prepare()
-        writing.append(("a",), (1.0,), written_steps, 0)
-        written_steps += 1
-    writing.close()
-    assert [number for number, _ in piece_files(tmp_path)["main"]] == [0, 1, 2, 3]
-    assert not list(tmp_path.glob("*.new"))
-    found = [record for number in sorted(writing.pieces) for record in records(Reading(writing.pieces[number].memory, verify=True))]
-    assert [step for _, _, step, _ in found] == list(range(written_steps))
-
-
-def test_the_clock_does_not_go_back_with_the_machines(tmp_path: Path, monkeypatch: Any) -> None:
-    writing = lane(tmp_path)
-    before = writing.now()
-    monkeypatch.setattr("time.time_ns", lambda: before - 3_600 * 10**9)
-    writing.follow_clock()
-    assert writing.now() >= before
-    monkeypatch.setattr("time.time_ns", lambda: before + 3_600 * 10**9)
-    writing.follow_clock()
-    assert writing.now() >= before + 3_600 * 10**9

@@ -3,6 +3,7 @@
 import secrets
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from halving import InvalidInput, NotFound, Store
+from halving.errors import AlreadyExists
 from halving.maintenance import external_sort
 from halving.maintenance.compaction import compact
-from halving.maintenance.merging import merge
 from halving.metrics.manifest import publish_manifest, read_manifest, run_files
 from halving.metrics.parquet_reader import Files
 from halving.metrics.points import EVERYWHERE
@@ -252,10 +253,10 @@ def test_a_file_that_goes_while_it_is_open_in_an_object_store_is_missing_as_one_
     compact(remote, "p", "r")
     [name] = [name for name in all_files(remote) if "full" in name]
     files = Files(remote)
-    assert not len(files.points(remote.path(name), "other", "loss", EVERYWHERE).step), "opened, and nothing read of it"
+    assert not len(files.points(remote.path(name), "other", EVERYWHERE).step), "opened, and nothing read of it"
     remote.delete(name)
     with pytest.raises(FileNotFoundError):
-        files.points(remote.path(name), "r", "loss", EVERYWHERE)
+        files.points(remote.path(name), "loss", EVERYWHERE)
 
 
 def test_on_an_object_store_what_is_superfluous_goes_only_after_a_while(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,5 +286,13 @@ def test_a_full_file_that_is_missing_is_an_error_and_nothing_is_deleted(store: S
 def test_names_that_are_no_names_are_refused(store: Store) -> None:
     with pytest.raises(InvalidInput, match=r"run id '\.\./r'"):
         compact(store, "p", "../r")
-    with pytest.raises(InvalidInput, match="merged file"):
-        merge(store, "p", ["r"], "a/b")
+
+
+def test_a_manifest_published_for_one_generation_cannot_be_replaced(store: Store) -> None:
+    write_segment(store, "r", 1, 0, curve(5))
+    compact(store, "p", "r")
+    manifest = read_manifest(store, "p", "r")
+    assert manifest is not None
+    publish_manifest(store, "p", "r", manifest)  # the very same is accepted
+    with pytest.raises(AlreadyExists):
+        publish_manifest(store, "p", "r", replace(manifest, full=None))

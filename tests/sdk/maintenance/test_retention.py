@@ -9,7 +9,6 @@ import pytest
 
 from halving import InvalidInput, NotFound, Store
 from halving.maintenance.compaction import compact
-from halving.maintenance.merging import merge
 from halving.maintenance.orphan_files import owner_of_orphan_file
 from halving.maintenance.retention import Drop, Policy, RunState, apply_retention, plan_retention
 from halving.metrics.manifest import Manifest, read_manifest
@@ -66,9 +65,6 @@ def state(run: str, days_old: float, *, full: str | None = None, live: bool = Fa
         (Policy(system_days=7), [state("a", 8, system=0)], []),
         (Policy(days=30, rollup_days=300), [state("a", 31, full=""), state("b", 301, full="")], [("b", "rollup", 0, 4000)]),
         (Policy(days=30, rollup_days=300), [state("a", 301)], [("a", "full", 40, 4000), ("a", "rollup", 0, 4000)]),
-        (Policy(days=30), [state(run, 31, full="merged/x") for run in "ab"], [("a", "full", 40, 2000), ("b", "full", 40, 2000)]),
-        (Policy(days=30), [state("a", 31, full="merged/x"), state("b", 29, full="merged/x")], []),
-        (Policy(days=30), [state("a", 31, full="merged/x"), state("safe", 9, full="merged/x")], [("a", "full", 40, 2000)]),
     ],
 )  # fmt: skip
 def test_what_is_due_is_what_should_be(policy: Policy, states: list[RunState], dropped: list[tuple[str, str, int, int]]) -> None:
@@ -173,64 +169,45 @@ def test_a_rollup_goes_last_and_the_run_can_still_go_on(store: Store) -> None:
     assert read_points(store, "r") == rows(1, logged(first=40))
 
 
-@pytest.fixture
-def sweep(store: Store) -> Store:
-    """Three merged runs."""
-    for run in ("a", "b", "champion"):
+def test_a_protected_run_keeps_every_point_and_the_others_keep_their_rollups(store: Store) -> None:
+    for run in ("a", "champion"):
         write_segment(store, run, 1, 0, logged())
-    merge(store, "p", ["a", "b", "champion"], "sweep")
-    return store
-
-
-def test_a_protected_run_keeps_its_points_of_a_merged_file_and_the_others_go(sweep: Store) -> None:
-    before = shape(read_rollup(sweep, "a"))
-    done = apply_retention(sweep, protected={("p", "champion")}, days=30, now=FUTURE)
-    assert [(drop.run, drop.what) for drop in done.drops] == [("a", "full"), ("b", "full")]
-    assert read_points(sweep, "champion") == rows(1, logged())
-    assert read_points(sweep, "a") == read_points(sweep, "b") == []
-    for run in ("a", "b", "champion"):
-        assert shape(read_rollup(sweep, run)) == before
-    assert len([name for name in all_files(sweep) if "/merged/" in name]) == 2
-    assert apply_retention(sweep, protected={("p", "champion")}, days=30, now=FUTURE).drops == ()
-    assert apply_retention(sweep, protected=(), days=30, rollup_days=30, now=FUTURE).drops != ()
-    assert not [name for name in all_files(sweep) if "/merged/" in name]
-
-
-def test_system_metrics_of_a_merged_file_go_but_for_protected_runs(sweep: Store) -> None:
-    before = shape(read_rollup(sweep, "a"))
-    apply_retention(sweep, protected={("p", "champion")}, days=300, system_days=30, now=FUTURE)
-    assert read_points(sweep, "champion") == rows(1, logged())
-    for run in ("a", "b"):
-        assert read_points(sweep, run) == rows(1, only("loss", logged()))
-        assert shape(read_rollup(sweep, run)) == before
-    write_segment(sweep, "a", 2, 0, logged(first=40))
-    compact(sweep, "p", "a")
-    assert len(read_rollup(sweep, "a")) == 160
+        compact(store, "p", run)
+    before = shape(read_rollup(store, "a"))
+    for days in ({"days": 300, "system_days": 30}, {"days": 30}):
+        done = apply_retention(store, protected={("p", "champion")}, now=FUTURE, **days)
+        assert [(drop.run, drop.what) for drop in done.drops] == [("a", "full" if days["days"] == 30 else "system")]
+        assert read_points(store, "champion") == rows(1, logged())
+        assert read_points(store, "a") == ([] if days["days"] == 30 else rows(1, only("loss", logged())))
+        for run in ("a", "champion"):
+            assert shape(read_rollup(store, run)) == before
 
 
 @pytest.mark.folder
 @pytest.mark.parametrize("days", ["days=30", "days=300, system_days=30"])
-def test_retention_killed_at_any_step_loses_nothing_that_stays_and_is_finished_by_the_next(sweep: Store, days: str) -> None:
-    write_segment(sweep, "own", 1, 0, logged())
-    compact(sweep, "p", "own")
+def test_retention_killed_at_any_step_loses_nothing_that_stays_and_is_finished_by_the_next(store: Store, days: str) -> None:
+    for run in ("a", "b", "champion"):
+        write_segment(store, run, 1, 0, logged())
+        compact(store, "p", run)
     call = f'protected={{("p", "champion")}}, {days}, now=__import__("datetime").datetime.fromisoformat("{FUTURE.isoformat()}")'
     apply: Callable[[Store], object] = lambda store: eval(f"apply_retention(store, {call})")  # noqa: E731
-    copies = killed_everywhere(sweep, f"apply_retention(store, {call})")
-    assert len(copies) > 20
+    copies = killed_everywhere(store, f"apply_retention(store, {call})")
+    assert len(copies) > 10
     stays = [] if days == "days=30" else rows(1, only("loss", logged()))
     for copy in copies:
         assert read_points(copy, "champion") == rows(1, logged()), copy
         for _ in range(2):
-            for run in ("a", "b", "own"):
-                found = read_points(copy, run)
-                assert found in (stays, rows(1, logged())), copy
+            for run in ("a", "b"):
+                assert read_points(copy, run) in (stays, rows(1, logged())), copy
                 assert len(read_rollup(copy, run)) == 80, copy
             apply(copy)
-        for run in ("a", "b", "own"):
+        for run in ("a", "b"):
             assert read_points(copy, run) == stays, copy
         assert read_points(copy, "champion") == rows(1, logged()), copy
-        full = [name for name in all_files(copy) if "/merged/sweep" in name and "rollup" not in name and "/." not in name]
-        assert len(full) <= (1 if days == "days=30" else 2), (copy, full)
+        for run in ("a", "b"):
+            compact(copy, "p", run)  # deletes what a killed retention had no time to delete
+        full = [name for name in all_files(copy) if Path(name).name.startswith("full-")]
+        assert len(full) == (1 if days == "days=30" else 3), (copy, full)
 
 
 def save(store: Store, run: str, epoch: int, content: bytes) -> str:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from halving import InvalidInput, NotFound, Store, init
 from halving.maintenance.compaction import compact
-from halving.maintenance.merging import merge
 from halving.metrics.manifest import run_files
 from halving.metrics.segments import encode, live_folder, points_table, segment_name
 from halving.query import api as module
@@ -83,7 +82,7 @@ def histories(draw: st.DrawFn) -> list[tuple[int, Logged]]:
     return segments
 
 
-FORMS = ("segments", "half compacted", "compacted", "merged")
+FORMS = ("segments", "half compacted", "compacted")
 
 
 def store_of(folder: Path, history: list[tuple[int, Logged]], form: str) -> Store:
@@ -98,11 +97,8 @@ def store_of(folder: Path, history: list[tuple[int, Logged]], form: str) -> Stor
         sequence = sequences.get(attempt, 0)
         sequences[attempt] = sequence + 1
         put_segment(store, "r", attempt, sequence, {"a": [(0, 0, 5.0)], "m": points, "z": [(step, time, -1.0) for step, time, _ in points]})
-    if form in ("compacted", "merged"):
+    if form == "compacted":
         compact(store, "p", "r")
-    if form == "merged":
-        compact(store, "p", "other")
-        merge(store, "p", ["r", "other"], "both")
     return store
 
 

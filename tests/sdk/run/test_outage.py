@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from halving.checkpoints.serialization import restore
 from halving.errors import StoreAway
 from halving.ingest.recovery import recover
 from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.store.retry import backoff
 from halving.trial.messages import Interrupted
 from halving.trial_process.main import run_trial
 from tests.s3 import S3, Gate
@@ -51,7 +53,7 @@ def root(s3: S3, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def retried_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is too expensive to be saved, what is away is asked often, and what is there may be slow to answer on a busy machine."""
     monkeypatch.setattr("halving.checkpoints.interval.SHARE", float("inf"))
-    monkeypatch.setattr("halving.store.retry._PAUSES", (0.1, 0.2))
+    monkeypatch.setattr("halving.store.retry.backoff", partial(backoff, 0.1, 0.2))
     monkeypatch.setattr("halving.store.retry._ANSWER_SECONDS", ANSWER_SECONDS)
 
 

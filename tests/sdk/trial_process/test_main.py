@@ -177,7 +177,7 @@ def save_a_lock(run: Run) -> None:
 
 def lose_the_store(run: Run) -> None:
     assert run.store.folder is not None
-    while run._writer.lane._spare is None:  # the journal's first piece, made by another thread
+    while run._writer.appender._spare is None:  # the journal's first log segment, made by another thread
         time.sleep(0.01)
     run.store.folder.rename(run.store.folder.parent / "unmounted")
     run.store.folder.write_text("not a folder")

@@ -1,4 +1,4 @@
-"""What a pod's state means is told in the cluster's own words."""
+"""What a pod's state means, in the cluster's own words."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -34,7 +34,7 @@ def test_a_pod_that_does_not_start_says_why(waiting, reason):
     assert waiting_reason(waiting) == reason
 
 
-def test_a_volume_that_cannot_be_mounted_is_told_by_the_newest_warning():
+def test_the_reason_of_a_volume_that_cannot_be_mounted_is_the_newest_warning():
     creating = pod(containers=[{"waiting": {"reason": "ContainerCreating"}}])
     events = [
         event("Warning", "FailedMount", 'secret "new" not found', "2026-01-01T00:01:00Z"),
@@ -65,24 +65,24 @@ def test_out_of_memory_is_the_trials_own_fault_and_named_with_the_limit():
 
 
 @pytest.mark.parametrize(
-    ("dead", "said"),
+    ("ended", "said"),
     [
         (pod("Failed", reason="Evicted", message="The node was low on resource: memory."), "Evicted: The node was low on resource"),
         (pod("Failed", reason="NodeShutdown", message="Pod was terminated"), "NodeShutdown: Pod was terminated"),
         (pod("Failed", containers=[{"running": {}}], conditions=[NO_NODE]), "DeletionByPodGC: PodGC: node no longer exists"),
         (pod("Unknown", reason="NodeLost"), "lost with its node node1"),
-        (pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 143}}]), "told to end by SIGTERM"),
+        (pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 143}}]), "was ended by SIGTERM"),
         (pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 137}}]), "killed by SIGKILL"),
     ],
 )
-def test_a_pod_that_was_taken_away_is_not_the_trials_fault(dead, said):
-    termination = termination_of(dead)
+def test_a_pod_that_was_reclaimed_is_not_the_trials_fault(ended, said):
+    termination = termination_of(ended)
     assert termination is not None
     assert not termination.own_fault
     assert said in termination.reason
 
 
-def test_a_deleted_pod_is_told_as_deleted():
+def test_a_deleted_pod_ended_by_its_deletion():
     dying = pod("Running", containers=[{"running": {}}])
     dying.metadata.deletion_timestamp = datetime.now(UTC)
     termination = termination_of(dying)
@@ -114,5 +114,5 @@ def test_an_exit_code_is_the_trials_own_fault_and_comes_with_the_last_lines():
 
 
 @pytest.mark.parametrize("living", [pod("Running", containers=[{"running": {}}]), pod("Pending"), pod("Succeeded")])
-def test_a_pod_that_lives_or_ended_well_has_no_death(living):
+def test_a_pod_that_lives_or_ended_well_has_no_termination(living):
     assert termination_of(living) is None

@@ -1,4 +1,4 @@
-"""The pod of an attempt, where the cluster's API refuses, is away or loses an answer, and where the image says what is not its to say."""
+"""The pod of an attempt when the cluster's API refuses, does not answer or loses an answer, and when the image sends what it may not."""
 
 import json
 import time
@@ -22,7 +22,7 @@ from resources.sweep_spec import SweepSpec
 
 Spec = Callable[..., SweepSpec]
 DIGEST = f"sha256:{'0' * 64}"
-AWAY = HTTPError("connection refused")
+NO_ANSWER = HTTPError("connection refused")
 
 
 class Cluster:
@@ -92,11 +92,11 @@ def manifest(attempt: int) -> dict[str, Any]:
 class Trial:
     """Attempt 2 at a trial with 3 epochs granted, as its worker has it, and the mailbox's end in its pod."""
 
-    def __init__(self, store: Store, spec: SweepSpec, *, post_task: Callable[[], None] = lambda: None, told_in_vain: int = 0) -> None:
-        self.told: list[str | None] = []
-        self._in_vain = told_in_vain
+    def __init__(self, store: Store, spec: SweepSpec, *, post_task: Callable[[], None] = lambda: None, notes_that_fail: int = 0) -> None:
+        self.noted: list[str | None] = []
+        self._failing = notes_that_fail
         mailbox = Mailbox(store, "mail", sends="worker", reads="trial")
-        self.pod = PodProcess(manifest(2), spec, mailbox, granted=3, post_task=post_task, on_waiting=self._tell)
+        self.pod = PodProcess(manifest(2), spec, mailbox, granted=3, post_task=post_task, on_waiting=self._note)
         self.says = Mailbox(store, "mail", sends="trial", reads="worker")
         self.pod.start()
 
@@ -107,11 +107,11 @@ class Trial:
                 return message
         return None
 
-    def _tell(self, reason: str | None) -> None:
-        self._in_vain -= 1
-        if self._in_vain >= 0:
-            raise ConnectionError("the database is away")
-        self.told.append(reason)
+    def _note(self, reason: str | None) -> None:
+        self._failing -= 1
+        if self._failing >= 0:
+            raise ConnectionError("the database is unavailable")
+        self.noted.append(reason)
 
 
 def test_why_a_pod_could_never_be_created_is_the_reason_of_its_trial(cluster: Cluster, store: Store, small_spec: Spec) -> None:
@@ -128,17 +128,19 @@ def test_why_a_pod_could_never_be_created_is_the_reason_of_its_trial(cluster: Cl
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (StoreAway("no answer"), "the store is away: no answer"),
+        (StoreAway("no answer"), "the store is unavailable: no answer"),
         (StoreError("access denied"), "the store refuses what the trial's pod is to read: access denied"),
     ],
 )
-def test_a_store_that_refuses_is_not_said_to_be_away(cluster: Cluster, store: Store, small_spec: Spec, error: OSError, said: str) -> None:
+def test_a_store_that_refuses_is_not_called_unavailable(
+    cluster: Cluster, store: Store, small_spec: Spec, error: OSError, said: str
+) -> None:
     def post_task() -> None:
         raise error
 
     trial = Trial(store, small_spec(), post_task=post_task)
     trial.pod.receive(0.0)
-    assert trial.told == [said]
+    assert trial.noted == [said]
 
 
 def test_an_attempt_gets_no_pod_once_a_later_one_has(cluster: Cluster, store: Store, small_spec: Spec) -> None:
@@ -160,23 +162,23 @@ def test_an_attempt_ends_the_pod_of_an_earlier_one_before_it_has_its_own(cluster
 
 
 @pytest.mark.parametrize("answer_lost", [False, True])
-def test_an_attempt_that_is_over_leaves_no_pod_although_the_api_is_away_for_a_moment(
+def test_an_attempt_that_is_over_leaves_no_pod_although_the_api_does_not_answer_at_first(
     cluster: Cluster, store: Store, small_spec: Spec, answer_lost: bool
 ) -> None:
     cluster.loses_answers = answer_lost
     trial = Trial(store, small_spec())
     trial.pod.receive(0.0)
     assert list(cluster.pods) == ["pod-2"]
-    cluster.fails["delete"] = [AWAY]
+    cluster.fails["delete"] = [NO_ANSWER]
     trial.pod.close()
     assert cluster.pods == {}
 
 
-def test_a_pod_is_told_to_end_again_where_the_api_was_away_the_first_time(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+def test_a_pod_is_deleted_again_if_the_api_did_not_answer_the_first_time(cluster: Cluster, store: Store, small_spec: Spec) -> None:
     cluster.loses_answers = True
     trial = Trial(store, small_spec())
     trial.pod.receive(0.0)
-    cluster.fails["delete"] = [AWAY]
+    cluster.fails["delete"] = [NO_ANSWER]
     trial.pod.terminate()
     assert list(cluster.pods) == ["pod-2"]
     trial.until_it_ends()
@@ -191,36 +193,38 @@ def test_an_attempt_that_is_to_end_before_it_has_a_pod_gets_none(cluster: Cluste
     assert cluster.pods == {}
 
 
-def test_a_reason_is_told_until_it_has_been(cluster: Cluster, store: Store, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_pod, "_TELL_AGAIN_SECONDS", 0.0)
-    cluster.fails["create"] = [AWAY] * 3
-    trial = Trial(store, small_spec(), told_in_vain=1)
+def test_a_reason_that_could_not_be_recorded_is_recorded_later(
+    cluster: Cluster, store: Store, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_pod, "_NOTE_AGAIN_SECONDS", 0.0)
+    cluster.fails["create"] = [NO_ANSWER] * 3
+    trial = Trial(store, small_spec(), notes_that_fail=1)
     trial.pod.receive(0.0)
-    assert trial.told == []
+    assert trial.noted == []
     trial.pod.receive(0.0)
     trial.pod.receive(0.0)
-    assert trial.told == ["the cluster's API does not answer: connection refused"]
+    assert trial.noted == ["the cluster's API does not answer: connection refused"]
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("sent", "error"),
     [
         (ReachedRung(10**6, {"score": 0.5}, DIGEST), "ReachedRung.epoch = 1000000 is not accepted: give 3, as granted"),
         (ReachedRung(2, {"score": 0.5}, DIGEST), "ReachedRung.epoch = 2 is not accepted: give 3, as granted"),
         (ReturnedEarly(3, {"score": 0.5}, DIGEST), "ReturnedEarly.epoch = 3 is not accepted: give less than the 3 granted"),
         (ReachedRung(3, {"loss": 0.5}, DIGEST), "without values of ['score'] is not accepted"),
-        (Granted(9, complete=False), "is not accepted: it is for the platform to grant epochs"),
+        (Granted(9, complete=False), "is not accepted: only the platform grants epochs"),
     ],
 )
-def test_what_is_not_the_trials_to_say_ends_it_alone(
-    cluster: Cluster, store: Store, small_spec: Spec, said: Message | Granted, told: str
+def test_a_message_that_a_trial_may_not_send_fails_that_trial_alone(
+    cluster: Cluster, store: Store, small_spec: Spec, sent: Message | Granted, error: str
 ) -> None:
     trial = Trial(store, small_spec())
-    trial.says.send(said)
+    trial.says.send(sent)
     heard = trial.until_it_ends()
     assert isinstance(heard, Raised)
     assert heard.final
-    assert told in heard.error
+    assert error in heard.error
 
 
 def test_a_rung_is_the_one_that_was_granted_last(cluster: Cluster, store: Store, small_spec: Spec) -> None:

@@ -13,9 +13,9 @@ from halving import Store
 from halving.query.divergence_watch import DivergenceWatch
 from resources.backend import Backend
 from resources.catalog import AttemptRow
-from resources.execution import attempt
-from resources.execution.attempt import Attempt
+from resources.execution import heartbeat, stream_watch
 from resources.execution.local_processes import LocalProcess
+from resources.execution.stream_watch import StreamWatch
 from resources.execution.worker import work
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
@@ -31,8 +31,8 @@ Spec = Callable[..., SweepSpec]
 
 @pytest.fixture(autouse=True)
 def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(attempt, "FOLDER_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(stream_watch, "FOLDER_LOOK_SECONDS", 0.1)
 
 
 def endless(small_spec: Spec) -> SweepSpec:
@@ -109,13 +109,13 @@ def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(b
 def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_checkpoint(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(heartbeat, "UNHEARD_SECONDS", 0.5)
     spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 25}})
     ran = Ran(backend, spec)
 
     def unheard(given: Assignment) -> Control:
         if given.attempt == 1 and ran.records(0).checkpoints():
-            raise ConnectionError("the database is away")
+            raise ConnectionError("the database is unavailable")
         return Control.RUN
 
     monkeypatch.setattr(ran.scheduler, "heartbeat", unheard)
@@ -124,7 +124,7 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
     assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 1)
     with backend.catalog.read() as session:
         errors = list(session.scalars(select(AttemptRow.error).order_by(AttemptRow.attempt)))
-    assert re.fullmatch(r"its worker could not renew the lease for \d+ s: the database is away", str(errors[0]))
+    assert re.fullmatch(r"its worker could not renew the lease for \d+ s: the database is unavailable", str(errors[0]))
     assert {count for _, count in trained(ran, 0)} == {1}, "an epoch was trained twice"
 
 
@@ -132,19 +132,19 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
 def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: str
 ) -> None:
-    monkeypatch.setattr(attempt, "OBJECT_STORE_LOOK_SECONDS", 1000.0)
+    monkeypatch.setattr(stream_watch, "OBJECT_STORE_LOOK_SECONDS", 1000.0)
     looks: list[float] = []
     monkeypatch.setattr(DivergenceWatch, "check", lambda _: looks.append(time.monotonic()))
     ran = Ran(backend, small_spec())
     given = ran.scheduler.next_work("w:1")
     assert isinstance(given, Assignment)
-    begun = Attempt(ran.scheduler, given, Store(root if "://" in root else tmp_path / root))
-    begun.begin()
+    watch = StreamWatch(Store(root if "://" in root else tmp_path / root), ran.scheduler.spec, given)
+    watch.start()
     if root == "folder":
         wait_for(lambda: looks, 30, "a look")
     else:
         time.sleep(0.5)
-    begun.close()
+    watch.close()
     assert bool(looks) is (root == "folder")
 
 
@@ -161,7 +161,7 @@ def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(
     assert 0 < row.seconds < time.monotonic() - began - waits
 
 
-def test_a_trial_out_of_bounds_ranks_behind_every_trial_within_them(backend: Backend, small_spec: Spec) -> None:
+def test_a_trial_out_of_bounds_ranks_after_every_trial_within_them(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(
         trainable="tests.search_trainables:exceed_bounds",
         strategy={"random": {"budget": 1}},

@@ -1,0 +1,175 @@
+"""The loop of one attempt at a trial: receive what its process reports, have it decided, answer, until the attempt is over."""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from halving import Store
+from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
+from resources.execution.heartbeat import Heartbeat
+from resources.execution.local_processes import TrialProcess
+from resources.execution.signals import Sigterm, undisturbed
+from resources.execution.stream_watch import StreamWatch
+from resources.scheduling.assignment import Assignment, Superseded
+from resources.scheduling.scheduler import Scheduler
+from resources.search.decide import Complete, Continue, Decision
+
+_END_WITHIN_SECONDS = 120.0  # for a process to end once its trial was paused or completed
+_FLUSH_SECONDS = 2.0  # for a diverged trial's process to write its last points
+
+_log = logging.getLogger(__name__)
+
+
+class AttemptLoop:
+    """One attempt, seen from the worker that runs it: everything between the start of its process and the decision that ends it.
+
+    Args:
+        scheduler: the sweep's decisions.
+        store: where the trial writes.
+        assignment: the attempt.
+        process: to be started.
+        worker: this worker's name, for messages.
+        on_change: called after every decision about the trial.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        store: Store,
+        assignment: Assignment,
+        process: TrialProcess,
+        *,
+        worker: str,
+        on_change: Callable[[Assignment], None],
+    ) -> None:
+        self._scheduler, self._assignment, self._process, self._worker, self._on_change = scheduler, assignment, process, worker, on_change
+        self._heartbeat = Heartbeat(scheduler, assignment, self._withdraw)
+        self._stream = StreamWatch(store, scheduler.spec, assignment)
+        self._withdrawn = False  # the trial is to save a checkpoint and be given back
+        self._reclaimed: str | None = None  # why the worker has to end: the trial counts as preempted
+        self._last: Decision | None = None  # the decision that ended the attempt
+        self._since: float | None = None  # when training began, or when its time was last recorded
+        self._kill_at: float | None = None  # when the grace period ends
+
+    def run(self, sigterm: Sigterm) -> Decision | None:
+        """Run the attempt until its trial pauses, ends or fails; None if another attempt has taken the trial over."""
+        try:
+            self._heartbeat.start()
+            self._stream.start()
+            self._process.start()
+            return self._attend()
+        except Superseded:
+            return None
+        except BaseException:
+            # This worker is being stopped: the trial goes on elsewhere, from the checkpoint that it saves now.
+            with undisturbed(), suppress(Superseded):
+                self._withdrawn = True
+                if sigterm.came:
+                    self._reclaimed = f"worker {self._worker} was ended by SIGTERM"
+                if self._last is None:
+                    self._attend()
+            raise
+        finally:
+            try:
+                self._heartbeat.close()
+                self._stream.close()
+            finally:
+                self._process.close()
+
+    def _attend(self) -> Decision:
+        while True:
+            message = self._receive()
+            if self._last is not None:
+                return self._last  # paused or complete: nothing that comes after the rung's decision changes it
+            if not isinstance(message, ReachedRung):
+                self._last = self._end(message)
+                self._notify()
+                return self._last
+            self._reach(message)
+            self._notify()
+
+    def _receive(self) -> Message | None:
+        """The next message, or None once the process has ended, or when it does not end although its attempt is over.
+
+        Raises:
+            Superseded: another attempt has the trial.
+        """
+        give_up_at = time.monotonic() + _END_WITHIN_SECONDS
+        while True:
+            alive = self._process.alive  # asked before its messages: the last one may arrive in between
+            if self._since is None and self._process.started:
+                self._since = time.monotonic()
+            if self._last is None:
+                if self._heartbeat.superseded is not None:
+                    raise self._heartbeat.superseded
+                if alive and (self._withdrawn or self._stream.diverged):
+                    self._terminate()
+            message = self._process.receive(1.0 if alive else 0.0)
+            if message is not None:
+                return message
+            if not alive or (self._last is not None and time.monotonic() > give_up_at):
+                return None
+
+    def _reach(self, message: ReachedRung) -> None:
+        """Have it decided whether the trial goes on after its rung, and answer."""
+        decision = self._scheduler.reached(self._assignment, message, self._lap())
+        if not isinstance(decision, Continue):
+            self._last = decision
+        granted = message.epoch
+        if isinstance(decision, Continue) and not self._withdrawn:
+            granted = next(budget for budget in self._assignment.ladder if budget > message.epoch)
+        self._process.answer(Granted(granted, isinstance(decision, Complete)))
+
+    def _end(self, message: Message | None) -> Decision:
+        """Have it decided what becomes of a trial whose process has ended, with this as its last message."""
+        scheduler, given, seconds = self._scheduler, self._assignment, self._lap()
+        # The last message of a process that was terminated counts only if its training had ended by itself before.
+        if message is None or isinstance(message, Stopped | Interrupted):
+            if self._stream.diverged:
+                return scheduler.failed(given, self._stream.diverged, seconds, None)
+            if self._reclaimed:
+                return scheduler.preempted(given, self._reclaimed, seconds)
+            if self._withdrawn:
+                return scheduler.released(given, seconds)
+        match message:
+            case ReturnedEarly():
+                return scheduler.returned(given, message, seconds)
+            case Raised(error, final=True, checkpoint=checkpoint):
+                return scheduler.failed(given, error, seconds, checkpoint)
+            case Raised(error):
+                return scheduler.crashed(given, error, seconds)
+            case Interrupted(reason):
+                return scheduler.preempted(given, reason, seconds)
+        termination = self._process.termination()
+        decide = scheduler.crashed if termination.own_fault else scheduler.preempted
+        return decide(given, termination.reason, seconds)
+
+    def _withdraw(self, reclaimed: str | None) -> None:
+        """Have the trial save a checkpoint within its grace period, and give it back; with a reason it counts as preempted."""
+        if not self._withdrawn:
+            self._withdrawn, self._reclaimed = True, reclaimed
+
+    def _terminate(self) -> None:
+        """Ask the process to end, and kill it when its grace period is over."""
+        if self._kill_at is None:
+            # A diverged trial has nothing worth saving but its last points.
+            grace = _FLUSH_SECONDS if self._stream.diverged else self._scheduler.spec.resources.grace_seconds
+            self._kill_at = time.monotonic() + grace
+            self._process.terminate()
+        elif time.monotonic() > self._kill_at:
+            self._process.kill()
+
+    def _lap(self) -> float:
+        """Seconds of training since this was last asked."""
+        if self._since is None:
+            return 0.0
+        before, self._since = self._since, time.monotonic()
+        return self._since - before
+
+    def _notify(self) -> None:
+        """Report a change to ``on_change``; an error there is logged, for the decision stands and the training goes on."""
+        try:
+            self._on_change(self._assignment)
+        except Exception:  # noqa: BLE001  # whatever Dagster's event log may raise
+            _log.exception("could not report %s to Dagster; that is done again when the sweep is evaluated", self._assignment.key)

@@ -1,0 +1,107 @@
+"""A log segment as a file: its name, how it is made, how another process maps it, and whether anybody still writes it."""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import re
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from halving.journal.format import MAGIC
+from halving.journal.trust import make_own, open_file
+
+LOG_SEGMENT_BYTES = 4 << 20
+MAIN = "main"
+_NAME = re.compile(r"(main|\d+)-(\d{6,})\.journal")
+_MADV_POPULATE_WRITE = 23  # Linux; Python's mmap has no name for it
+_POPULATE_BYTES = 64 << 10
+
+
+class LogSegment:
+    """One mapped file, or memory without a file where the disk refuses it."""
+
+    def __init__(self, path: Path | None, size: int) -> None:
+        self.path, self.size, self.sealed = path, size, False
+        self._unlock: Callable[[], Any] = lambda: None
+        if path is None:
+            self.memory = mmap.mmap(-1, size)
+        else:
+            descriptor, self.memory = _create(path, size)
+            self._unlock = weakref.finalize(self, os.close, descriptor)  # the open file is the lock
+            self._unlock.atexit = False
+        self.memory.write(MAGIC)
+
+    def populate(self) -> None:
+        """Take the pages from the system now, a few at a time: a first touch in ``log()`` would cost it 10 µs every 4 KiB."""
+        with contextlib.suppress(OSError, ValueError):  # before Linux 5.14, or elsewhere: each page is taken when it is touched
+            for start in range(0, self.size, _POPULATE_BYTES):
+                self.memory.madvise(_MADV_POPULATE_WRITE, start, min(_POPULATE_BYTES, self.size - start))
+                time.sleep(0)  # the call holds the interpreter's lock
+
+    def seal(self) -> None:
+        """Let no more records in. One that is being written meanwhile counts: readers go by the content and know of no end."""
+        self.memory.seek(0, os.SEEK_END)
+        self.sealed = True
+        self._unlock()
+
+
+def log_segment_name(appender: str, number: int) -> str:
+    return f"{appender}-{number:06d}.journal"
+
+
+def log_segment_files(folder: Path) -> dict[str, list[tuple[int, Path]]]:
+    """The log segments in an attempt's folder: the names of appenders to numbers and paths, in order.
+
+    Raises:
+        OSError: there is no such folder, or it cannot be read.
+    """
+    appenders: dict[str, list[tuple[int, Path]]] = {}
+    for name in sorted(os.listdir(folder)):
+        if found := _NAME.fullmatch(name):
+            appenders.setdefault(found[1], []).append((int(found[2]), folder / name))
+    return {appender: sorted(files) for appender, files in appenders.items()}
+
+
+def map_log_segment(path: Path) -> mmap.mmap:
+    """A log segment that another process wrote, read-only.
+
+    Raises:
+        FileNotFoundError: it is drained and deleted.
+        ValueError: it is empty, or not a regular file.
+        OSError: it cannot be read.
+    """
+    with os.fdopen(open_file(path), "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def is_written(path: Path) -> bool:
+    """Whether the process that writes a log segment still lives: it holds a lock on the file, which ends with the process."""
+    try:
+        with os.fdopen(open_file(path, os.O_RDWR), "r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (FileNotFoundError, ValueError):
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _create(path: Path, size: int) -> tuple[int, mmap.mmap]:
+    """A new file of zeros, locked and mapped, with its blocks allocated: writing to a hole on a full disk would kill the process."""
+    make_own(path.parent, path.parents[3])  # a child that logs on after its parent has finished finds the attempt's folder removed
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+        else:
+            os.write(descriptor, bytes(size))
+        return descriptor, mmap.mmap(descriptor, size)
+    except BaseException:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        raise

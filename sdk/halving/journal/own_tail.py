@@ -1,0 +1,89 @@
+"""The tail of the journal that this process writes: its own log segments, in its memory, and those of its forked children."""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from halving.journal.appender import Appender
+from halving.journal.format import Block, Reading
+from halving.journal.log_segment import MAIN, LogSegment, is_written, log_segment_files, log_segment_name, map_log_segment
+from halving.journal.tail import Source, sources_after
+
+
+class OwnTail:
+    """Reads each record once, and deletes the log segments that are drained.
+
+    Args:
+        folder: the attempt's journal folder.
+        appender: fills this process's log segments.
+    """
+
+    def __init__(self, folder: Path, appender: Appender) -> None:
+        self._folder, self._appender = folder, appender
+        self._readings: dict[tuple[str, int], Reading] = {}
+        self._ended: list[tuple[str, int]] = []
+
+    def sources(self) -> list[Source]:
+        """All log segments, each read up to where it was read before."""
+        sources, self._ended = [], []
+        for number, log_segment in sorted(self._appender.log_segments.items()):
+            if log_segment.sealed:  # looked at before its records are read
+                self._ended.append((MAIN, number))
+            sources.append(Source(MAIN, number, self._reading(MAIN, number, log_segment)))
+        for appender, files in self._children().items():
+            alive = is_written(files[-1][1])  # here, too
+            for number, path in files:
+                try:
+                    sources.append(Source(appender, number, self._reading(appender, number, path)))
+                except (FileNotFoundError, ValueError):  # not a log segment
+                    continue
+                if not alive or number != files[-1][0]:
+                    self._ended.append((appender, number))
+        return sources
+
+    def delete_ended(self) -> set[str]:
+        """Delete those of :meth:`sources` that nobody fills any more; all their records must be in the store.
+
+        Returns:
+            The names of appenders that have no log segments left. They never come back.
+        """
+        for appender, number in self._ended:
+            self._readings.pop((appender, number), None)
+            log_segment = self._appender.log_segments.pop(number, None) if appender == MAIN else None
+            path = log_segment.path if log_segment else self._folder / log_segment_name(appender, number)
+            if path is not None:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+        return {appender for appender, _ in self._ended if appender != MAIN} - {appender for appender, _ in self._readings}
+
+    def has_children(self, position: Mapping[str, list[int]]) -> bool:
+        """Whether a forked child still logs, or has logged more than what was drained up to a position."""
+        if any(is_written(path) for files in self._children().values() for _, path in files):
+            return True
+        try:
+            sources = sources_after(self._folder, position)
+        except OSError:
+            return False
+        return any(next(source.reading.blocks(), None) is not None for source in sources if source.appender != MAIN)
+
+    def points_in_memory(self, position: Mapping[str, list[int]]) -> int:
+        """How many points after a position no disk has taken: they are lost with this process."""
+        count, (last, offset) = 0, position.get(MAIN, [-1, 0])
+        for number, log_segment in list(self._appender.log_segments.items()):
+            if log_segment.path is None and number >= last:
+                blocks = [block for block in Reading(log_segment.memory, verify=False).blocks() if isinstance(block, Block)]
+                count += sum(block.points for block in blocks if number > last or block.start >= offset)
+        return count
+
+    def _children(self) -> dict[str, list[tuple[int, Path]]]:
+        try:
+            return {appender: files for appender, files in log_segment_files(self._folder).items() if appender != MAIN}
+        except OSError:
+            return {}
+
+    def _reading(self, appender: str, number: int, log_segment: LogSegment | Path) -> Reading:
+        known = self._readings.get((appender, number))
+        if known is None:
+            memory, verify = (map_log_segment(log_segment), True) if isinstance(log_segment, Path) else (log_segment.memory, False)
+            known = self._readings[appender, number] = Reading(memory, verify=verify)
+        return known

@@ -1,0 +1,267 @@
+"""Files that are written once and never changed, under one root: local or on an object store.
+
+Local files appear atomically (temporary name, fsync, link or rename). On an object store a file appears when its upload is complete, and
+marker files (:mod:`halving.store.create_once`) keep two processes from creating one name.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from halving.errors import AlreadyExists, NotFound, StoreError
+from halving.store.create_once import create_once
+from halving.store.filesystem import check_address, missing_when_gone, open_filesystem, store_error, upload, written_at
+from halving.store.local_files import chunks_of, link_new, sync_folder, write_temporary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import fs
+
+DEFAULT_ROOT = ".halving"
+_CHUNK = 1 << 24  # bytes; on an object store each is a request
+
+
+class Files:
+    """The files of a store by their names; see :class:`halving.store.store.Store`."""
+
+    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+        address = os.fspath(root) if root is not None else os.environ.get("HALVING_ROOT") or DEFAULT_ROOT
+        self.folder: Path | None = None
+        check_address(address)
+        if address.startswith("file://"):
+            address = unquote(urlsplit(address).path)
+        if "://" in address:
+            self.root = address.rstrip("/")
+        else:
+            self.folder = Path(address).expanduser().absolute()
+            self.root = str(self.folder)
+
+    def __repr__(self) -> str:
+        return f"Store({self.root!r})"
+
+    @cached_property
+    def _remote(self) -> "tuple[fs.FileSystem, str]":
+        return open_filesystem(self.root)
+
+    @property
+    def filesystem(self) -> "fs.FileSystem":
+        """The Arrow filesystem whose paths :meth:`path` gives."""
+        from pyarrow import fs
+
+        return fs.LocalFileSystem() if self.folder is not None else self._remote[0]
+
+    def path(self, name: str) -> str:
+        """The path of ``name`` on :attr:`filesystem`."""
+        return str(self.folder / name) if self.folder is not None else f"{self._remote[1]}/{name}"
+
+    def address(self, name: str) -> str:
+        """Where ``name`` is, for people: without the options of an S3 address."""
+        return f"{self.root.partition('?')[0] if self.folder is None else self.root}/{name}"
+
+    def create(self, name: str, data: bytes, *, sole: bool = False) -> None:
+        """Publish ``data`` as ``name``, durably and once.
+
+        Doing it again with the same bytes is allowed, so that an interrupted writer may simply start over.
+
+        Args:
+            sole: no other process can want this name at the same time, except with the same bytes. On an object store it is then a
+                single PUT, and otherwise a conditional create (:mod:`halving.store.create_once`).
+
+        Raises:
+            AlreadyExists: the file exists with other content.
+            StoreError: the store refused the write (disk full, no permission, connection lost).
+        """
+        self._create(name, data, sole)
+
+    def create_file(self, name: str, source: Path, *, sole: bool = False) -> None:
+        """Publish the content of a local file as ``name``, as :meth:`create` does with bytes, without holding it in memory.
+
+        Raises:
+            AlreadyExists: the file exists with other content.
+            StoreError: the store refused the write.
+        """
+        self._create(name, source, sole)
+
+    def delete(self, name: str) -> None:
+        """Delete a file; one that is gone already is fine.
+
+        Raises:
+            StoreError: the store refused.
+        """
+        try:
+            self.filesystem.delete_file(self.path(name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise store_error(f"cannot delete {self.address(name)}", error) from error
+
+    def clear_abandoned(self, prefix: str, age: float = 86_400.0) -> None:
+        """Delete the unfinished files in the folder ``prefix`` whose writers were killed more than ``age`` seconds ago."""
+        if self.folder is None:
+            return  # an object store shows nothing of an upload that was not completed
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self.folder / prefix):
+                if entry.name.startswith(".") and entry.is_file() and entry.stat().st_mtime < time.time() - age:
+                    Path(entry.path).unlink(missing_ok=True)
+
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        """The bytes of each of the files that exist."""
+        from pyarrow import fs
+
+        wanted = list(names)
+        found = self.filesystem.get_file_info([self.path(name) for name in wanted])
+        return {name: int(info.size) for name, info in zip(wanted, found, strict=True) if info.type == fs.FileType.File}
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a convenience copy of something immutable under a stable name (a report's page), atomically.
+
+        Raises:
+            StoreError: the store refused the write.
+        """
+        try:
+            self._overwrite(name, [data])
+        except OSError as error:
+            raise store_error(f"cannot write {self.address(name)}", error) from error
+
+    def read(self, name: str) -> bytes:
+        """The bytes of ``name``.
+
+        Raises:
+            NotFound: there is no such file.
+            StoreError: it cannot be read.
+        """
+        with self._reading(name):
+            if self.folder is not None:
+                return (self.folder / name).read_bytes()
+            with self.filesystem.open_input_stream(self.path(name)) as stream:
+                return bytes(stream.read())
+
+    @contextlib.contextmanager
+    def open_file(self, name: str) -> "Iterator[pa.NativeFile]":
+        """A file to read at any position: memory-mapped in a folder, and on an object store only what is read is fetched.
+
+        Raises:
+            NotFound: there is no such file.
+            StoreError: it cannot be read, also where that happens in the ``with`` block.
+        """
+        import pyarrow as pa
+
+        with self._reading(name):
+            path = self.path(name)
+            with pa.memory_map(path) if self.folder is not None else self.filesystem.open_input_file(path) as file:
+                yield file
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file.
+
+        Raises:
+            StoreError: the store does not say.
+        """
+        if self.folder is not None:
+            return (self.folder / name).exists()
+        try:
+            self.filesystem.open_input_file(self.path(name)).close()  # one HEAD; get_file_info would list as well, which costs tenfold
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise store_error(f"cannot look for {self.address(name)}", error) from error
+        return True
+
+    def names(self, prefix: str) -> list[str]:
+        """The sorted names of the files directly in the folder ``prefix`` (empty when it does not exist).
+
+        Raises:
+            StoreError: it cannot be listed.
+        """
+        try:
+            if self.folder is not None:
+                entries = os.listdir(self.folder / prefix)
+            else:
+                from pyarrow import fs
+
+                selector = fs.FileSelector(self.path(prefix).rstrip("/"), allow_not_found=True)
+                entries = [info.base_name for info in self.filesystem.get_file_info(selector)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise store_error(f"cannot list {self.address(prefix)}", error) from error
+        return sorted(entry for entry in entries if not entry.startswith("."))
+
+    def files(self, prefix: str) -> Iterator[tuple[str, int, float]]:
+        """Name, bytes and time of the last write (seconds since 1970, by the store's clock) of all files below a folder, hidden ones too.
+
+        Raises:
+            StoreError: it cannot be listed.
+        """
+        from pyarrow import fs
+
+        top = self.path(prefix).rstrip("/")
+        try:
+            found = self.filesystem.get_file_info(fs.FileSelector(top, recursive=True, allow_not_found=True))
+        except OSError as error:
+            raise store_error(f"cannot list {self.address(prefix)}", error) from error
+        for info in found:
+            if info.type == fs.FileType.File:
+                yield prefix + info.path[len(top) :], int(info.size), (info.mtime_ns or 0) / 1e9
+
+    def _create(self, name: str, content: bytes | Path, sole: bool) -> None:
+        try:
+            if self.folder is not None:
+                link_new(self.folder / name, chunks_of(content))
+            elif not sole:
+                write = lambda: self._overwrite(name, chunks_of(content))  # noqa: E731
+                create_once(self.filesystem, self.path(name), lambda: self.exists(name), write)
+            elif self.exists(name):
+                raise FileExistsError(name)
+            else:
+                self._overwrite(name, chunks_of(content))
+        except FileExistsError as error:
+            if not self.exists(name):  # a folder of the name is a file
+                raise store_error(f"cannot write {self.address(name)}", error) from error
+            if not self._holds(name, content):
+                raise AlreadyExists(f"{self.address(name)} exists with other content; published files are immutable") from None
+        except StoreError:
+            raise
+        except OSError as error:
+            raise store_error(f"cannot write {self.address(name)}", error) from error
+
+    def _holds(self, name: str, content: bytes | Path) -> bool:
+        if isinstance(content, bytes):
+            return self.read(name) == content
+        with self._reading(name), self.filesystem.open_input_stream(self.path(name)) as stream, content.open("rb") as file:
+            while chunk := stream.read(_CHUNK):
+                if file.read(len(chunk)) != chunk:
+                    return False
+            return not file.read(1)
+
+    def _overwrite(self, name: str, chunks: Iterable[bytes]) -> None:
+        if self.folder is None:
+            upload(self.filesystem, self.path(name), chunks)
+            return
+        os.replace(write_temporary(self.folder / name, chunks), self.folder / name)
+        sync_folder((self.folder / name).parent)
+
+    def _written(self, name: str) -> tuple[int, float] | None:
+        """Bytes and time of the last write by the store's clock, or None: no such file."""
+        try:
+            if self.folder is not None:
+                found = (self.folder / name).stat()
+                return found.st_size, found.st_mtime
+            return written_at(self.filesystem, self.path(name))
+        except FileNotFoundError:
+            return None
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            with missing_when_gone():
+                yield
+        except FileNotFoundError:
+            raise NotFound(f"no {name} in the store {self.root}") from None
+        except OSError as error:
+            raise store_error(f"cannot read {self.address(name)}", error) from error
