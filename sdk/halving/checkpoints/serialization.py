@@ -1,6 +1,6 @@
-"""Checkpoints: named state into one file, and back.
+"""Checkpoints as files: writing named state, and reading it back.
 
-What has ``state_dict()`` (torch modules, optimizers, schedulers, scalers) is stored by it; everything else must be
+Objects with ``state_dict()`` (torch modules, optimizers, schedulers, scalers) are stored by it; everything else must be
 plain data: numbers, strings, bytes, lists, dicts, numpy arrays or tensors. With torch imported the file is a
 ``torch.save`` archive that loads with ``weights_only=True``; without it, JSON. Neither can run code when loaded.
 An archive is written and read tensor by tensor; JSON is written entry by entry and read as a whole.
@@ -18,7 +18,7 @@ from halving.errors import CheckpointMismatch, InvalidInput
 from halving.store.store import Store
 
 _RNG = "__rng__"
-_TAGS = ({"__numpy__"}, {"__bytes__"})  # how arrays and bytes travel in a torch archive: as a dict with this one key
+_TAGS = ({"__numpy__"}, {"__bytes__"})  # arrays and bytes are stored in a torch archive as a dict with this one key
 # Subclasses (an enum's members, numpy's strings) are saved as the builtin value that they are.
 _EXACT: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__}
 
@@ -53,12 +53,12 @@ def pack(state: dict[str, Any], file: IO[bytes]) -> None:
 
 
 def unpack(file: IO[bytes], state: dict[str, Any], *, with_rng: bool = True) -> dict[str, Any]:
-    """Load a checkpoint into ``state``: stateful objects in place, plain values in the returned dict.
+    """Read a checkpoint into ``state``: stateful objects are filled in place, plain values are in the returned dict.
 
     Args:
-        file: what :func:`pack` wrote, at its beginning.
-        state: the same names as were saved; a stateful object is filled, for plain data the value is only a default.
-        with_rng: also put back the random generators' states.
+        file: what :func:`pack` wrote, to be read from its beginning.
+        state: names that were saved. A stateful object is filled; any other value only names what to return.
+        with_rng: also restore the states of the random generators.
 
     Raises:
         CheckpointMismatch: ``state`` asks for names that the checkpoint does not hold.
@@ -104,7 +104,7 @@ def _load(file: IO[bytes]) -> dict[str, Any]:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """Data that ``weights_only`` loading accepts: numpy arrays travel as tagged tensors, bytes as tagged strings."""
+    """Data that ``weights_only`` loading accepts: numpy arrays are stored as tagged tensors, bytes as tagged strings."""
     if value is None or isinstance(value, bool) or _is_tensor(value):
         return value
     if _is_numpy(value):

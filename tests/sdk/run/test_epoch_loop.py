@@ -175,7 +175,7 @@ def test_epochs_that_a_resumed_trial_trains_again_count_once(store: Store) -> No
     assert [epoch_in(store, digest) for digest in grants.best] == [6]
 
 
-def test_a_bounded_metric_is_told_with_the_objective_and_missed_by_name(store: Store) -> None:
+def test_a_bounded_metric_is_reported_with_the_objective_and_missed_by_name(store: Store) -> None:
     grants = Grants(2)
     with trial(store, grants, bounded=("latency",)) as run:
         for epoch in run.epochs():
@@ -243,7 +243,7 @@ def test_max_epochs_is_the_last_rungs_in_a_trial_and_the_loops_in_a_script(store
         assert len(list(epochs)) == 12
 
 
-def test_an_epoch_longer_than_the_grace_period_is_told_once_unless_the_trainable_asks(
+def test_an_epoch_longer_than_the_grace_period_is_warned_of_once_unless_the_trainable_asks(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -258,14 +258,14 @@ def test_an_epoch_longer_than_the_grace_period_is_told_once_unless_the_trainable
                 run.save(epoch=epoch)
 
     train(trial(store, Grants(2)), look=True)
-    with pytest.warns(UserWarning, match="an epoch takes 95 s and a trial that is stopped gets 30 s") as told:
+    with pytest.warns(UserWarning, match="an epoch takes 95 s, and a trial that is stopped has 30 s to save") as warned:
         train(trial(store, Grants(4), attempt=2), look=False)
-    assert len(told) == 1
-    assert told[0].filename == __file__
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize("finish", [lambda run: None, lambda run: run.finish()])
-def test_a_loop_that_is_left_behind_by_an_exception_writes_nothing_after_the_end(store: Store, finish: Callable[[Run], None]) -> None:
+def test_a_loop_that_an_exception_has_left_writes_nothing_after_the_end(store: Store, finish: Callable[[Run], None]) -> None:
     run = trial(store, Grants(5))
 
     def train() -> None:

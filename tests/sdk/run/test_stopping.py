@@ -267,10 +267,10 @@ def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(trial: 
         "import os, signal\n"
         "from halving.ingest.metric_writer import MetricWriter\n"
         "close = MetricWriter.close\n"
-        "def told_again(writer, *given):\n"
+        "def terminated_again(writer, *given):\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    return close(writer, *given)\n"
-        "MetricWriter.close = told_again\n"
+        "MetricWriter.close = terminated_again\n"
         "def train(run):\n"
         "    for epoch in run.epochs():\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -284,8 +284,10 @@ def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(trial: 
 
 def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(trial: Script, store: Store) -> None:
     trainable = "def train(run):\n    for epoch in run.epochs():\n        run.report(score=0.5)\n        run.save(seen=[epoch])\n"
-    told = "threading.Thread(target=lambda: (platform.recv(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()\nrun_trial("
-    done = trial(trainable, TRIAL.replace("import os", "import threading, os").replace("run_trial(", told))
+    terminating = (
+        "threading.Thread(target=lambda: (platform.recv(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()\nrun_trial("
+    )
+    done = trial(trainable, TRIAL.replace("import os", "import threading, os").replace("run_trial(", terminating))
     assert done.returncode == -signal.SIGTERM, done.stderr
     assert status(store) == "terminated"
     assert newest(store) == (2, [2])
