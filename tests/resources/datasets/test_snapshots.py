@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from halving import Dataset, InvalidInput, Store, StoreError
 from halving.trial.import_string import import_function
 from resources.backend import Backend
-from resources.datasets import snapshots
+from resources.datasets import dvc_tracking, snapshots
 from resources.datasets.snapshots import split_rows, take_snapshot
 from resources.sweep_spec import DatasetSource
 
@@ -175,6 +176,34 @@ def test_the_first_two_sweeps_of_a_store_may_track_at_once(tmp_path: Path) -> No
     both = [subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True) for folder in folders]
     assert [(process.communicate()[1], process.returncode) for process in both] == [("", 0)] * 2
     assert all(Path(f"{folder}.dvc").exists() for folder in folders)
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_locked_project_is_waited_for_and_one_that_stays_locked_is_an_error(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, released: bool
+) -> None:
+    take_snapshot(backend.store, backend.catalog, source())
+    monkeypatch.setattr(dvc_tracking, "_LOCK_SECONDS", 60.0 if released else 1.0)
+    project = Path(backend.store.path("datasets"))
+    holder = (
+        "import sys; from dvc.repo import Repo; lock = Repo(sys.argv[1]).lock; lock.lock(); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(project)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holding:
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == "held\n"
+        done: list[None] = []
+        tracking = threading.Thread(target=lambda: done.append(dvc_tracking.track(project, next((project / "points").glob("*/")))))
+        if released:
+            tracking.start()
+            holding.communicate()
+            tracking.join()
+            assert done == [None]
+        else:
+            with pytest.raises(StoreError, match="stays locked"):
+                tracking.run()
+            holding.kill()
 
 
 @pytest.mark.parametrize(
