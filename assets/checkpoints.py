@@ -1,4 +1,4 @@
-"""``promoted_checkpoint``: a winner that passed the gates, as a version in the registry."""
+"""``promoted_checkpoint``: a winner that passed its gates, as a version in the registry."""
 
 import dagster as dg
 

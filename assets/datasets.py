@@ -1,4 +1,4 @@
-"""``dataset_snapshot``: immutable content, one partition for each, ``digits@0123456789abcdef``."""
+"""``dataset_snapshot``: immutable content; each snapshot is a partition, for example ``digits@0123456789abcdef``."""
 
 import dagster as dg
 
@@ -9,7 +9,7 @@ DATASETS = dg.DynamicPartitionsDefinition(name="datasets")
 
 dataset_snapshot = dg.AssetSpec(
     "dataset_snapshot",
-    description="Immutable rows and splits, named by their content. A sweep's first step makes it.",
+    description="Immutable rows and splits, named by the digest of their content. The first step of a sweep makes it.",
     group_name=GROUP,
     partitions_def=DATASETS,
     kinds={"arrow", "dvc"},

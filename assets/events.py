@@ -1,4 +1,4 @@
-"""One way to say that something exists now, for ops that log it and for assets that return it."""
+"""Materializations, for ops that log them and for assets that return them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +14,13 @@ GROUP = "halving"
 
 @dataclass(frozen=True)
 class Materialized:
-    """A partition of an asset came into being.
+    """A partition of an asset that was made.
 
     Attributes:
-        asset: the asset's key.
-        partition: which one.
-        version: digest of its content, Dagster's data version.
-        inputs: upstream asset to the digest of the very thing that it was made from; these edges are exact where
-            the partition mapping between assets is not.
-        metadata: what people see; numbers are plotted over time.
+        version: digest of its content, which becomes Dagster's data version.
+        inputs: of each upstream asset, the digest of what this was made from; these edges are exact, which the partition
+            mapping between assets is not.
+        metadata: what people see in Dagster's UI, which plots numbers over time.
     """
 
     asset: str
@@ -32,13 +30,13 @@ class Materialized:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def event(self) -> dg.AssetMaterialization:
-        """For ``context.log_event``, in the ops of a job."""
+        """The event, for ``context.log_event`` in an op."""
         tags = {"dagster/data_version": self.version}
         tags |= {f"dagster/input_data_version/{asset}": version for asset, version in self.inputs.items()}
         return dg.AssetMaterialization(self.asset, partition=self.partition, metadata=self._described(), tags=tags)
 
     def result(self, checks: Sequence[dg.AssetCheckResult] = ()) -> dg.MaterializeResult:
-        """To return from the asset's own function."""
+        """The result that an asset's own function returns."""
         return dg.MaterializeResult(metadata=self._described(), data_version=dg.DataVersion(self.version), check_results=checks)
 
     def _described(self) -> dict[str, Any]:
@@ -46,7 +44,7 @@ class Materialized:
 
 
 def add_partitions(context: Any, partitions: dg.DynamicPartitionsDefinition, keys: Sequence[str]) -> None:
-    """Make partitions known; those that are known already stay as they are."""
+    """Add dynamic partitions; those that exist stay as they are."""
     context.instance.add_dynamic_partitions(str(partitions.name), list(keys))
 
 
@@ -56,5 +54,5 @@ def asset_link(asset: str, partition: str) -> dg.MetadataValue:
 
 
 def failure(error: HalvingError, **metadata: Any) -> dg.Failure:
-    """An expected end of a step: the message alone, and no retry, which would end the same way; but a store that is away comes back."""
+    """An expected failure of a step: its message without a traceback. It is retried only when the store was unavailable."""
     return dg.Failure(str(error), metadata=metadata, allow_retries=isinstance(error, StoreAway))

@@ -1,4 +1,4 @@
-"""``evaluation_report``: a sweep's winner on the test split, with the gates on promotion as blocking checks."""
+"""``evaluation_report``: a sweep's winner on the test split, with the gates before promotion as blocking checks."""
 
 import dagster as dg
 
@@ -14,12 +14,12 @@ GATES = {
     "finite_metrics": "Every test metric is a finite number.",
     "lineage_complete": "The winner's run record, code, checkpoint and snapshot are all there.",
     "within_bounds": "The winner's metrics are within the spec's bounds.",
-    "not_worse_than_champion": "The gate metric is within the margin of the champion's on the same rows.",
+    "not_worse_than_champion": "The gate metric is not worse than the champion's, on the same rows, by more than the margin.",
 }
 
 
 @dg.asset(
-    description="The winner on data that it never saw, beside the current champion.",
+    description="The winner on data that it was not trained on, compared with the current champion.",
     group_name=GROUP,
     deps=["trial"],
     partitions_def=SWEEPS,
@@ -29,7 +29,7 @@ GATES = {
     kinds={"plotly"},
 )
 def evaluation_report(context: dg.AssetExecutionContext, backend: Backend) -> dg.MaterializeResult:
-    """Evaluate the sweep again and check its gates."""
+    """Evaluate the sweep's winner and check the gates."""
     log_new_rungs(context, backend, context.partition_key)
     try:
         report, gates = evaluate(backend, context.partition_key)

@@ -1,4 +1,4 @@
-"""``sweep``: one launch of a sweep spec on one snapshot, ``digits-7f3a``."""
+"""``sweep``: one launch of a sweep spec on one snapshot, for example ``digits-7f3a``."""
 
 import dagster as dg
 
@@ -11,7 +11,7 @@ SWEEPS = dg.DynamicPartitionsDefinition(name="sweeps")
 
 sweep = dg.AssetSpec(
     "sweep",
-    description="A search: its spec, the snapshot that it runs on, and the code that it ran with.",
+    description="A search: its spec, the snapshot that it runs on, and the commit of its code.",
     group_name=GROUP,
     deps=["dataset_snapshot"],
     partitions_def=SWEEPS,

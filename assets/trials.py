@@ -1,4 +1,4 @@
-"""``trial``: one set of hyperparameters; its partition ``digits-7f3a.0007`` is materialized once for every rung."""
+"""``trial``: one set of hyperparameters; its partition, for example ``digits-7f3a.0007``, is materialized at every rung."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ TRIALS = dg.DynamicPartitionsDefinition(name="trials")
 
 
 @dg.asset(
-    description="A trial's checkpoints and results, rung by rung. Sensors start, promote, resume and retry it.",
+    description="A trial's checkpoints and results, rung by rung. The sensors launch its attempts: to start, promote, resume and retry it.",
     group_name=GROUP,
     deps=["sweep"],
     partitions_def=TRIALS,
@@ -33,7 +33,7 @@ TRIALS = dg.DynamicPartitionsDefinition(name="trials")
     kinds={"python"},
 )
 def trial(context: dg.AssetExecutionContext, backend: Backend) -> Iterator[dg.MaterializeResult[Any]]:
-    """Run the attempt that a sensor handed out: up to the rung where the trial pauses, ends or fails."""
+    """Run the attempt that a sensor launched, until the trial pauses, ends or fails."""
     sweep_id, number = parse_trial_key(context.partition_key)
     scheduler = make_scheduler(backend, sweep_id)
     runner = make_runner(backend, scheduler, dagster_run=context.run.run_id)
@@ -45,21 +45,21 @@ def trial(context: dg.AssetExecutionContext, backend: Backend) -> Iterator[dg.Ma
     if isinstance(decision, Retry | Fail):
         error_text = trial_row(backend, sweep_id, number).error or "no reason was recorded"
         raise dg.Failure(f"attempt {assignment.attempt} at trial {assignment.key} failed:\n{error_text}", allow_retries=False)
-    # Every rung was logged when it was reached; a result of the step itself would be one materialization too many.
+    # Every rung was logged when it was reached; a result of this step would be one materialization too many.
     yield from ()
 
 
 def log_trial(context: Any, backend: Backend, changed: Assignment) -> None:
-    """Tell Dagster what is new about a trial: a materialization for each new rung, an observation for a failure."""
+    """Report to Dagster what is new about a trial: a materialization for each new rung, an observation for a failure."""
     log_new_rungs(context, backend, changed.sweep, changed.trial)
     row = trial_row(backend, changed.sweep, changed.trial)
     if row.error and row.attempt == changed.attempt:
-        context.log.error(f"{changed.key}: attempt {row.attempt} did not come to its end, the trial is {row.status}:\n{row.error}")
+        context.log.error(f"{changed.key}: attempt {row.attempt} failed or was preempted; the trial is {row.status} now:\n{row.error}")
         context.log_event(observed_trial(changed.key, row))
 
 
 def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
-    """How an attempt at a trial failed, or why its pod has not started, as an observation of the trial's partition."""
+    """Why an attempt at a trial failed, or why its pod has not started, as an observation of the trial's partition."""
     metadata: dict[str, Any] = {
         "status": row.status,
         "attempt": row.attempt,
@@ -74,9 +74,9 @@ def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
 
 
 def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | None = None) -> None:
-    """Materialize the rung results that Dagster does not know yet: of one trial, or of a whole sweep after a crash.
+    """Materialize the rung results that were not logged yet: those of one trial, or of a whole sweep after a crash.
 
-    A result is marked after it was logged, so that a process killed in between logs it twice rather than never.
+    A result is marked only after it was logged: a process that is killed in between leads to a second event, never to none.
     """
     with backend.catalog.read() as session:
         row = backend.catalog.sweep(session, sweep_id)
@@ -85,7 +85,7 @@ def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | N
         results = list(session.scalars(query.order_by(RungResultRow.reached_at)))
         trials = {result.trial: session.get_one(TrialRow, (sweep_id, result.trial)) for result in results}
     spec = stored_spec(row.spec)
-    # The trials of the spec are known from the sweep's opening, those that it was extended by are not.
+    # Opening the sweep added the partitions of the spec's trials; those that it was extended by are added here.
     if extended := {trial_key(sweep_id, result.trial) for result in results if result.trial >= spec.max_trials}:
         add_partitions(context, TRIALS, sorted(extended))
     for result in results:
@@ -94,16 +94,16 @@ def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | N
             context.log_event(rung.event())
             context.log.info(
                 f"{rung.partition}: {spec.objective.metric} {result.value:.4f} after {result.epochs} epochs "
-                f"(rung {result.rung}): {_SAID[result.decision]}"
+                f"(rung {result.rung}): {_DECISIONS[result.decision]}"
             )
         _mark_materialized(backend.catalog, result)
 
 
-_SAID = {
-    "continue": "promoted, goes on in place",
+_DECISIONS = {
+    "continue": "promoted in place",
     "pause": "paused",
     "stop": "stopped",
-    "requeue": "promoted, waits for its sweep to be resumed",
+    "requeue": "promoted, waits until its sweep is resumed",
     "complete": "complete",
     "fail": "failed",
 }
@@ -122,7 +122,7 @@ def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, resul
             **{f"metric/{name}": value for name, value in (result.metrics or {}).items() if name != spec.objective.metric},
             "rung": result.rung,
             "epochs": result.epochs,
-            "decision": _SAID[result.decision],
+            "decision": _DECISIONS[result.decision],
             **{f"param/{name}": value for name, value in trial_row.params.items()},
             "attempt": result.attempt,
             "seconds": round(result.seconds, 3),
@@ -138,7 +138,7 @@ def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, resul
 
 
 def trial_row(backend: Backend, sweep: str, number: int) -> TrialRow:
-    """A trial as the catalog has it."""
+    """A trial's row in the catalog."""
     with backend.catalog.read() as session:
         return session.get_one(TrialRow, (sweep, number))
 

@@ -95,7 +95,7 @@ class Measured:
 def figures(measured: Measured) -> dict[str, float]:
     """What ten thousand trials ask for, each figure from a measurement of its part."""
     from halving.trial import mailbox
-    from resources.execution.stream_watch import OBJECT_STORE_LOOK_SECONDS
+    from resources.execution.watches import OBJECT_STORE_LOOK_SECONDS
     from resources.scheduling.leases import HEARTBEAT_SECONDS
 
     cell, production = measured.cell, _production()

@@ -72,7 +72,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, lab
 
 
 def batches(inputs: Tensor, labels: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The rows in a new random order, ``size`` at a time."""
+    """The rows in a new random order, in batches of ``size``."""
     for rows in torch.randperm(len(inputs)).split(size):
         yield inputs[rows], labels[rows]
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,43 +25,46 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _REFRESH_SECONDS = 1.0
-_SHARE = 20  # of the time, at most one part is spent looking: the cores are the trials'
+_SHARE = 20  # progress is looked up for at most one part in so many of the time: the cores are for the trials
 _CONTROLS = {
-    "pause": "hand out no more trials of a sweep; running ones save a checkpoint and stop",
-    "resume": "let a paused sweep go on where it stands",
-    "stop": "end a sweep's search now and evaluate what it has found",
-    "extend": "let a running sweep start more trials",
+    "pause": "start no more trials of a sweep; running ones save a checkpoint and stop",
+    "resume": "continue a paused sweep where it stands",
+    "stop": "end the search of a sweep now and evaluate what it found",
+    "extend": "allow a running sweep to start more trials",
 }
 _COMMAND = "halving/command"  # tag of the run that this very command started
 
 
 def add_commands(commands: Any) -> None:
     """Add this application's commands to the ``halving`` command."""
-    sweep = _command(commands, "sweep", "run a sweep to its end on this machine, showing progress", _sweep)
+    sweep = _command(commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep)
     sweep.add_argument("spec", help="a sweep spec, for example sweeps/digits.yaml")
     check = _command(
-        commands, "check", "check a sweep spec and tell what may be unwise about it, without running anything", cli_sweeps.run_check
+        commands, "check", "check a sweep spec and warn of settings that may work badly, without running anything", cli_sweeps.run_check
     )
     check.add_argument("spec", help="a sweep spec, for example sweeps/digits.yaml")
-    for name, told in _CONTROLS.items():
-        control = _command(commands, name, told, cli_sweeps.run_control)
+    for name, description in _CONTROLS.items():
+        control = _command(commands, name, description, cli_sweeps.run_control)
         control.add_argument("sweep", help="the sweep's id, for example digits-7f3a")
         control.set_defaults(control=name)
-    control.add_argument("--max-trials", type=int, required=True, help="trials that it may start in all")
+    control.add_argument("--max-trials", type=int, required=True, help="how many trials the sweep may start in all")
     replay = _command(
-        commands, "replay", "replay strategies on a finished sweep's curves: what they would have spent and found", cli_views.run_replay
+        commands,
+        "replay",
+        "replay strategies on a finished sweep's curves: what they would have spent and found",
+        cli_views.run_replay,
     )
     replay.add_argument("sweep", help="the sweep's id, for example digits-7f3a")
     replay.add_argument(
         "--strategy",
         action="append",
         required=True,
-        help="as in a spec, for example 'hyperband' or 'asha: {min_budget: 3}'; may be given again",
+        help="as in a spec, for example 'hyperband' or 'asha: {min_budget: 3}'; may be given several times",
     )
-    told = "show a sweep's trials, best first, and what early stopping saved"
-    leaderboard = _command(commands, "leaderboard", told, cli_views.run_leaderboard)
+    description = "show a sweep's trials, best first, and what early stopping saved"
+    leaderboard = _command(commands, "leaderboard", description, cli_views.run_leaderboard)
     leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
-    trial = _command(commands, "trial", "show a trial: its params, why it waits, its results, and every attempt at it", cli_trial.run_trial)
+    trial = _command(commands, "trial", "show a trial: its params, why it waits, its results and its attempts", cli_trial.run_trial)
     trial.add_argument("trial", help="the trial's name, for example digits-7f3a.0007")
     _command(commands, "models", "list the registry's model versions", cli_views.run_models)
     promote = _command(commands, "promote", "make a version the champion", cli_views.run_promote)
@@ -73,33 +77,33 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_retention(commands: Any) -> None:
-    told = "drop old points, rollups and checkpoints of runs that no champion, staging version, report or open sweep reaches"
-    retention = _command(commands, "retention", told, cli_views.run_retention)
+    description = "delete old points, rollups and checkpoints of runs that no champion, staging version, report or open sweep reaches"
+    retention = _command(commands, "retention", description, cli_views.run_retention)
     for name, kept in (
         ("full", "full resolution; rollups stay"),
         ("system", "system metrics at full resolution"),
-        ("rollup", "rollups of what has no full resolution any more"),
+        ("rollup", "rollups of runs without full resolution"),
         ("checkpoint", "superseded checkpoints"),
     ):
         retention.add_argument(f"--{name}-days", type=float, metavar="N", help=f"days to keep {kept} (default: for ever)")
     retention.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
     action = retention.add_mutually_exclusive_group()
-    action.add_argument("--dry-run", action="store_true", help="only say what would go (the default)")
+    action.add_argument("--dry-run", action="store_true", help="only list what would be deleted (the default)")
     action.add_argument("--apply", action="store_true", help="delete it")
 
 
-def _command(commands: Any, name: str, told: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+def _command(commands: Any, name: str, description: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=description, description=f"{description[0].upper()}{description[1:]}.")
     parser.set_defaults(run=run)
     add_common(parser)
     return parser
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    """Run the job ``sweep`` as Dagster's own command does, with its log in a file and the progress here.
+    """Run the job ``sweep`` with Dagster's own command, write its log to a file and show its progress.
 
-    JSON: what ``halving leaderboard --json`` says of the sweep, and ``error``, null unless the job failed; progress goes to the
-    standard error then.
+    JSON: what ``halving leaderboard --json`` gives for the sweep, and ``error``, null unless the job failed; progress then goes
+    to the standard error.
     """
     from resources.backend import Backend
     from resources.execution.concurrency import concurrency_of
@@ -107,7 +111,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from resources.sweep_spec.lint import lint
 
     spec = load_spec(arguments.spec)
-    concurrency_of(spec)  # refuses a spec that asks for more than there is here
+    concurrency_of(spec)  # raises when a trial needs more than this machine or cluster has
     backend, console = Backend(root=arguments.root), console_of(arguments)
     home = Path(os.environ.get("DAGSTER_HOME") or f"{backend.store.root}/dagster")
     try:
@@ -118,7 +122,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     environment["HALVING_ROOT"] = backend.store.root
     log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
     log.parent.mkdir(exist_ok=True)
-    # Dagster gets the checked spec: its own YAML reader takes 1e-4 for a text.
+    # Dagster gets the checked spec, because its own YAML reader takes 1e-4 for a text.
     checked = log.with_suffix(".json")
     checked.write_text(spec.canonical_json())
     command = secrets.token_hex(8)
@@ -133,7 +137,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         process = subprocess.Popen(
             job, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=_end_with_parent
         )
-        # A command that is terminated, or whose terminal is closed, ends its job as Ctrl-C does; under nohup it goes on.
+        # When the command is terminated or its terminal is closed, its job ends as by Ctrl-C; under nohup it goes on.
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
@@ -149,32 +153,23 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 
 def _show_progress(console: "Console", backend: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None) -> None:
-    """One line that moves on a terminal, a line every ten seconds elsewhere."""
+    """On a terminal one line that is updated, elsewhere a new line every ten seconds."""
     from rich.live import Live
     from rich.text import Text
 
     began, last = time.monotonic(), 0.0
-    with Live(Text("starting"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else _NoLive() as live:
+    shown = Live(Text("starting"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else nullcontext()
+    with shown as live:
         while process.poll() is None:
             asked = time.monotonic()
             line = f"{asked - began:4.0f} s  {_progress(backend, spec, known)}"
             took = time.monotonic() - asked
-            live.update(Text(line))
-            if not console.is_terminal and time.monotonic() - last >= 10:
+            if live:
+                live.update(Text(line))
+            elif time.monotonic() - last >= 10:
                 console.print(line, highlight=False)
                 last = time.monotonic()
             time.sleep(max(_REFRESH_SECONDS, _SHARE * took))
-
-
-class _NoLive:
-    """Stands in for rich's Live where there is no terminal."""
-
-    def __enter__(self) -> "_NoLive":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def update(self, _: Any) -> None: ...
 
 
 def _progress(backend: Any, spec: Any, known: str | None) -> str:
@@ -195,7 +190,7 @@ def _progress(backend: Any, spec: Any, known: str | None) -> str:
         else ""
     )
     phase = f"trials {started}/{summary.planned}" if summary.status == "searching" else summary.status
-    hints = {"pause": f"; paused, halving resume {sweep} lets it go on", "stop": "; being stopped"}
+    hints = {"pause": f"; paused, halving resume {sweep} continues it", "stop": "; being stopped"}
     hint = hints.get(summary.control, "") if summary.status == "searching" else ""
     return f"{sweep}  {phase}: {shown}{best}{hint}"
 
@@ -215,14 +210,16 @@ def _conclude(console: "Console", backend: Any, spec: Any, arguments: argparse.N
         console.print(failure, style="red", highlight=False)
         if summarize(backend.catalog, sweep).status == "evaluating":
             again = f"[bold]halving sweep {arguments.spec}[/]"
-            console.print(f"The search is done and kept. Mend this and run it again: {again} goes on with the evaluation.")
+            console.print(
+                f"The search is done and its results are kept. Correct this and run it again: {again} goes on with the evaluation."
+            )
         return 1
     console.print("Next: [bold]make dev[/] opens Dagster's UI with this sweep's assets; [bold]halving models[/] lists the registry.")
     return 0
 
 
 def _first_failure(home: Path, command: str) -> str:
-    """Why the job of this command failed, from the events of its run."""
+    """Why the job that this command started failed, from Dagster's events of its run."""
     import dagster as dg
 
     failures = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE}
@@ -234,7 +231,7 @@ def _first_failure(home: Path, command: str) -> str:
 
 
 def _message(event: Any) -> str:
-    """What a step or run failed of: the words of an expected failure, else the error that was first raised."""
+    """Why a step or run failed: the description of an expected failure, else the error that was raised first."""
     failed = event.step_failure_data if event.is_step_failure else event.job_failure_data
     error, expected = failed.error, getattr(failed, "user_failure_data", None)
     if expected and expected.description:
@@ -245,7 +242,7 @@ def _message(event: Any) -> str:
 
 
 def _ended_sweep(backend: Any, spec: Any) -> str | None:
-    """The spec's newest sweep if it is over, so that this launch begins another."""
+    """The newest sweep of this spec if it is over: this launch then starts another one."""
     from resources.scheduling.sweeps import OPEN
 
     sweep = newest_sweep(backend, spec)
@@ -260,9 +257,9 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _end_with_parent() -> None:
-    """In the job's process: end, as by Ctrl-C, when the command that started it is killed (Linux).
+    """In the job's process: end as by Ctrl-C when the command that started it is killed (Linux only).
 
-    Nobody but that command sends it signals, so it ignores none, whatever the command itself was started to ignore.
+    Only that command sends it signals, so it ignores none of them, even if the command itself was started to ignore some.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Commands about a sweep that is to run or runs: ``halving check``, ``pause``, ``resume``, ``stop``, ``extend``."""
+"""Commands for a spec and for a running sweep: ``halving check``, ``pause``, ``resume``, ``stop``, ``extend``."""
 
 import argparse
 from typing import Any
@@ -27,8 +27,7 @@ def run_check(arguments: argparse.Namespace) -> int:
         print_json({"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True), "warnings": warnings})
         return 0
     console = console_of(arguments)
-    strategy = next(iter(spec.strategy.model_fields_set))
-    console.print(f"[bold]{spec.name}[/] is in order: {strategy}, up to {max_trials(spec)} trials, {spec.rungs}")
+    console.print(f"[bold]{spec.name}[/] is in order: {spec.strategy.name}, up to {max_trials(spec)} trials, {spec.rungs}")
     for warning in warnings:
         console.print(f"[yellow]note:[/] {warning}")
     return 0
@@ -53,13 +52,13 @@ def run_control(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"sweep": row.id, "status": row.status, "control": row.control, "max_trials": row.max_trials})
         return 0
-    said = {
+    messages = {
         "pause": f"sweep {row.id} is paused: running trials save a checkpoint and stop within seconds.\n"
-        f"[bold]halving resume {row.id}[/] lets it go on.",
-        "resume": f"sweep {row.id} goes on with whoever works on it (its job, or the sensors).\nIs nobody there? Launch its spec again.",
-        "stop": f"sweep {row.id} is being stopped: running trials save a checkpoint, then its winner is evaluated\n"
-        "by whoever works on it (its job, or the sensors). Is nobody there? Launch its spec again.",
+        f"[bold]halving resume {row.id}[/] continues it.",
+        "resume": f"sweep {row.id} goes on in its job or with the sensors.\nIf its job has ended, launch its spec again.",
+        "stop": f"sweep {row.id} is being stopped: running trials save a checkpoint, then its job or the sensors\n"
+        "evaluate its winner. If its job has ended, launch its spec again.",
         "extend": f"sweep {row.id} may start {row.max_trials} trials in all.",
     }
-    console_of(arguments).print(said[arguments.control], highlight=False)
+    console_of(arguments).print(messages[arguments.control], highlight=False)
     return 0

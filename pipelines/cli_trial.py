@@ -4,7 +4,7 @@ import argparse
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from halving.cli.output import print_json, print_table
+from halving.cli.output import duration, print_json, print_table
 from pipelines.cli_views import console_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run_trial(arguments: argparse.Namespace) -> int:
 def _print(console: "Console", found: "TrialHistory") -> None:
     from rich.markup import escape
 
-    from resources.evaluation.page import duration, number
+    from resources.evaluation.page import number
 
     console.print(f"[bold]{found.trial}: {found.status}[/]{', audited' if found.audited else ''}", highlight=False)
     if found.waiting:
@@ -73,7 +73,7 @@ def _print(console: "Console", found: "TrialHistory") -> None:
         of_attempts = ("attempt", "from rung", "worker", "began", "ended", "outcome", "reason")
         print_table(console, of_attempts, attempts, right=("attempt", "from rung"))
     if found.error and "\n" in found.error:
-        console.print(f"the last error, whole:\n{escape(found.error)}", style="red", highlight=False)
+        console.print(f"the last error in full:\n{escape(found.error)}", style="red", highlight=False)
 
 
 def _moment(moment: datetime | None) -> str:
@@ -81,5 +81,5 @@ def _moment(moment: datetime | None) -> str:
 
 
 def _last_line(error: str | None) -> str:
-    """Of a traceback, what was raised."""
+    """The last line of a traceback, which has the error."""
     return error.strip().splitlines()[-1] if error and error.strip() else _NOTHING

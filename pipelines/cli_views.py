@@ -1,11 +1,10 @@
 """Commands that show the catalog or change a version's stage: ``halving leaderboard``, ``replay``, ``models``,
-``promote``, ``archive``; and ``retention``, which the catalog limits."""
+``promote``, ``archive``; and ``retention``, which the catalog protects runs from."""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.output import print_json, print_table, size
+from halving.cli.output import console, duration, print_json, print_table, size
 from halving.errors import InvalidInput
 
 _NOTHING = "-"  # in a table, where there is no value
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_leaderboard(arguments: argparse.Namespace) -> int:
-    """Show a sweep's standing.
+    """Show a sweep's trials, best first.
 
     JSON: the fields of :class:`resources.analysis.summary.SweepSummary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
     ``failed``, ``epochs_trained``, ``audit_epochs``, ``gpu_seconds_saved``…), and ``saved``, ``test_metrics``, ``promoted``, ``report``.
@@ -37,7 +36,7 @@ def run_leaderboard(arguments: argparse.Namespace) -> int:
 
 
 def leaderboard_of(backend: Any, sweep: str) -> dict[str, Any]:
-    """What the leaderboard shows, whole, as data."""
+    """What the leaderboard shows, complete and as data."""
     from resources.analysis.summary import summarize
     from resources.evaluation.report import report_path
 
@@ -53,16 +52,14 @@ def leaderboard_of(backend: Any, sweep: str) -> dict[str, Any]:
 
 
 def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 10) -> None:
-    """The leading trials, what early stopping saved, and what became of the winner."""
-    from rich.table import Table
-
+    """Print the leading trials, what early stopping saved, and whether the winner was promoted."""
     from resources.analysis.summary import outcome, summarize
-    from resources.evaluation.page import duration, number
+    from resources.evaluation.page import number
     from resources.evaluation.report import explain_failures, report_path
 
     summary = summarize(backend.catalog, sweep)
     searching = summary.status == "searching"
-    hints = {"pause": f" (paused: halving resume {sweep} lets it go on)", "stop": " (being stopped)"}
+    hints = {"pause": f" (paused: halving resume {sweep} continues it)", "stop": " (being stopped)"}
     asked = hints.get(summary.control, "") if searching else ""
     console.print(f"[bold]{sweep}: {summary.status}[/]{asked}", highlight=False)
     for line in [explain_failures(summary.failed)] if summary.failed else []:
@@ -73,21 +70,17 @@ def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 
         return
     others = [objective["metric"] for objective in summary.objectives[1:]]
     others += [metric for metric in summary.bounds if metric not in (summary.objective, *others)]
-    told = "within bounds before all, then the highest rung" if summary.bounds else "the highest rung before all"
-    table = Table(title=f"best first, {told}", title_justify="left", title_style="dim")
-    for name in ("#", "trial", summary.objective, *others, "epochs", "status"):
-        table.add_column(name, justify="left" if name in ("trial", "status") else "right")
-    names = list(dict.fromkeys(name for standing in summary.standings for name in standing.params))
-    for name in names:
-        table.add_column(name, justify="right")
+    names, table = list(dict.fromkeys(name for standing in summary.standings for name in standing.params)), []
     for place, standing in enumerate(summary.standings[:rows], start=1):
         status = outcome(standing.status, audited=standing.audited, searching=searching)
         status += ", on the front" if standing.on_front else ""
         status += ", out of bounds" if standing.violation > 0 else ""
         reported = [number(standing.metrics[name]) if name in standing.metrics else _NOTHING for name in others]
         values = [number(standing.params[name]) if name in standing.params else _NOTHING for name in names]
-        table.add_row(str(place), standing.key, number(standing.objective), *reported, str(standing.epochs), status, *values)
-    console.print(table)
+        table.append([place, standing.key, number(standing.objective), *reported, standing.epochs, status, *values])
+    columns = ("#", "trial", summary.objective, *others, "epochs", "status", *names)
+    order = "within bounds, then highest rung, then result" if summary.bounds else "highest rung, then result"
+    print_table(console, columns, table, right=[*{*columns} - {"trial", "status"}], title=f"ranked by {order}", first=True)
     if len(summary.standings) > rows:
         console.print(f"and {len(summary.standings) - rows} more trials", style="dim")
     saved = f", {duration(summary.gpu_seconds_saved)} of GPU" if summary.gpu_seconds_saved else ""
@@ -96,20 +89,20 @@ def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 
         f"{summary.saved:.0%} saved{saved}; {duration(summary.seconds)} of training in all."
     )
     if summary.audited:
-        console.print(f"Audit of pruning: {summary.audit_epochs} epochs more, {duration(summary.audit_seconds)}.", highlight=False)
+        console.print(f"Audit of pruning: {summary.audit_epochs} more epochs, {duration(summary.audit_seconds)}.", highlight=False)
     _print_outcome(console, backend, sweep)
     if backend.store.exists(report_path(sweep)):
         console.print(f"Report: {backend.store.address(report_path(sweep))}")
 
 
 def _print_waiting(console: "Console", waiting: list[dict[str, Any]], rows: int) -> None:
-    """Trials whose pods have not started, with the cluster's reason."""
+    """Print the trials whose pods have not started, with the cluster's reason."""
     from rich.markup import escape
 
     for trial in waiting[:rows]:
         console.print(f"{trial['key']} waits for its pod: {escape(trial['reason'])}", style="yellow", highlight=False)
     if len(waiting) > rows:
-        console.print(f"and {len(waiting) - rows} more trials wait for theirs", style="yellow", highlight=False)
+        console.print(f"and {len(waiting) - rows} more trials wait for their pods", style="yellow", highlight=False)
 
 
 def _print_outcome(console: "Console", backend: Any, sweep: str) -> None:
@@ -138,7 +131,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"sweep", "objective", "direction", "trials", "workers", "itself": {...}, "replayed": [...]}``; each of those has
     ``strategy``, ``trials``, ``completed``, ``epochs``, ``seconds``, ``worker_seconds``, ``winner``, ``winner_epochs``,
-    ``winner_objective``, ``place`` (among the sweep's own results, from 1); those replayed have ``unknown_epochs`` and
+    ``winner_objective``, ``place`` (among the sweep's own results, from 1); replayed ones have ``unknown_epochs`` and
     ``unknown_trials`` too.
     """
     from resources.analysis.strategy_replay import read_strategy, replay_sweep
@@ -155,7 +148,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
 
 
 def _print_replay(console: "Console", found: dict[str, Any]) -> None:
-    from resources.evaluation.page import duration, number
+    from resources.evaluation.page import number
 
     rows = []
     for one in [found["itself"], *found["replayed"]]:
@@ -169,15 +162,16 @@ def _print_replay(console: "Console", found: dict[str, Any]) -> None:
     console.print(f"{found['sweep']}: {found['trials']} trials on {found['workers']} workers", highlight=False)
     print_table(console, columns, rows, right=("to the end", "epochs", "unknown", "time", f"{found['objective']} (epochs)", "place"))
     console.print(
-        "unknown: epochs asked for behind the end of a curve, which nobody trained; such a trial counts with what it reached.\n"
-        "place: of the winner among the sweep's own results. time: with the sweep's number of workers; its own has starts and crashes too.",
+        "unknown: epochs beyond the end of a curve, which were never trained; such a trial counts with the last value of its curve.\n"
+        "place: that of the winner among the sweep's own results. time: with as many workers as the sweep had; the sweep's own time "
+        "includes starts and crashes.",
         style="dim",
         highlight=False,
     )
 
 
 def strategy_text(strategy: dict[str, Any]) -> str:
-    """A strategy in one line, with the settings that differ from the defaults first and the budgets always."""
+    """A strategy in one line, with its budgets and the settings that differ from the defaults."""
     from resources.sweep_spec import Strategy
 
     (name, settings) = next(iter(strategy.items()))
@@ -192,8 +186,6 @@ def run_models(arguments: argparse.Namespace) -> int:
     JSON: ``{"models": [{"model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework",
     "created_at"}]}``, newest last.
     """
-    from rich.table import Table
-
     from resources.backend import Backend
     from resources.catalog.models import versions_of
 
@@ -206,13 +198,11 @@ def run_models(arguments: argparse.Namespace) -> int:
     if not versions:
         console.print("there are no model versions yet: run [bold]halving sweep sweeps/digits.yaml[/]")
         return 0
-    table = Table()
-    for name in ("model", "version", "stage", "test metrics", "trial", "checkpoint"):
-        table.add_column(name)
+    rows = []
     for row in versions:
         metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
-        table.add_row(row.model, row.version, row.stage, metrics, row.run, row.checkpoint[:19])
-    console.print(table)
+        rows.append([row.model, row.version, row.stage, metrics, row.run, row.checkpoint[:19]])
+    print_table(console, ("model", "version", "stage", "test metrics", "trial", "checkpoint"), rows, first=True)
     return 0
 
 
@@ -234,11 +224,11 @@ def run_archive(arguments: argparse.Namespace) -> int:
     return _say(arguments, row, "is archived")
 
 
-def _say(arguments: argparse.Namespace, row: "ModelVersionRow", told: str) -> int:
+def _say(arguments: argparse.Namespace, row: "ModelVersionRow", outcome: str) -> int:
     if arguments.json:
         print_json(_version(row))
     else:
-        console_of(arguments).print(f"model {row.model} {row.version} {told}", highlight=False)
+        console_of(arguments).print(f"model {row.model} {row.version} {outcome}", highlight=False)
     return 0
 
 
@@ -248,7 +238,7 @@ def _version(row: "ModelVersionRow") -> dict[str, Any]:
 
 
 def run_retention(arguments: argparse.Namespace) -> int:
-    """Say what is old enough to go, and with ``--apply`` delete it.
+    """List what is old enough to be deleted, and with ``--apply`` delete it.
 
     JSON: ``{"dry_run", "catalog", "protected_runs", "bytes", "drops": [{"project", "run", "what", "points", "bytes", "digest"}]}``;
     ``what`` is ``full``, ``system``, ``rollup``, ``checkpoint`` or ``orphan files``.
@@ -261,10 +251,10 @@ def run_retention(arguments: argparse.Namespace) -> int:
 
     days = {name: getattr(arguments, f"{name}_days") for name in ("full", "system", "rollup", "checkpoint")}
     if all(value is None for value in days.values()):
-        raise InvalidInput("nothing is old without a limit: give --full-days, --system-days, --rollup-days or --checkpoint-days")
+        raise InvalidInput("no limit was given, so nothing is too old: give --full-days, --system-days, --rollup-days or --checkpoint-days")
     backend = Backend(root=arguments.root)
     if arguments.project is not None:
-        list_names(backend.store, arguments.project)  # a project that is misspelt is told, with what there is
+        list_names(backend.store, arguments.project)  # raises for a misspelt name
     kept = protected(backend.store, backend.catalog)
     done = apply_retention(
         backend.store,
@@ -286,13 +276,13 @@ def run_retention(arguments: argparse.Namespace) -> int:
     if rows:
         print_table(console, columns, rows, right=("points", "size"), first=True)
     console.print(f"{len(kept.runs)} runs are protected by {catalog}", style="dim", highlight=False)
-    gone = f"{size(done.bytes)} would go; --apply deletes it" if done.dry_run else f"{size(done.bytes)} went"
-    console.print(gone if rows else "nothing is old enough to go", highlight=False)
+    total = f"{size(done.bytes)} would be deleted; --apply deletes it" if done.dry_run else f"{size(done.bytes)} deleted"
+    console.print(total if rows else "nothing is old enough to be deleted", highlight=False)
     return 0
 
 
 def newest_sweep(backend: Any, spec: Any = None) -> str | None:
-    """The id of the sweep that was opened last, of all or of one spec."""
+    """The id of the newest sweep, of all sweeps or of those that ``halving sweep`` launched of one spec."""
     from sqlalchemy import select
 
     from resources.catalog import SweepRow
@@ -305,9 +295,5 @@ def newest_sweep(backend: Any, spec: Any = None) -> str | None:
 
 
 def console_of(arguments: argparse.Namespace) -> "Console":
-    """Where people read: the standard error when the standard output is for JSON."""
-    from rich.console import Console
-
-    stream = sys.stderr if arguments.json else sys.stdout
-    # soft_wrap: a path or a command that is longer than the terminal stays in one piece, to be copied.
-    return Console(width=None if stream.isatty() else 140, soft_wrap=True, stderr=arguments.json)
+    """The console for people: on the standard error when the standard output is for JSON."""
+    return console(stderr=arguments.json, markup=True)

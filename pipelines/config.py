@@ -1,4 +1,4 @@
-"""The sweep spec as Dagster's launchpad sees it: the pydantic model turned into a config schema, so there is one schema."""
+"""The sweep spec in Dagster's launchpad: its config schema is made from the pydantic model, so there is one schema."""
 
 import json
 from functools import lru_cache
@@ -17,9 +17,9 @@ from resources.sweep_spec import OneOf, SweepSpec, parse_spec
 
 
 class InvalidSweepSpec(dg.DagsterInvalidConfigError):
-    """A spec that Dagster's own check of types let pass, but that cannot work.
+    """A spec that passed Dagster's check of types and is wrong all the same.
 
-    It is Dagster's own error, because Dagster wraps any other one in a message about config mappings.
+    It is a Dagster error, because Dagster wraps any other in a message about config mappings.
     """
 
     def __init__(self, message: str) -> None:
@@ -31,40 +31,22 @@ def config_schema(model: type[BaseModel]) -> dict[str, dg.Field]:
     return {field.alias or name: _field(field) for name, field in model.model_fields.items()}
 
 
-def spec_from_config(config: Any) -> SweepSpec:
-    """The checked spec, or Dagster's kind of error.
-
-    Raises:
-        InvalidSweepSpec: naming every wrong field, its value and what is accepted.
-    """
-    try:
-        return _checked(json.dumps(config))
-    except InvalidInput as error:
-        raise InvalidSweepSpec(str(error)) from None
-
-
-@lru_cache(maxsize=8)
-def _checked(config: str) -> SweepSpec:
-    """Dagster maps the config of one run several times in each of its processes; the fields are checked once."""
-    return parse_spec(json.loads(config))
-
-
 def _job_config(config: dict[str, Any]) -> dict[str, Any]:
-    spec = spec_from_config(config)
-    execution: dict[str, Any] = {"max_concurrent": _places(spec)}
+    spec, concurrency = _spec_and_concurrency(config)
+    execution: dict[str, Any] = {"max_concurrent": concurrency}
     if cluster := load_cluster():
         worker = worker_config(spec, cluster, labels={})
-        # Steps are not owned by the coordinator's pod: they train on while it is replaced. A sensor ends those of a run that is over.
+        # The coordinator's pod does not own the steps: they train on while it is replaced. A sensor ends the steps of a run that is over.
         execution["per_step_k8s_config"] = {"work_on_trials": worker}
     return {"execution": {"config": execution}, **_snapshot_config(spec)}
 
 
 def _launch_config(config: dict[str, Any]) -> dict[str, Any]:
-    spec = spec_from_config(config)
-    if _places(spec) > 1 and spec.resources.gpus and load_cluster() is None:
+    spec, concurrency = _spec_and_concurrency(config)
+    if concurrency > 1 and spec.resources.gpus and load_cluster() is None:
         raise InvalidSweepSpec(
             f"concurrency = {spec.concurrency} is not accepted with resources.gpus = {spec.resources.gpus} here: runs that sensors launch "
-            "on one machine cannot share out its GPUs; give concurrency = 1, or use the job sweep"
+            "on one machine cannot divide its GPUs among them; give concurrency = 1, or use the job sweep"
         )
     return _snapshot_config(spec)
 
@@ -73,11 +55,18 @@ def _snapshot_config(spec: SweepSpec) -> dict[str, Any]:
     return {"ops": {"take_snapshot": {"config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
 
 
-def _places(spec: SweepSpec) -> int:
+def _spec_and_concurrency(config: dict[str, Any]) -> tuple[SweepSpec, int]:
     try:
-        return concurrency_of(spec)
+        spec = _checked(json.dumps(config))
+        return spec, concurrency_of(spec)
     except InvalidInput as error:
         raise InvalidSweepSpec(str(error)) from None
+
+
+@lru_cache(maxsize=8)
+def _checked(config: str) -> SweepSpec:
+    """Cached, because Dagster maps the config of a run several times in every process."""
+    return parse_spec(json.loads(config))
 
 
 def _field(field: FieldInfo) -> dg.Field:
@@ -95,8 +84,8 @@ def _field(field: FieldInfo) -> dg.Field:
 def _type(annotation: Any) -> Any:
     """The Dagster config type for an annotation of the spec.
 
-    Where the spec accepts several spellings (a value of any kind, one choice or a list of them), Dagster accepts
-    anything and the spec's own check follows.
+    Where the spec accepts several spellings (a value of any kind, one choice or a list of them), Dagster accepts anything
+    and leaves the check to the spec.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -108,7 +97,7 @@ def _type(annotation: Any) -> Any:
         if len(inner) > 1:
             return dg.Any
         inner_type = _type(inner[0])
-        # A model that is left out is left out: null would be one more way to say so.
+        # A model may be left out; null would be a second way to say so.
         return inner_type if isinstance(inner_type, dg.Shape | dg.Selector) or inner_type is dg.Any else dg.Noneable(inner_type)
     if origin is Literal:
         return dg.Enum("_or_".join(str(value) for value in arguments), [dg.EnumValue(str(value)) for value in arguments])
@@ -124,7 +113,7 @@ def _type(annotation: Any) -> Any:
 
 
 def _member(annotation: Any) -> Any:
-    """The type of a list's or map's members; at a null among them Dagster would fail without a word about where."""
+    """The type of a list's or map's members, which accepts null: Dagster's own message for a null would not say where it is."""
     member = _type(annotation)
     return dg.Noneable(member) if member is dg.Any else member
 

@@ -1,4 +1,4 @@
-"""Jobs with which a running sweep is paused, resumed, stopped or extended from Dagster's UI; ``halving`` has the same as commands."""
+"""Jobs that pause, resume, stop or extend a running sweep from Dagster's UI; the ``halving`` command has the same."""
 
 from collections.abc import Callable
 
@@ -22,16 +22,16 @@ class OneSweep(dg.Config):
 
 
 class Extension(OneSweep):
-    """A sweep, and how far it may go."""
+    """A sweep, and how many trials it may start."""
 
-    max_trials: int = Field(description="Trials that it may start in all, more than now.")
+    max_trials: int = Field(description="How many trials it may start in all; more than now.")
 
 
 @dg.op
 def hand_out_no_more(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
     """Pause a sweep."""
     _asked(context, pause, backend.catalog, config.sweep)
-    context.log.info(f"sweep {config.sweep} is paused: running trials save a checkpoint and stop; the job resume_sweep lets it go on")
+    context.log.info(f"sweep {config.sweep} is paused: running trials save a checkpoint and stop; the job resume_sweep continues it")
 
 
 @dg.op
@@ -55,22 +55,22 @@ def allow_more_trials(context: dg.OpExecutionContext, config: Extension, backend
     context.log.info(f"sweep {config.sweep} may start {config.max_trials} trials in all")
 
 
-@dg.job(executor_def=dg.in_process_executor, description="Hand out no more trials of a sweep; running ones save a checkpoint and stop.")
+@dg.job(executor_def=dg.in_process_executor, description="Start no more trials of a sweep; running ones save a checkpoint and stop.")
 def pause_sweep() -> None:
     hand_out_no_more()
 
 
-@dg.job(executor_def=dg.in_process_executor, description="Let a paused sweep go on where it stands.")
+@dg.job(executor_def=dg.in_process_executor, description="Continue a paused sweep where it stands.")
 def resume_sweep() -> None:
     hand_out_again()
 
 
-@dg.job(executor_def=dg.in_process_executor, description="End a sweep's search now and evaluate what it has found; nothing is deleted.")
+@dg.job(executor_def=dg.in_process_executor, description="End the search of a sweep now and evaluate what it found; nothing is deleted.")
 def stop_sweep() -> None:
     end_search()
 
 
-@dg.job(executor_def=dg.in_process_executor, description="Let a running sweep start more trials.")
+@dg.job(executor_def=dg.in_process_executor, description="Allow a running sweep to start more trials.")
 def extend_sweep() -> None:
     allow_more_trials()
 

@@ -1,4 +1,4 @@
-"""The code location: everything that Dagster knows, in one place."""
+"""The code location: all definitions that Dagster loads."""
 
 import dagster as dg
 

@@ -1,4 +1,4 @@
-"""The jobs: a whole sweep in one, a sweep that the sensors drive, and promotion by hand."""
+"""The jobs: a whole sweep in one job, a sweep whose trials the sensors launch, and promotion by hand."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,17 +38,17 @@ from resources.sweep_spec import SweepSpec, check_functions, stored_spec
 from resources.sweep_spec.lint import lint
 
 _MAX_RECLAIMED = 10_000
-# A store or a database that is away for some minutes, or a pod that is lost, costs a step its time and not the sweep its result.
+# When the store or the database is unavailable for some minutes, or a pod is lost, a step is retried and the sweep keeps its result.
 _RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)
-# A worker's process that is killed is started again; its trial goes on from the checkpoint when the lease has run out. Dagster has one
-# count for all retries of a step: on a cluster, where pods are reclaimed, the executor counts those that crashed by themselves.
+# A worker that is killed is started again; its trial goes on from its checkpoint once the lease has expired. Dagster has one count for
+# all retries of a step, so on a cluster, where pods are reclaimed, the executor counts the crashes.
 _WORKER_RETRIES = dg.RetryPolicy(max_retries=10 if load_cluster() is None else _MAX_RECLAIMED, delay=1.0)
 _SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec.")}
 
 
 @dg.op(config_schema=_SPEC, tags={"kind": "data"}, retry_policy=_RETRIES)
 def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str, Any]:
-    """Check that what the spec names exists, then snapshot its data. Gives the spec and the snapshot's digest."""
+    """Check that what the spec names exists, then take a snapshot of its data. Gives the spec and the snapshot's digest."""
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     try:
         check_functions(spec)
@@ -60,36 +60,36 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
         raise failure(error) from None
     add_partitions(context, DATASETS, [snapshot.key])
     context.log_event(materialized_snapshot(snapshot).event())
-    context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'known already'}")
+    context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'unchanged'}")
     return {"spec": context.op_config["spec"], "snapshot": snapshot.digest}
 
 
 @dg.op(out=dg.DynamicOut(dict), retry_policy=_RETRIES)
 def plan_sweep(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
-    """Open the sweep, or resume the unfinished one of the same spec and snapshot, and give a slot to each worker."""
+    """Open the sweep, or resume the unfinished one of the same spec and snapshot, and make a slot for each worker."""
     spec = stored_spec(planned["spec"])
     try:
         sweep, room = _open(context, backend, spec, planned["snapshot"], driver="job"), concurrency_of(spec)
     except HalvingError as error:
         raise failure(error) from None
-    # A worker more than there are trials would only hold its GPUs.
+    # A worker without a trial would only hold its GPUs.
     for slot in range(min(room, make_scheduler(backend, sweep).state().max_trials)):
         yield dg.DynamicOutput({"sweep": sweep, "slot": slot}, mapping_key=str(slot))
 
 
 @dg.op(retry_policy=_WORKER_RETRIES, pool="trials")
-def work_on_trials(context: dg.OpExecutionContext, backend: Backend, place: dict[str, Any]) -> str:
-    """One worker: pull trials and run them until the search is over. Gives the sweep."""
-    scheduler = make_scheduler(backend, place["sweep"])
-    runner = make_runner(backend, scheduler, dagster_run=context.run.run_id, slot=place["slot"])
+def work_on_trials(context: dg.OpExecutionContext, backend: Backend, slot: dict[str, Any]) -> str:
+    """One worker: take trials and run them until the search is over. Gives the sweep."""
+    scheduler = make_scheduler(backend, slot["sweep"])
+    runner = make_runner(backend, scheduler, dagster_run=context.run.run_id, slot=slot["slot"])
     try:
         attempts = work(scheduler, runner, lambda changed: log_trial(context, backend, changed))
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
         if load_cluster() is None:
             raise
-        # Its pod was reclaimed. That is nobody's failure, however often it comes; a job that is being canceled retries nothing.
+        # Its pod was reclaimed, which is no failure however often it happens. When the job is being canceled, Dagster does not retry.
         raise dg.RetryRequested(max_retries=_MAX_RECLAIMED) from None
-    context.log.info(f"worker {place['slot']}: the search is over; {attempts} attempts ran here")
+    context.log.info(f"worker {slot['slot']}: the search is over; {attempts} attempts ran here")
     return scheduler.id
 
 
@@ -105,7 +105,7 @@ def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list
     context.log_event(materialized_report(report).event())
     for gate in gates:
         context.log_event(
-            dg.AssetCheckEvaluation(  # type: ignore[arg-type]  # accepted at run time, the annotation lags behind
+            dg.AssetCheckEvaluation(  # type: ignore[arg-type]  # accepted at run time, though not by the annotation
                 check_name=gate.name,
                 asset_key=dg.AssetKey("evaluation_report"),
                 passed=gate.passed,
@@ -119,7 +119,7 @@ def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list
 
 @dg.op(retry_policy=_RETRIES)
 def promote_checkpoint(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> str:
-    """Register the winner if the gates let it pass. Gives the sweep."""
+    """Register the winner if it passes the gates. Gives the sweep."""
     try:
         known = load_report(backend.store, backend.catalog, sweep)
         row, report = promote_winner(backend, known)
@@ -134,7 +134,7 @@ def promote_checkpoint(context: dg.OpExecutionContext, backend: Backend, sweep: 
 
 @dg.op(retry_policy=_RETRIES)
 def count_failures(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> None:
-    """Fail the job when more trials failed than the spec accepts; what the sweep found is kept and promoted."""
+    """Fail the job when more trials failed than the spec accepts; the winner stays promoted."""
     summary = summarize(backend.catalog, sweep)
     with backend.catalog.read() as session:
         accepted = stored_spec(backend.catalog.sweep(session, sweep).spec).max_failed_trials
@@ -148,7 +148,7 @@ def count_failures(context: dg.OpExecutionContext, backend: Backend, sweep: str)
 
 def _sweep_executor() -> dg.ExecutorDefinition:
     if load_cluster() is None:
-        # Steps are forked from a process that has imported the definitions, which takes each of them two seconds otherwise.
+        # Steps are forked from a process that has imported the definitions; importing them takes two seconds.
         preloaded = {"forkserver": {"preload_modules": ["pipelines.definitions"]}}
         return dg.multiprocess_executor.configured({"start_method": preloaded})
     from pipelines.worker_pods import worker_pods
@@ -159,7 +159,7 @@ def _sweep_executor() -> dg.ExecutorDefinition:
 @dg.job(
     config=sweep_config,
     executor_def=_sweep_executor(),
-    description="A whole sweep in one job: snapshot, trials on all cores or GPU pods, evaluation on the test split, promotion.",
+    description="A whole sweep in one job: snapshot, trials on all cores or in GPU pods, evaluation on the test split, promotion.",
 )
 def sweep() -> None:
     slots = plan_sweep(take_snapshot())
@@ -168,7 +168,7 @@ def sweep() -> None:
 
 @dg.op
 def hand_to_sensors(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> None:
-    """Open the sweep for the sensors, which then launch one run for each trial."""
+    """Open the sweep for the sensors, which then launch a run for each attempt at a trial."""
     sweep = _open(context, backend, stored_spec(planned["spec"]), planned["snapshot"], driver="sensors")
     context.log.info(f"sweep {sweep} is open: the sensor start_trials launches its trials")
 
@@ -176,7 +176,7 @@ def hand_to_sensors(context: dg.OpExecutionContext, backend: Backend, planned: d
 @dg.job(
     config=launch_config,
     executor_def=dg.in_process_executor,
-    description="Open a sweep whose trials the sensors launch, each as a run of its own.",
+    description="Open a sweep whose trials are launched by the sensors, each as a run of its own.",
 )
 def launch_sweep() -> None:
     hand_to_sensors(take_snapshot())
@@ -185,13 +185,13 @@ def launch_sweep() -> None:
 class Version(dg.Config):
     """A version in the registry."""
 
-    model: str = Field(description="The model's name, which is its sweep's.")
+    model: str = Field(description="The model's name, which is the name of its sweep spec.")
     version: str = Field(description="The version to make champion, for example 1.0.1.")
 
 
 @dg.op
 def make_champion(context: dg.OpExecutionContext, config: Version, backend: Backend) -> None:
-    """Make a version the champion; the one before is archived."""
+    """Make a version the champion and archive the one before."""
     try:
         row = promote(backend.catalog, config.model, config.version)
     except HalvingError as error:
@@ -213,7 +213,7 @@ run_trial = dg.define_asset_job(
 conclude_sweep = dg.define_asset_job(
     "conclude_sweep",
     selection=["evaluation_report", "promoted_checkpoint"],
-    description="Evaluate a searched sweep's winner and promote it through the gates.",
+    description="Evaluate the winner of a sweep whose search is over, and promote it if it passes the gates.",
 )
 
 
@@ -221,13 +221,13 @@ def _open(context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, sna
     git = git_state(backend.store, Path.cwd()) or {}
     row = open_sweep(backend.catalog, spec, snapshot, driver=driver, commit=git.get("commit"))
     if row.commit != git.get("commit"):
-        context.log.warning(f"sweep {row.id} was begun with commit {row.commit} and goes on with {git.get('commit')}")
+        context.log.warning(f"sweep {row.id} was started with commit {row.commit} and goes on with {git.get('commit')}")
     for warning in lint(spec):
         context.log.warning(warning)
     if row.control == Control.PAUSE:
         context.log.warning(f"sweep {row.id} is paused: no trial starts until halving resume {row.id}, or the job resume_sweep")
     if row.control == Control.STOP:
-        context.log.warning(f"sweep {row.id} was told to stop: its search ends here, and what it found is evaluated")
+        context.log.warning(f"sweep {row.id} is being stopped: its search ends here, and what it found is evaluated")
     trials = [trial_key(row.id, number) for number in range(max_trials(spec))]
     context.instance.add_run_tags(context.run_id, {SWEEP_LABEL: row.id})
     add_partitions(context, SWEEPS, [row.id])

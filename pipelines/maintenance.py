@@ -7,7 +7,7 @@ from assets.events import failure
 from halving import HalvingError
 from halving.maintenance.compaction import compact
 from halving.maintenance.retention import apply_retention as retain
-from halving.metrics.manifest import runs_of
+from halving.metrics.manifest import projects_of, runs_of
 from resources.backend import Backend
 from resources.registry.retention_protection import protected
 
@@ -19,7 +19,7 @@ class Compaction(dg.Config):
 
 
 class Retention(dg.Config):
-    """What to keep for how many days; what has no number is kept for ever."""
+    """How many days to keep each kind of data; without a number it is kept for ever."""
 
     days: float | None = Field(default=None, description="Days to keep full resolution; rollups stay.")
     system_days: float | None = Field(default=None, description="Days to keep system metrics at full resolution, at most days.")
@@ -28,7 +28,7 @@ class Retention(dg.Config):
         default=None, description="Days to keep superseded checkpoints; the newest of a run and those of versions always stay."
     )
     project: str | None = Field(default=None, description="Only this project (default: all).")
-    dry_run: bool = Field(default=True, description="Only say what would go. Set it to false to delete.")
+    dry_run: bool = Field(default=True, description="Only report what would be deleted. Set it to false to delete.")
 
 
 @dg.op
@@ -36,7 +36,7 @@ def compact_segments(context: dg.OpExecutionContext, config: Compaction, backend
     """Compact runs. A run that fails does not keep the others from being compacted."""
     failed: dict[str, str] = {}
     points = saved = runs = 0
-    for project in [config.project] if config.project else _projects(backend):
+    for project in [config.project] if config.project else projects_of(backend.store):
         for run in runs_of(backend.store, project):
             try:
                 done = compact(backend.store, project, run)
@@ -44,7 +44,7 @@ def compact_segments(context: dg.OpExecutionContext, config: Compaction, backend
                 failed[f"{project}/{run}"] = str(error)
                 continue
             if done.gaps:
-                context.log.warning(f"run {run} of project {project}: a segment before {done.gaps[0]} is missing, so it stays")
+                context.log.warning(f"run {run} of project {project}: a segment before {done.gaps[0]} is missing, so it is not compacted")
             points, saved, runs = points + done.points, saved + done.bytes_before - done.bytes_after, runs + bool(done.points)
     context.log.info(f"{points} points of {runs} runs compacted, {saved} bytes saved")
     if failed:
@@ -53,7 +53,7 @@ def compact_segments(context: dg.OpExecutionContext, config: Compaction, backend
 
 @dg.op
 def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Backend) -> None:
-    """Drop what is older than it has to be, but nothing that a champion, a staging version, a report or an open sweep reaches."""
+    """Drop data that is older than the given days, but nothing that a champion, a staging version, a report or an open sweep needs."""
     try:
         kept = protected(backend.store, backend.catalog)
         done = retain(
@@ -64,12 +64,12 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
         )
     except HalvingError as error:
         raise failure(error) from None
-    said = "would go" if done.dry_run else "went"
+    done_to = "would be deleted" if done.dry_run else "deleted"
     for drop in done.drops:
         context.log.info(
-            f"{drop.project}/{drop.run}: {drop.what} {said}, {drop.points} points, {drop.bytes} bytes {drop.digest or ''}".rstrip()
+            f"{drop.project}/{drop.run}: {drop.what} {done_to}, {drop.points} points, {drop.bytes} bytes {drop.digest or ''}".rstrip()
         )
-    context.log.info(f"{len(done.drops)} things {said}, {done.bytes} bytes; {len(kept.runs)} runs are protected")
+    context.log.info(f"{len(done.drops)} items {done_to}, {done.bytes} bytes; {len(kept.runs)} runs are protected")
 
 
 @dg.job(executor_def=dg.in_process_executor, description="Compact the segments that runs have streamed.")
@@ -79,11 +79,7 @@ def compact_metrics() -> None:
 
 @dg.job(
     executor_def=dg.in_process_executor,
-    description="Drop metrics and checkpoints that are older than they have to be; only says so by default.",
+    description="Drop metrics and checkpoints that are older than the given days; by default it only reports what it would delete.",
 )
 def apply_retention() -> None:
     drop_expired()
-
-
-def _projects(backend: Backend) -> list[str]:
-    return [name.removeprefix("project=") for name in backend.store.names("metrics") if name.startswith("project=")]

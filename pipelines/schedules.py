@@ -1,4 +1,4 @@
-"""What Dagster does by the clock; every schedule is off until you switch it on."""
+"""The schedules; each is off until you switch it on."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ RETRAINED = Path(__file__).parent.parent / "sweeps" / "digits.yaml"
     description="Search the digits sweep again every night on a new snapshot of its source; off until you switch it on.",
 )
 def scheduled_retraining(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    """Launch ``sweeps/digits.yaml``; its first step snapshots the source as it is that night."""
+    """Launch ``sweeps/digits.yaml``; its first step takes a snapshot of the source as it is then."""
     config: dict[str, Any] = yaml.safe_load(RETRAINED.read_text())
     return dg.RunRequest(run_config=config, tags={"halving/scheduled_for": context.scheduled_execution_time.isoformat()})
 

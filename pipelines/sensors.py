@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 import dagster as dg
@@ -59,7 +60,7 @@ _Item = TypeVar("_Item")
     description="Launch a run for every trial that the search starts, promotes or retries.",
 )
 def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
-    requests = [request for scheduler in _searching(context, backend) for request in _contained(context, scheduler, _requests)]
+    requests = _of_each(context, backend, _requests)
     if not requests:
         return dg.SkipReason("no trial waits for a run")
     # The trials that a spec allows have got their partitions when the sweep was opened, those that it was extended by have not.
@@ -74,13 +75,8 @@ def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.Se
     description="Queue a crashed trial again, from its checkpoint and at most max_retries times; start_trials launches it.",
 )
 def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
-    def unclaimed(scheduler: Scheduler) -> list[Assignment]:
-        return _unclaimed(context.instance, scheduler)
-
-    lost = []
-    for scheduler in _searching(context, backend):
-        lost += _contained(context, scheduler, Scheduler.requeue_lost)
-        lost += _contained(context, scheduler, unclaimed)
+    lost = _of_each(context, backend, Scheduler.requeue_lost)
+    lost += _of_each(context, backend, partial(_unclaimed, context.instance))
     keys = [assignment.run_key for assignment in lost]
     return _observed(backend, lost, f"queued again or given up: {keys}" if lost else "no trial has crashed")
 
@@ -92,10 +88,7 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) 
     description="Record why a trial's pod has not started; after start_timeout_seconds cancel its run, so that another trial can run.",
 )
 def watch_starting_pods(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
-    def slow(scheduler: Scheduler) -> list[Assignment]:
-        return _slow_to_start(context, backend, scheduler)
-
-    news = [assignment for scheduler in _searching(context, backend) for assignment in _contained(context, scheduler, slow)]
+    news = _of_each(context, backend, partial(_slow_to_start, context, backend))
     keys = [assignment.run_key for assignment in news]
     return _observed(backend, news, f"pods that do not start: {keys}" if keys else "no pod fails to start")
 
@@ -107,15 +100,9 @@ def watch_starting_pods(context: dg.SensorEvaluationContext, backend: Backend) -
     description="End a trial whose streamed metrics are NaN, infinite or out of the spec's divergence bounds; its worker is freed.",
 )
 def stop_diverged_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
-    stopped: list[Assignment] = []
     turn = int(context.cursor or 0)
     context.update_cursor(str(turn + 1))
-
-    def stop(scheduler: Scheduler) -> list[Assignment]:
-        return _stop_diverged(backend, scheduler, turn)
-
-    for scheduler in _searching(context, backend):
-        stopped += _contained(context, scheduler, stop)
+    stopped = _of_each(context, backend, partial(_stop_diverged, backend, turn))
     keys = [assignment.key for assignment in stopped]
     return _observed(backend, stopped, f"diverged and stopped: {keys}" if stopped else "no trial has diverged")
 
@@ -203,7 +190,7 @@ def _reasons(backend: Backend, scheduler: Scheduler) -> dict[int, str]:
         return {number: waiting for number, waiting in noted if waiting is not None}
 
 
-def _stop_diverged(backend: Backend, scheduler: Scheduler, turn: int) -> list[Assignment]:
+def _stop_diverged(backend: Backend, turn: int, scheduler: Scheduler) -> list[Assignment]:
     stopped = []
     for assignment, error in diverged_trials(backend.store, scheduler, turn, _LOOKED_AT_A_TICK):
         with suppress(Superseded):  # it ended by itself meanwhile
@@ -234,6 +221,11 @@ def _run_request(assignment: Assignment, spec: SweepSpec) -> dg.RunRequest:
 def _conclude_request(sweep: SweepRow, attempt: int) -> dg.RunRequest:
     tags = {SWEEP_LABEL: sweep.id, _CONCLUDES: sweep.id}
     return dg.RunRequest(run_key=f"{sweep.id}/conclude/a{attempt}", partition_key=sweep.id, tags=tags)
+
+
+def _of_each(context: dg.SensorEvaluationContext, backend: Backend, work: Callable[[Scheduler], list[_Item]]) -> list[_Item]:
+    """What ``work`` gives for the sweeps that are searching, in one list."""
+    return [item for scheduler in _searching(context, backend) for item in _contained(context, scheduler, work)]
 
 
 def _searching(context: dg.SensorEvaluationContext, backend: Backend) -> list[Scheduler]:

@@ -1,4 +1,4 @@
-"""What one step hands to the next, kept in the store: on a cluster each step is a pod with a disk of its own."""
+"""The outputs of steps, kept in the store because on a cluster each step is a pod with a disk of its own."""
 
 import json
 from typing import Any
@@ -23,9 +23,9 @@ class StepOutputs(dg.IOManager):
         return json.loads(self._store.read(_name(context.upstream_output)))
 
 
-@dg.io_manager(required_resource_keys={"backend"}, description="What steps hand on, in the backend's store.")
+@dg.io_manager(required_resource_keys={"backend"}, description="Outputs of steps, in the backend's store.")
 def step_outputs(context: dg.InitResourceContext) -> StepOutputs:
-    """The outputs in the store of the run's own backend."""
+    """Step outputs in the store of the run's backend."""
     return StepOutputs(context.resources.backend.store)
 
 

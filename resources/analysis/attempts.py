@@ -1,4 +1,4 @@
-"""Attempts at trials as the catalog has them: when each was handed out, who had it, and how it ended."""
+"""Attempts at trials, from the catalog: when each was handed out, which worker had it, and how it ended."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,14 +12,15 @@ from resources.search.state import Rules
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a trial, from its hand-out to its end.
+    """One attempt at a trial.
 
     Attributes:
-        rung: the rung that it started from.
-        audit: whether it trains a pruned trial to the end.
+        rung: the rung that it trained for first.
+        audit: whether it trains a pruned trial on, for the audit.
         worker: None until a worker has claimed it.
+        began: when it was handed out.
         ended, outcome: None while it runs.
-        error: why it ended, where that was not its own decision.
+        error: why it failed or was preempted.
     """
 
     trial: int
@@ -35,7 +36,7 @@ class Attempt:
 
 
 def attempts_of(session: Session, sweep: str, rules: Rules, trial: int | None = None) -> list[Attempt]:
-    """The attempts at all trials of a sweep, or at one of them, in the order of time."""
+    """The attempts at all trials of a sweep, or at one of them, in order of time."""
     query = select(AttemptRow, TrialRow.audited).join(
         TrialRow, (TrialRow.sweep == AttemptRow.sweep) & (TrialRow.number == AttemptRow.trial)
     )
@@ -58,6 +59,6 @@ def attempts_of(session: Session, sweep: str, rules: Rules, trial: int | None = 
     ]
 
 
-def is_audit(rung: int, pruned_at: int | None) -> bool:
-    """Whether training at this rung is part of the audit of a trial that was pruned at rung ``pruned_at``; None: it was not."""
-    return pruned_at is not None and rung >= pruned_at
+def is_audit(rung: int, audited: int | None) -> bool:
+    """Whether training for ``rung`` belongs to an audit; ``audited`` is how many results the trial had when it was pruned, or None."""
+    return audited is not None and rung >= audited

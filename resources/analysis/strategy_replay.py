@@ -1,4 +1,4 @@
-"""``halving replay``: what other strategies would have spent and found in a sweep that is over."""
+"""``halving replay``: what other strategies would have spent and found with the trials of a sweep that is over."""
 
 import statistics
 from collections import defaultdict
@@ -20,11 +20,11 @@ from resources.search.replay import Replayed, TrialCurve, curve_of, replay, spec
 from resources.search.state import Status
 from resources.sweep_spec import SweepSpec, stored_spec
 
-_SINGLE_POINTS = 2000  # a curve of so many points keeps every one of them, whatever retention drops
+_SINGLE_POINTS = 2000  # curves with at most so many points are kept point by point, whatever retention deletes
 
 
 class NotReplayable(HalvingError, RuntimeError):
-    """The sweep has nothing, or not yet everything, that a replay needs."""
+    """The sweep is not over, or has no result that could be replayed."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Comparison:
     """The sweep as it ran, and strategies replayed on its curves.
 
     Attributes:
-        itself: its search alone, without the audit of pruning; ``seconds`` is None where no attempt was recorded.
-        replayed: in the order asked for; ``winner`` is a trial's number.
+        itself: the sweep's own search, without the audit of pruning; ``seconds`` is None when no attempt was recorded.
+        replayed: in the order of the strategies; ``winner`` is a trial's number.
         places: trial to its place among the sweep's own results, from 1.
     """
 
@@ -47,7 +47,7 @@ class Comparison:
     places: dict[int, int]
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it: each replay with its winner's name and place."""
+        """For JSON: each replay with its winner's name and place."""
         given = {name: getattr(self, name) for name in ("sweep", "objective", "direction", "trials", "workers", "itself")}
         return {**given, "replayed": [{**asdict(one), **self.winner_of(one)} for one in self.replayed]}
 
@@ -60,19 +60,16 @@ class Comparison:
 
 
 def read_strategy(text: str) -> Any:
-    """A strategy as it is written on a command line: its name, or YAML.
+    """A strategy from the command line: its name, or YAML.
 
     Raises:
-        InvalidInput: it is no YAML.
+        InvalidInput: it is not YAML.
     """
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InvalidInput(f"strategy = {text!r} is no YAML: {_problem(error)}; give a name, or 'asha: {{min_budget: 3}}'") from None
-
-
-def _problem(error: yaml.YAMLError) -> str:
-    return str(getattr(error, "problem", None) or error)
+        problem = getattr(error, "problem", None) or error
+        raise InvalidInput(f"strategy = {text!r} is not YAML: {problem}; give a name, or 'asha: {{min_budget: 3}}'") from None
 
 
 def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequence[Any]) -> Comparison:
@@ -82,14 +79,14 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
         strategies: names, or ``{name: {setting: value}}``.
 
     Raises:
-        NotFound: no such sweep, or the store has no points of it any more.
+        NotFound: there is no such sweep, or the store no longer has its points.
         NotReplayable: it is still searching, or has no result.
         InvalidInput: a strategy is not accepted.
     """
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
         if row.status == "searching":
-            raise NotReplayable(f"sweep {sweep} is searching: replay it when its search is over, or end it by halving stop {sweep}")
+            raise NotReplayable(f"sweep {sweep} is still searching: replay it when its search is over, or end it with halving stop {sweep}")
         spec = stored_spec(row.spec)
         trials = [trial for trial in catalog.trials(session, sweep) if trial.attempt > 0]
         results = list(session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep).order_by(RungResultRow.rung)))
@@ -119,21 +116,21 @@ def _curves(store: Store, spec: SweepSpec, sweep: str, trials: Sequence[TrialRow
         for run, known in _points(store, spec.name, [trial_key(sweep, trial.number) for trial in trials], metric).items():
             points[run][metric] = known
     if not points:
-        raise NotFound(f"the store {store.root} has no points of sweep {sweep} any more, so there is nothing to replay it on")
-    legs: dict[int, list[RungResultRow]] = defaultdict(list)
+        raise NotFound(f"the store {store.root} no longer has points of sweep {sweep}, so there is nothing to replay")
+    reached: dict[int, list[RungResultRow]] = defaultdict(list)
     for result in results:
         if result.value is not None:
-            legs[result.trial].append(result)
-    rates = {trial: sum(leg.seconds for leg in of) / of[-1].epochs for trial, of in legs.items() if of[-1].epochs}
+            reached[result.trial].append(result)
+    rates = {trial: sum(rung.seconds for rung in rungs) / rungs[-1].epochs for trial, rungs in reached.items() if rungs[-1].epochs}
     usual = statistics.median(rates.values()) if rates else 0.0
     return [
-        curve_of(spec, points.get(trial_key(sweep, trial.number), {}), _ended(spec, trial, legs), rates.get(trial.number, usual))
+        curve_of(spec, points.get(trial_key(sweep, trial.number), {}), _ended(spec, trial, reached), rates.get(trial.number, usual))
         for trial in trials
     ]
 
 
 def _points(store: Store, project: str, runs: Sequence[str], metric: str) -> dict[str, list[tuple[int, float]]]:
-    """Run to its ``(epoch, value)``, every single one."""
+    """Every ``(epoch, value)`` of each run."""
     table = curves(store, project, runs, metric, max_points=_SINGLE_POINTS)
     if any(count > 1 for count in table["count"].to_pylist()):
         table = all_points(sorted(set(table["run"].to_pylist())), metric, project=project, root=store, max_points=None)
@@ -143,15 +140,15 @@ def _points(store: Store, project: str, runs: Sequence[str], metric: str) -> dic
     return found
 
 
-def _ended(spec: SweepSpec, trial: TrialRow, legs: dict[int, list[RungResultRow]]) -> Literal["stopped", "returned", "failed"]:
+def _ended(spec: SweepSpec, trial: TrialRow, reached: dict[int, list[RungResultRow]]) -> Literal["stopped", "returned", "failed"]:
     if trial.status == Status.FAILED:
         return "failed"
-    early = trial.status == Status.COMPLETED and legs[trial.number][-1].epochs < spec.budgets[-1]
+    early = trial.status == Status.COMPLETED and reached[trial.number][-1].epochs < spec.budgets[-1]
     return "returned" if early else "stopped"
 
 
 def _most_at_once(attempts: Sequence[AttemptRow]) -> int:
-    """The most attempts that were under way at one moment."""
+    """The most attempts that ran at one moment."""
     moments = [(attempt.started_at, 1) for attempt in attempts] + [(attempt.ended_at, -1) for attempt in attempts if attempt.ended_at]
     most = running = 0
     for _, change in sorted(moments):
@@ -161,7 +158,7 @@ def _most_at_once(attempts: Sequence[AttemptRow]) -> int:
 
 
 def _numbered(one: Replayed, trials: Sequence[TrialRow]) -> Replayed:
-    """With the winner's number in the sweep instead of its index among the trials that ran."""
+    """The replay with the winner's number in the sweep, instead of its index among the trials that ran."""
     return replace(one, winner=trials[one.winner].number) if one.winner is not None else one
 
 

@@ -1,4 +1,4 @@
-"""A sweep at a glance: who stands where, what was stopped at which rung, what that saved, and what the audit cost."""
+"""A sweep at a glance: its trials ranked, what was stopped at which rung, what that saved, and what the audit cost."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from resources.sweep_spec import SweepSpec, stored_spec
 
 @dataclass(frozen=True)
 class Standing:
-    """A trial's place: its highest rung with a result, and the result.
+    """A trial in the ranking, by the result at its highest rung.
 
     Attributes:
-        metrics: every objective and every bounded metric there.
-        violation: how far those are out of their bounds; 0 is feasible.
-        on_front: no other trial is at least as good in every objective and better in one; only with several objectives.
-        audited: it was pruned, and trained on as a check on pruning.
-        checkpoint: of this rung; where the objective is the best value so far, that of the best epoch.
+        metrics: every objective and every bounded metric at that rung.
+        violation: how far the metrics are out of their bounds; 0 when they are within them.
+        on_front: whether no other trial is at least as good in every objective and better in one; only with several objectives.
+        audited: whether it was pruned and then trained on, to check the pruning.
+        checkpoint: that of the rung; when the best value so far counts, that of the best epoch.
     """
 
     trial: int
@@ -47,14 +47,14 @@ class Standing:
 
 @dataclass(frozen=True)
 class RungSummary:
-    """What became of the trials that the search brought to a rung of a bracket; the last five numbers add up to ``reached``.
+    """What happened to the trials that reached a rung of a bracket; the five counts after ``reached`` add up to it.
 
     Attributes:
-        promoted: went on to the next rung, or are on their way there.
-        paused: stand here with a checkpoint; once the search is over they stay.
-        stopped: ended here, by the median rule or with their sweep.
-        completed: done here: it is the last rung, or the trainable returned.
-        failed: failed on their way here.
+        promoted: went on towards the next rung.
+        paused: wait here with a checkpoint; when the search is over they stay here.
+        stopped: ended here, by the median rule or because their sweep was stopped.
+        completed: are done: this is the last rung, or the trainable returned.
+        failed: failed on the way here.
     """
 
     bracket: int
@@ -74,21 +74,21 @@ class SweepSummary:
     """A sweep's standing.
 
     Attributes:
-        control: what its user wants of it: run, pause or stop.
-        objective, direction: the one that ranks trials.
-        objectives: all of them, with how each is summarised at a rung.
-        planned: trials that it may start.
-        counts: trials in each status.
+        control: what its user has asked for: run, pause or stop.
+        objective, direction: of the objective that ranks trials.
+        objectives: all objectives, with how each is summarised at a rung.
+        planned: how many trials it may start.
+        counts: how many trials are in each status.
         standings: trials with a result, best first.
-        rungs: of every bracket, the longest bracket first.
-        infeasible: trials of ``standings`` that are out of bounds.
+        rungs: those of every bracket, the longest bracket first.
+        infeasible: how many of ``standings`` are out of bounds.
         waiting: trials whose pods have not started, with the cluster's reason.
-        preemptions: times that a trial lost its worker.
+        preemptions: how many times a trial lost its worker.
         epochs_trained: by the search; failed trials count up to their last result.
-        epochs_full: what it would have trained had no trial been stopped early.
-        audit_epochs, audit_seconds: what the audit of pruning trained beyond that.
-        seconds: of training by the search, repeated work included.
-        seconds_saved: epochs not trained, at the seconds that an epoch of the same trial, or of all, took.
+        epochs_full: what the search would have trained without early stopping.
+        audit_epochs, audit_seconds: what the audit of pruning trained in addition.
+        seconds: training time of the search, repeated work included.
+        seconds_saved: the time of the epochs not trained, at the seconds that an epoch of the trial, or of all trials, took.
     """
 
     sweep: str
@@ -123,7 +123,7 @@ class SweepSummary:
 
     @property
     def saved(self) -> float:
-        """Share of the full training that early stopping did not spend, 0 to 1."""
+        """Share of the full training that early stopping saved, 0 to 1."""
         return 1 - self.epochs_trained / self.epochs_full if self.epochs_full else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class SweepSummary:
 
 
 def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
-    """The sweep as the catalog has it now.
+    """The summary of a sweep as it stands now.
 
     Raises:
         NotFound: no such sweep.
@@ -180,7 +180,7 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
 
 
 def state_of(catalog: Catalog, sweep: str) -> SearchState:
-    """The sweep as the search sees it.
+    """A sweep's state as the search sees it.
 
     Raises:
         NotFound: no such sweep.
@@ -192,7 +192,7 @@ def state_of(catalog: Catalog, sweep: str) -> SearchState:
 
 
 def outcome(status: str, *, audited: bool, searching: bool) -> str:
-    """A trial's status in a word for people: once the search is over, nothing that is paused will go on."""
+    """A trial's status for people: when the search is over, paused trials count as stopped, because they will not go on."""
     if audited:
         return "audited" if status == Status.COMPLETED else f"audited, {status}"
     return "stopped" if status == Status.PAUSED and not searching else status
@@ -231,23 +231,23 @@ def _standings(sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence
 
 
 def _cost(state: SearchState, trials: Sequence[TrialRow], at: _At) -> dict[str, Any]:
-    """What was trained and what was not.
+    """What was trained, and what early stopping saved.
 
-    An epoch that was not trained is taken to last as long as those of its trial, or as the sweep's average where that is
-    less: a short training is mostly start-up. So what is said to be saved is rather too little.
+    An epoch that was not trained counts with the seconds that an epoch of its trial took, or with the sweep's average where
+    that is less, because a short training is mostly start-up. So the estimate of what was saved is a low one.
     """
     trained = full = audit_epochs = 0
     saved = audit_seconds = 0.0
-    average = _seconds_per_epoch([leg for leg in at.values() if leg.value is not None])
+    average = _seconds_per_epoch([result for result in at.values() if result.value is not None])
     for trial in state.trials:
-        legs = [at[trial.number, rung] for rung in range(len(trial.results))]
-        counted = legs[: len(trial.counted)]
-        epochs = max((leg.epochs for leg in counted), default=0)
+        results = [at[trial.number, rung] for rung in range(len(trial.results))]
+        counted, audit = results[: len(trial.counted)], results[len(trial.counted) :]
+        epochs = max((result.epochs for result in counted), default=0)
         left = _left(state.rules, trial, epochs)
         trained, full = trained + epochs, full + epochs + left
         saved += left * min(average, _seconds_per_epoch(counted)) if left else 0.0
-        audit_epochs += max((leg.epochs - epochs for leg in legs[len(counted) :] if leg.value is not None), default=0)
-        audit_seconds += sum(leg.seconds for leg in legs[len(counted) :])
+        audit_epochs += max((result.epochs - epochs for result in audit if result.value is not None), default=0)
+        audit_seconds += sum(result.seconds for result in audit)
     return {
         "epochs_trained": trained,
         "epochs_full": full,
@@ -258,15 +258,15 @@ def _cost(state: SearchState, trials: Sequence[TrialRow], at: _At) -> dict[str, 
     }
 
 
-def _seconds_per_epoch(legs: Sequence[RungResultRow]) -> float:
+def _seconds_per_epoch(results: Sequence[RungResultRow]) -> float:
     last: dict[int, int] = {}
-    for leg in legs:
-        last[leg.trial] = max(leg.epochs, last.get(leg.trial, 0))
-    return sum(leg.seconds for leg in legs) / max(1, sum(last.values()))
+    for result in results:
+        last[result.trial] = max(result.epochs, last.get(result.trial, 0))
+    return sum(result.seconds for result in results) / max(1, sum(last.values()))
 
 
 def _left(rules: Rules, trial: TrialState, epochs: int) -> int:
-    """Epochs to the last rung that a trial was not given, because it was stopped early."""
+    """The epochs up to the last rung that were not trained, because the trial was stopped early."""
     stopped_early = trial.audited is not None or trial.status in (Status.PAUSED, Status.STOPPED)
     return max(0, rules.ladder(trial.number)[-1] - epochs) if stopped_early and epochs else 0
 
@@ -291,7 +291,7 @@ def _rungs(state: SearchState, at: _At) -> list[RungSummary]:
 
 
 def _at_last(state: SearchState, trial: TrialState) -> str:
-    """What became of a trial at the last rung where the search has a result of it."""
+    """What happened to a trial at the last rung where the search has a result of it."""
     if trial.audited is not None:
         return "paused" if isinstance(state.rules.early_stopping, Halving) else "stopped"
     return "promoted" if trial.status in (Status.RUNNING, Status.QUEUED) else str(trial.status)

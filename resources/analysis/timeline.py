@@ -1,4 +1,4 @@
-"""What happened in a sweep and when: every attempt at a trial, and every result at a rung."""
+"""What happened in a sweep, and when: every attempt at a trial, and every result at a rung."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,8 +15,7 @@ from resources.sweep_spec import stored_spec
 class Milestone:
     """A trial's result at a rung, or its failure on the way there (``value`` is None).
 
-    ``decision`` is the scheduler's word: continue, pause, stop, complete, fail, requeue. ``audit`` says that the search
-    had pruned the trial before.
+    ``decision`` is one of continue, pause, stop, complete, fail, requeue. ``audit`` says that the trial had been pruned before.
     """
 
     trial: int
@@ -33,7 +32,7 @@ class Milestone:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A sweep's attempts and milestones, each in the order of time."""
+    """A sweep's attempts and milestones, each in order of time."""
 
     attempts: list[Attempt]
     milestones: list[Milestone]
@@ -45,13 +44,13 @@ class Timeline:
 
     @property
     def ended(self) -> datetime | None:
-        """When the last thing happened that is known."""
+        """When the last known event happened."""
         known = [moment for attempt in self.attempts for moment in (attempt.began, attempt.ended) if moment]
         return max((*known, *(milestone.at for milestone in self.milestones)), default=None)
 
 
 def timeline_of(catalog: Catalog, sweep: str) -> Timeline:
-    """A sweep's timeline from the catalog.
+    """The timeline of a sweep.
 
     Raises:
         NotFound: no such sweep.

@@ -1,4 +1,4 @@
-"""The platform's reading of metrics: :mod:`halving.query` for runs that the catalog names, some of which may have logged nothing."""
+"""Metrics of trials: :mod:`halving.query` for runs that the catalog names, some of which may have logged nothing."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ def curves(store: Store, project: str, runs: Sequence[str], key: str, max_points
 
     Returns:
         ``run, key, step, wall_time, value`` and, unless ``max_points`` is None, ``min, max, count``; see :func:`halving.query.curves`.
-        Trials that failed before they logged, or that never logged the key, have no rows.
+        Trials that never logged the key have no rows.
     """
     logged = sorted(set(runs) & set(runs_of(store, project)))
     try:

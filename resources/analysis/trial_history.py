@@ -1,4 +1,4 @@
-"""One trial at a glance: what it was given, how it stands and why it waits, what it reported, and every attempt at it."""
+"""One trial at a glance: its params, its status and why it waits, what it reported, and every attempt at it."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ from resources.sweep_spec import stored_spec
 
 @dataclass(frozen=True)
 class RungReport:
-    """What the trial reported at a rung; ``value``, the first objective, is None where it failed on its way there."""
+    """What the trial reported at a rung; ``value``, the first objective, is None when it failed on the way there."""
 
     rung: int
     epochs: int
@@ -33,13 +33,12 @@ class RungReport:
 
 @dataclass(frozen=True)
 class TrialHistory:
-    """A trial as the catalog has it.
+    """A trial, its results and its attempts.
 
     Attributes:
-        waiting: why it does not train now although it may yet; None where it trains or is over. In the cluster's own words
-            while its pod cannot start.
-        error: how its last attempt failed or was preempted.
-        seconds: of training in all attempts.
+        waiting: why a trial that is not over does not train now, in the cluster's words while its pod cannot start; else None.
+        error: why its last attempt failed or was preempted.
+        seconds: training time of all attempts.
     """
 
     trial: str
@@ -65,7 +64,7 @@ def history_of(catalog: Catalog, key: str) -> TrialHistory:
     """A trial by its name, for example ``digits-7f3a.0007``.
 
     Raises:
-        InvalidInput: the name is none of a trial.
+        InvalidInput: this is not the name of a trial.
         NotFound: no such sweep, or no such trial in it.
     """
     try:
@@ -118,11 +117,11 @@ def _waits_for(sweep: SweepRow, trial: TrialRow) -> str | None:
     if sweep.status != "searching":
         return None
     if trial.status == Status.RUNNING and trial.worker is None:
-        return "it was handed out, and its run has not begun"
+        return "for its run, which was launched and has not started yet"
     if trial.doubted_until is not None:
-        return f"worker {trial.worker} is not heard of: unless it is soon, the trial goes on elsewhere"
+        return f"for worker {trial.worker}, which no longer reports: unless it does so soon, the trial goes on elsewhere"
     if trial.status not in (Status.QUEUED, Status.SUGGESTED, Status.PAUSED):
         return None
     if sweep.control != Control.RUN:
-        return "its sweep is paused" if sweep.control == Control.PAUSE else "for nothing: its sweep was told to stop"
+        return "for its sweep, which is paused" if sweep.control == Control.PAUSE else "for nothing: its sweep is being stopped"
     return "to be promoted, when it is among the best of its rung" if trial.status == Status.PAUSED else "for a free worker"

@@ -16,12 +16,12 @@ from alembic.config import Config as AlembicConfig
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, Select, Update, create_engine, event, make_url, select, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound, StoreError
+from resources.catalog import retry
 from resources.catalog.pipelined import at_once
-from resources.catalog.retry import CONNECT_SECONDS, connect_with_retry
 from resources.catalog.tables import Base, SnapshotRow, SweepRow, TrialRow
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
@@ -70,7 +70,7 @@ class Catalog:
                 # Workers that started together must not all connect anew in the same instant of every hour.
                 recycle = round(_RECONNECT_SECONDS * random.uniform(0.5, 1.0))
                 self.engine = create_engine(
-                    parsed, pool_size=1, max_overflow=4, pool_timeout=CONNECT_SECONDS, pool_recycle=recycle, connect_args=options
+                    parsed, pool_size=1, max_overflow=4, pool_timeout=retry.CONNECT_SECONDS, pool_recycle=recycle, connect_args=options
                 )
         except OSError as error:
             raise StoreError(f"catalog url {shown!r} is not accepted: {error}; give the path of a folder that can be written") from None
@@ -101,16 +101,11 @@ class Catalog:
                 command.upgrade(self.alembic(), "head")
 
     def _revision(self) -> str | None:
-        try:
-            return self._revision_now()
-        except DBAPIError as error:
-            if not error.connection_invalidated:  # connecting itself failed, after all the time that it may take
-                raise
-            return self._revision_now()
+        def read() -> str | None:
+            with self.engine.connect() as connection:
+                return MigrationContext.configure(connection).get_current_revision()
 
-    def _revision_now(self) -> str | None:
-        with self.engine.connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision()
+        return retry.retry_transient(read, retry.CONNECT_SECONDS)
 
     def alembic(self) -> AlembicConfig:
         """Alembic's configuration for this catalog, for migrations and their tests."""
@@ -235,7 +230,7 @@ def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None]) -
 
     @event.listens_for(engine, "do_connect")
     def _on_connect(dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
-        return connect_with_retry(lambda: dialect.connect(*arguments, **options))
+        return retry.connect_with_retry(lambda: dialect.connect(*arguments, **options))
 
     @event.listens_for(engine, "connect")
     def _on_connected(connection: Any, _record: Any) -> None:

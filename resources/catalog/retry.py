@@ -2,6 +2,7 @@
 
 import logging
 import sqlite3
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -58,8 +59,9 @@ def _may_connect_later(error: BaseException | None) -> bool:
 
 
 def _retry(work: Callable[[], _Done], may_pass: Callable[[BaseException], bool], seconds: float) -> _Done:
+    began = time.monotonic()
     try:
-        return work()  # nearly always the end: tenacity would add 12 µs to it
+        return work()  # nearly always the end; tenacity would add 12 µs
     except Exception as error:
         if not may_pass(error):
             raise
@@ -75,5 +77,5 @@ def _retry(work: Callable[[], _Done], may_pass: Callable[[BaseException], bool],
             error = tried.outcome.exception()
             _log.warning("the catalog does not answer; trying again, for at most %.0f s in all: %s", seconds, getattr(error, "orig", error))
 
-    stop = stop_after_delay(seconds)
+    stop = stop_after_delay(seconds - (time.monotonic() - began))
     return Retrying(retry=retry_if_exception(may_pass), wait=_PAUSE, stop=stop, before_sleep=warn, reraise=True)(again)

@@ -6,36 +6,35 @@ The remote is ``HALVING_DVC_REMOTE``, or the folder ``dvc-remote`` beside the da
 
 import fcntl
 import os
-import time
 from pathlib import Path
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from halving.errors import StoreError
 
 _REMOTE = "halving"
-_LOCK_TRIES = 20
+_LOCK_SECONDS = 10.0  # for which another sweep may hold DVC's lock: it takes a snapshot at the same moment
 
 
 def track(project: Path, folder: Path) -> None:
-    """``dvc add`` and ``dvc push`` of one snapshot's folder; what is there already is not sent again.
+    """``dvc add`` and ``dvc push`` of one snapshot's folder; files that the remote has are not sent again.
 
     Raises:
-        StoreError: DVC refused, or its remote cannot be reached; the same call goes on where it stopped.
+        StoreError: DVC refused, or its remote cannot be reached; calling again continues where this stopped.
     """
     os.environ.setdefault("DVC_NO_ANALYTICS", "1")
     from dvc.exceptions import DvcException
     from dvc.lock import LockError
 
-    for attempt in range(_LOCK_TRIES):
-        try:
-            _add_and_push(project, folder)
-            return
-        except LockError as error:
-            # Another sweep is snapshotting at this moment.
-            if attempt == _LOCK_TRIES - 1:
-                raise StoreError(f"DVC's project {project} stays locked: {error}") from error
-            time.sleep(0.5)
-        except (DvcException, OSError) as error:
-            raise StoreError(f"DVC could not track {folder}: {error}; check its remote ({remote_of(project)})") from error
+    retrying = Retrying(
+        retry=retry_if_exception_type(LockError), wait=wait_random(0.25, 0.75), stop=stop_after_delay(_LOCK_SECONDS), reraise=True
+    )
+    try:
+        retrying(_add_and_push, project, folder)
+    except LockError as error:
+        raise StoreError(f"DVC's project {project} stays locked: {error}") from error
+    except (DvcException, OSError) as error:
+        raise StoreError(f"DVC could not track {folder}: {error}; check its remote ({remote_of(project)})") from error
 
 
 def remote_of(project: Path) -> str:
@@ -47,7 +46,7 @@ def _add_and_push(project: Path, folder: Path) -> None:
     from dvc.repo import Repo
 
     with (project / ".setup.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # DVC has a lock of its own only where there is a project already
+        fcntl.flock(lock, fcntl.LOCK_EX)  # before there is a project, DVC has no lock of its own
         if not (project / ".dvc").is_dir():
             Repo.init(str(project), no_scm=True).close()
         with Repo(str(project)) as repo:

@@ -18,15 +18,17 @@ from halving import Store
 from halving.data.dataset import snapshot_folder
 from halving.errors import InvalidInput
 from halving.store.json_files import to_json
+from halving.store.store import digest_of
 from halving.trial.import_string import import_function, where
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.datasets.dvc_tracking import track
 from resources.sweep_spec import DatasetSource
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
-
+_BATCH_BYTES = 32 * 2**20  # of one record batch, which is what a reader holds in memory at least; a smaller table is one batch
 _DESCRIBED = ("name", "digest", "rows", "bytes", "schema_sha256", "target", "splits")
 
 
@@ -67,9 +69,9 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource) -> Snap
         ) from error
     with tempfile.TemporaryDirectory(prefix="halving-snapshot-") as scratch:
         staged = Path(scratch)
-        table = _stage(staged, loaded, source)
-        digest = content_digest(staged, source.target)
-        manifest = _manifest(staged, table, source, digest)
+        table, splits = _stage(staged, loaded, source)
+        manifest = _manifest(_files(staged), table, source, splits)
+        digest = manifest["digest"]
         (staged / "manifest.json").write_bytes(to_json(manifest))
         folder = snapshot_folder(source.name, digest)
         if not store.exists(f"{folder}/manifest.json"):
@@ -91,14 +93,14 @@ def known_snapshot(catalog: Catalog, digest: str) -> Snapshot:
         return Snapshot(**{name: getattr(row, name) for name in (*_DESCRIBED, "source", "transform_sha256")}, new=False)
 
 
-def content_digest(folder: Path, target: str) -> str:
+def _content_digest(files: list[dict[str, Any]], target: str) -> str:
     """SHA-256 over ``SHA256 SIZE PATH`` lines sorted by path, and the target column's name."""
-    lines = [f"{entry['sha256']} {entry['bytes']} {entry['path']}\n" for entry in _files(folder)]
+    lines = [f"{entry['sha256']} {entry['bytes']} {entry['path']}\n" for entry in files]
     return "sha256:" + sha256("".join([*lines, f"target {target}\n"]).encode()).hexdigest()
 
 
-def _stage(folder: Path, loaded: Any, source: DatasetSource) -> "pa.Table":
-    """Write data, files and splits into ``folder`` and give the rows."""
+def _stage(folder: Path, loaded: Any, source: DatasetSource) -> "tuple[pa.Table, dict[str, int]]":
+    """Write data, files and splits into ``folder``; the rows, and how many each split has."""
     import pyarrow as pa
 
     if isinstance(loaded, pa.Table):
@@ -113,27 +115,28 @@ def _stage(folder: Path, loaded: Any, source: DatasetSource) -> "pa.Table":
     if source.target not in table.column_names:
         raise InvalidInput(f"dataset.target = {source.target!r} is not accepted: the columns are {table.column_names}")
     _write_arrow(folder / "data.arrow", table)
-    for name, rows in split_rows(table.num_rows, source.splits, source.seed).items():
-        if not rows:
+    splits = split_rows(table.num_rows, source.splits, source.seed)
+    for name, rows in splits.items():
+        if not len(rows):
             raise InvalidInput(f"dataset.splits.{name} = {source.splits[name]} of {table.num_rows} rows is empty; give it a larger share")
         _write_arrow(folder / "splits" / f"{name}.arrow", pa.table({"row": pa.array(rows, pa.int64())}))
-    return table
+    return table, {name: len(rows) for name, rows in splits.items()}
 
 
-def split_rows(rows: int, shares: dict[str, float], seed: int) -> dict[str, list[int]]:
-    """Deal ``rows`` row numbers into the splits: every row in exactly one, the same for the same seed for ever.
+def split_rows(rows: int, shares: dict[str, float], seed: int) -> "dict[str, np.ndarray[Any, Any]]":
+    """Deal ``rows`` row numbers into the splits, ascending in each: every row in exactly one, the same for the same seed for ever.
 
     ``numpy.random.RandomState`` is used because its stream is frozen (NEP 19), where ``default_rng`` may change.
     """
-    import numpy
+    import numpy as np
 
-    order = numpy.random.RandomState(seed).permutation(rows)
+    order = np.random.RandomState(seed).permutation(rows)
     dealt, start, share = {}, 0, 0.0
     names = sorted(shares)
     for name in names:
         share += shares[name]
         end = rows if name == names[-1] else round(share * rows)
-        dealt[name] = sorted(order[start:end].tolist())
+        dealt[name] = np.sort(order[start:end])
         start = end
     return dealt
 
@@ -165,22 +168,21 @@ def _write_arrow(path: Path, table: "pa.Table") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Schema metadata (pandas index, library versions) is not content.
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema.remove_metadata()) as writer:
-        writer.write_table(table.replace_schema_metadata(None))
+        writer.write_table(table.replace_schema_metadata(None), max_chunksize=max(1, _BATCH_BYTES * table.num_rows // max(1, table.nbytes)))
 
 
-def _manifest(folder: Path, table: "pa.Table", source: DatasetSource, digest: str) -> dict[str, Any]:
-    files = _files(folder)
+def _manifest(files: list[dict[str, Any]], table: "pa.Table", source: DatasetSource, splits: dict[str, int]) -> dict[str, Any]:
     schema = table.schema.remove_metadata()
     return {
         "name": source.name,
-        "digest": digest,
+        "digest": _content_digest(files, source.target),
         "target": source.target,
         "files": files,
         "rows": table.num_rows,
         "bytes": sum(entry["bytes"] for entry in files),
         "schema": {field.name: str(field.type) for field in schema},
         "schema_sha256": sha256(schema.serialize().to_pybytes()).hexdigest(),
-        "splits": {name: len(rows) for name, rows in split_rows(table.num_rows, source.splits, source.seed).items()},
+        "splits": splits,
     }
 
 
@@ -188,11 +190,8 @@ def _files(folder: Path) -> list[dict[str, Any]]:
     found = []
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path != folder / "manifest.json":
-            with path.open("rb") as file:
-                digest = sha256()
-                while chunk := file.read(1 << 20):
-                    digest.update(chunk)
-            found.append({"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
+            digest = digest_of(path).removeprefix("sha256:")
+            found.append({"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": digest})
     return found
 
 
@@ -200,7 +199,7 @@ def _publish(store: Store, staged: Path, folder: str) -> None:
     """Move the finished folder into the store; the manifest appears last, and with it the snapshot."""
     names = sorted(path.relative_to(staged).as_posix() for path in staged.rglob("*") if path.is_file())
     for name in sorted(names, key=lambda name: name == "manifest.json"):
-        store.create(f"{folder}/{name}", (staged / name).read_bytes(), sole=True)  # whose name is its content
+        store.create_file(f"{folder}/{name}", staged / name, sole=True)  # another process can only want the same content there
 
 
 def _register(catalog: Catalog, manifest: dict[str, Any], source: str, transform: str) -> bool:

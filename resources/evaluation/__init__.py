@@ -1,4 +1,4 @@
-"""Judging winners: scores on held-out data, the report, its page and figures.
+"""How good a checkpoint is: its scores on held-out data, the report, its page and its figures.
 
-It says how good a checkpoint is; it must not know whether that is good enough, which the registry decides.
+It must not know whether that is good enough, which the registry decides.
 """

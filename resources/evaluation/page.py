@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+from halving.cli.output import duration
 from resources.analysis.summary import SweepSummary, outcome
 from resources.analysis.timeline import Timeline
 from resources.evaluation.figures import ladder, model, search
@@ -12,21 +13,18 @@ from resources.evaluation.figures.params import ParamFigures
 from resources.evaluation.figures.style import Figure, drawn
 from resources.sweep_spec import SweepSpec
 
-_TRIALS = 200  # rows of the table of all trials
+_TRIALS = 200  # rows in the table of all trials
 _FAILURES = 20  # tracebacks of failed trials
-_BOUNDS = 4  # bounded metrics that have a figure
+_BOUNDS = 4  # bounded metrics that get a figure
 _PLOTLY = {"displaylogo": False, "responsive": True}
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What the page draws beside the report's data.
+    """What the page draws in addition to the report's data.
 
     Attributes:
-        spec: the sweep's.
-        summary: its standing.
-        timeline: what happened in it, and when.
-        curves: rows ``run, step, value`` of the objective for the leading trials.
+        curves: rows ``run, step, value`` of the objective, for the leading trials.
     """
 
     spec: SweepSpec
@@ -36,11 +34,10 @@ class Shown:
 
 
 def render_page(report: dict[str, Any], shown: Shown) -> str:
-    """The whole report in one HTML file that opens without a network (Plotly's script is inside).
+    """The whole report as one HTML file that needs no network (Plotly's script is inside).
 
     Args:
-        report: the report's data; ``winner`` is None where no trial has a result.
-        shown: the sweep.
+        report: the report's data; ``winner`` is None when no trial has a result.
     """
     from plotly.offline import get_plotlyjs
 
@@ -63,7 +60,7 @@ def render_page(report: dict[str, Any], shown: Shown) -> str:
 
 
 def _sections(report: dict[str, Any], shown: Shown) -> dict[str, list[dict[str, str]]]:
-    """Section to its figures, as the template places them: title, reading, html, left_out."""
+    """The figures of each section, as the template takes them: title, reading, html, left_out."""
     summary, timeline = shown.summary, shown.timeline
     params = ParamFigures(shown.spec, summary, timeline)
     several = len(summary.objectives) > 1
@@ -77,7 +74,7 @@ def _sections(report: dict[str, Any], shown: Shown) -> dict[str, list[dict[str, 
         ],
         "pareto": drawn("pareto", "Pareto front", params.pareto) if several else [],
         "bounds": [figure for name in bounded for figure in drawn("bounds", f"Bound on {name}", partial(search.bounds, summary, name))],
-        # Importances come first: what the others leave out goes by them.
+        # Importances come first: they decide which parameters the other figures leave out.
         "params": [
             *drawn("importances", "Hyperparameter importances", params.importances),
             *drawn("parallel", "Parallel coordinates", params.parallel),
@@ -96,7 +93,7 @@ def _html(figure: Figure) -> dict[str, str]:
 
 
 def _replay_hint(report: dict[str, Any], shown: Shown) -> str:
-    """A command that replays what is worth a look on this sweep's curves; nothing where there is none."""
+    """A command that replays other strategies on this sweep's curves; empty where that would say nothing."""
     summary, strategy = shown.summary, shown.spec.strategy
     if len(summary.objectives) > 1 or summary.best is None or shown.spec.budgets[-1] < 3:
         return ""
@@ -107,7 +104,7 @@ def _replay_hint(report: dict[str, Any], shown: Shown) -> str:
 
 
 def render_preview(report: dict[str, Any], path: str) -> str:
-    """A screenful of Markdown: the result, the champion, the leaders, what was saved."""
+    """A screenful of Markdown: the result, the champion, the leading trials, what early stopping saved."""
     return _template("preview.md").render(report=report, summary=report["summary"], path=path, headline=_headline(report))
 
 
@@ -128,21 +125,10 @@ def _template(name: str) -> Any:
 
 
 def number(value: Any) -> str:
-    """A number as a table shows it: four significant digits, whole numbers whole."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, int):
-        return str(value)
-    if not math.isfinite(value):
+    """A value as tables show it: whole numbers and texts as they are, other numbers short."""
+    if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
-
-
-def duration(seconds: float) -> str:
-    """``12 s``, ``3.4 min`` or ``5.6 h``."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 def _headline(report: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The evaluation report of a sweep: the winner on data that it never saw, beside the champion, and how it was found."""
+"""The evaluation report of a sweep: the winner on data that it was not trained on, the champion on the same, and the search."""
 
 import json
 import math
@@ -24,7 +24,7 @@ _CURVES = 10  # trials whose learning curves the page shows
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """A finished report: the data, its digest, and where the page is."""
+    """A finished report: its data, the digests of the data and of the page, and where the page is."""
 
     data: dict[str, Any]
     digest: str
@@ -45,8 +45,8 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> EvaluationRepo
     """Evaluate the winner's best checkpoint on the test split, and publish the report.
 
     Raises:
-        NoWinner: with the trials' errors; the page is there all the same, with what happened.
-        PredictionFailed: the predictor does not work.
+        NoWinner: no trial has a result; the message has the trials' errors, and the page shows what happened.
+        PredictionFailed: the predictor failed on the winner.
     """
     summary = summarize(catalog, sweep)
     with catalog.read() as session:
@@ -91,7 +91,7 @@ def load_report(store: Store, catalog: Catalog, sweep: str) -> EvaluationReport:
     """The report that was made of a sweep.
 
     Raises:
-        NoWinner: there is none.
+        NoWinner: no report was made of it.
     """
     with catalog.read() as session:
         row = session.get(ReportRow, sweep)
@@ -101,19 +101,19 @@ def load_report(store: Store, catalog: Catalog, sweep: str) -> EvaluationReport:
 
 
 def report_path(sweep: str) -> str:
-    """Where a sweep's page lies in the store, for people; the blob behind its digest is what never changes."""
+    """The name of a sweep's page in the store. A later report replaces it; the page of an earlier one is the blob of its digest."""
     return f"reports/{sweep}.html"
 
 
 def explain_failures(failed: list[dict[str, Any]]) -> str:
-    """Which trials failed and the last line of why, the same reason once."""
+    """Which trials failed, with the last line of each reason; trials with the same reason are listed together."""
     if not failed:
         return "it was stopped before any trial reported"
     reasons: dict[str, list[str]] = {}
     for trial in failed:
         lines = trial["error"].strip().splitlines() or ["no reason was recorded"]
-        places = re.findall(r'File "(?:.*/)?([^"/]+)", line (\d+)', trial["error"])
-        last = f"{lines[-1]} ({':'.join(places[-1])})" if places else lines[-1]
+        lines_of_code = re.findall(r'File "(?:.*/)?([^"/]+)", line (\d+)', trial["error"])
+        last = f"{lines[-1]} ({':'.join(lines_of_code[-1])})" if lines_of_code else lines[-1]
         reasons.setdefault(last, []).append(trial["key"])
     shown = [f"{', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}: {reason}" for reason, keys in reasons.items()]
     return f"{len(failed)} trial{'s' if len(failed) != 1 else ''} failed: " + "; ".join(shown)

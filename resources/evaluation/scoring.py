@@ -17,12 +17,12 @@ TEST_SPLIT = "test"
 
 
 class PredictionFailed(HalvingError, RuntimeError):
-    """The predictor raised, or returned something else than one prediction a row."""
+    """The predictor raised an error, or did not return one prediction for each row."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Metrics of one checkpoint on one split. The confusion matrix has true classes as rows, predicted as columns."""
+    """Metrics of one checkpoint on one split. In the confusion matrix rows are true classes and columns predicted ones."""
 
     metrics: dict[str, float]
     labels: list[Any] | None
@@ -61,7 +61,7 @@ def held_out(dataset: Dataset, gate_metric: str | None = None) -> HeldOut:
 
 
 def is_regression(target_type: str, gate_metric: str | None) -> bool:
-    """Whether the target is a number to come close to, rather than a class: floats are, integers when the gate says so.
+    """Whether the target is a number to come close to, and not a class: floats are, and integers with a gate metric for numbers.
 
     Raises:
         InvalidInput: the gate's metric does not fit the target.
@@ -104,14 +104,14 @@ def score(truth: Sequence[Any], predicted: Sequence[Any], *, regression: bool) -
     """R², MAE and RMSE for real numbers; accuracy, macro F1, confusion matrix and per-class table for classes.
 
     Raises:
-        ValueError, TypeError: the two do not go together, or the truth has gaps.
+        ValueError, TypeError: predictions and truth cannot be compared, or the truth has rows without a value.
     """
     if not truth:
         raise InvalidInput("there are no rows to score")
     if any(value is None for value in truth):
         raise ValueError("the target column has rows without a value")
     if not regression and type(truth[0]) is not type(predicted[0]):
-        raise TypeError("classes are compared by their values, so the types must be the same")
+        raise TypeError("classes are compared by value, so their types must be the same")
     return _score_numbers(truth, predicted) if regression else _score_classes(truth, predicted)
 
 
@@ -132,7 +132,7 @@ def _score_numbers(truth: Sequence[float], predicted: Sequence[Any]) -> Scores:
     from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in predicted):
-        # Scored as NaN rather than refused: the gate on finite metrics is what stops it, with the report to look at.
+        # NaN and not an error: the gate on finite metrics then stops the promotion, and there is a report to look at.
         return Scores({"r2": math.nan, "mae": math.nan, "rmse": math.nan}, None, None, None)
     metrics = {
         "r2": float(r2_score(truth, predicted)) if len(truth) > 1 else math.nan,

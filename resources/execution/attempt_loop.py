@@ -7,10 +7,9 @@ from contextlib import suppress
 
 from halving import Store
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
-from resources.execution.heartbeat import Heartbeat
 from resources.execution.local_processes import TrialProcess
 from resources.execution.signals import Sigterm, undisturbed
-from resources.execution.stream_watch import StreamWatch
+from resources.execution.watches import Heartbeat, StreamWatch
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
 from resources.search.decide import Complete, Continue, Decision
@@ -24,26 +23,13 @@ _log = logging.getLogger(__name__)
 class AttemptLoop:
     """One attempt, seen from the worker that runs it: everything between the start of its process and the decision that ends it.
 
-    Args:
-        scheduler: the sweep's decisions.
-        store: where the trial writes.
-        assignment: the attempt.
-        process: to be started.
-        worker: this worker's name, for messages.
-        on_change: called after every decision about the trial.
+    ``on_change`` is called after every decision about the trial.
     """
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        store: Store,
-        assignment: Assignment,
-        process: TrialProcess,
-        *,
-        worker: str,
-        on_change: Callable[[Assignment], None],
+        self, scheduler: Scheduler, store: Store, assignment: Assignment, process: TrialProcess, on_change: Callable[[Assignment], None]
     ) -> None:
-        self._scheduler, self._assignment, self._process, self._worker, self._on_change = scheduler, assignment, process, worker, on_change
+        self._scheduler, self._assignment, self._process, self._on_change = scheduler, assignment, process, on_change
         self._heartbeat = Heartbeat(scheduler, assignment, self._withdraw)
         self._stream = StreamWatch(store, scheduler.spec, assignment)
         self._withdrawn = False  # the trial is to save a checkpoint and be given back
@@ -52,8 +38,11 @@ class AttemptLoop:
         self._since: float | None = None  # when training began, or when its time was last recorded
         self._kill_at: float | None = None  # when the grace period ends
 
-    def run(self, sigterm: Sigterm) -> Decision | None:
-        """Run the attempt until its trial pauses, ends or fails; None if another attempt has taken the trial over."""
+    def run(self, worker: str, sigterm: Sigterm) -> Decision | None:
+        """Run the attempt until its trial pauses, ends or fails; None if another attempt has taken the trial over.
+
+        ``worker`` is this worker's name, which the error names if a ``sigterm`` ended it.
+        """
         try:
             self._heartbeat.start()
             self._stream.start()
@@ -66,7 +55,7 @@ class AttemptLoop:
             with undisturbed(), suppress(Superseded):
                 self._withdrawn = True
                 if sigterm.came:
-                    self._reclaimed = f"worker {self._worker} was ended by SIGTERM"
+                    self._reclaimed = f"worker {worker} was ended by SIGTERM"
                 if self._last is None:
                     self._attend()
             raise

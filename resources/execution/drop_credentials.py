@@ -1,7 +1,4 @@
-"""Removes the database's credentials from the environment of the fork server, which imports this before it imports a trainable.
-
-The worker keeps them; a trial needs no credential but the store's.
-"""
+"""Removes the database's credentials from the fork server, which imports this before a trainable: a trial needs only the store's."""
 
 import os
 

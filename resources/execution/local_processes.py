@@ -28,41 +28,32 @@ class TrialProcess(Protocol):
 
     def start(self) -> None:
         """Start it; returns at once."""
-        ...
 
     @property
     def alive(self) -> bool:
         """Whether it may still send something. What it sent before its end can be received afterwards, too."""
-        ...
 
     @property
     def started(self) -> bool:
         """Whether it has begun to run: a pod waits for a node and its image first."""
-        ...
 
     def receive(self, timeout: float) -> Message | None:
         """Its next message; None if none came within ``timeout`` seconds, or it has ended."""
-        ...
 
     def answer(self, granted: Granted) -> None:
         """Answer its message at a rung; nothing happens if it has ended meanwhile."""
-        ...
 
     def terminate(self) -> None:
         """Have it save a checkpoint, within its grace period, and end."""
-        ...
 
     def kill(self) -> None:
         """End it at once."""
-        ...
 
     def termination(self) -> Termination:
         """Why it ended without a last message; waits for its end."""
-        ...
 
     def close(self) -> None:
         """End it, whatever it is doing, and clean up: its trial has been decided on."""
-        ...
 
 
 class TrialProcesses(Protocol):
@@ -70,7 +61,6 @@ class TrialProcesses(Protocol):
 
     def prepare(self, assignment: Assignment, context: TrialContext) -> TrialProcess:
         """A process for an attempt, not started yet."""
-        ...
 
 
 class ForkServer:

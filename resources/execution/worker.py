@@ -78,8 +78,7 @@ class TrialRunner:
         """Run one attempt until its trial pauses, ends or fails; None if another attempt has taken the trial over."""
         with Sigterm() as sigterm:
             process = self._processes.prepare(assignment, self._context(assignment))
-            loop = AttemptLoop(self._scheduler, self._store, assignment, process, worker=worker_name(), on_change=on_change)
-            return loop.run(sigterm)
+            return AttemptLoop(self._scheduler, self._store, assignment, process, on_change).run(worker_name(), sigterm)
 
     def _context(self, assignment: Assignment) -> TrialContext:
         name, digest = self._dataset

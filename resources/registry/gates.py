@@ -10,12 +10,12 @@ from resources.sweep_spec.metrics import HIGHER_IS_BETTER
 
 
 class GateFailed(HalvingError, RuntimeError):
-    """The winner did not pass a gate; nothing was promoted."""
+    """The winner failed a gate, so it was not promoted."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One condition on promotion, checked. The name is that of the asset check."""
+    """The outcome of one condition on promotion; ``name`` is also the name of the asset check."""
 
     name: str
     passed: bool
@@ -23,12 +23,12 @@ class Gate:
 
 
 def check_gates(gates: Gates, report: dict[str, Any], missing_lineage: list[str]) -> list[Gate]:
-    """Judge a report: finite metrics, complete lineage, and not worse than the champion beyond the margin.
+    """Judge a report: finite metrics, complete lineage, within bounds, and not worse than the champion by more than the margin.
 
     Args:
         gates: the spec's.
         report: the evaluation report (``metrics``, ``champion``).
-        missing_lineage: what could not be found of the checkpoint's origin.
+        missing_lineage: what of the checkpoint's origin could not be found.
     """
     wrong = sorted(name for name, value in report["metrics"].items() if not _finite(value))
     finite = Gate("finite_metrics", not wrong, f"not finite: {wrong}" if wrong else "every test metric is finite")
@@ -44,8 +44,8 @@ def _within_bounds(report: dict[str, Any]) -> Gate:
     name, bounds, winner = "within_bounds", report["spec"].get("bounds", {}), report["winner"]
     if not bounds:
         return Gate(name, True, "the spec bounds no metric")
-    stands = ", ".join(f"{metric} {_number(winner['metrics'][metric])}" for metric in bounds)
-    return Gate(name, winner["violation"] == 0, f"{stands}, accepted are {bounds}")
+    values = ", ".join(f"{metric} {_number(winner['metrics'][metric])}" for metric in bounds)
+    return Gate(name, winner["violation"] == 0, f"{values}; accepted are {bounds}")
 
 
 def _against_champion(gates: Gates, report: dict[str, Any]) -> Gate:
@@ -54,15 +54,15 @@ def _against_champion(gates: Gates, report: dict[str, Any]) -> Gate:
         return Gate(name, True, "there is no champion yet")
     title = f"champion {champion['model']} {champion['version']}"
     if champion["error"]:
-        way_out = f"mend it, or take it out of use: halving archive {champion['model']} {champion['version']}"
-        return Gate(name, False, f"the {title} could not be evaluated on this test split: {champion['error']}; {way_out}")
+        remedy = f"correct it, or take it out of use: halving archive {champion['model']} {champion['version']}"
+        return Gate(name, False, f"the {title} could not be evaluated on this test split: {champion['error']}; {remedy}")
     metric = gates.metric or default_metric(report["metrics"])
     if metric not in report["metrics"] or metric not in champion["metrics"]:
         return Gate(name, False, f"gates.metric = {metric!r} is not among the test metrics {sorted(report['metrics'])}")
     ours, theirs = report["metrics"][metric], champion["metrics"][metric]
     worse = theirs - ours if HIGHER_IS_BETTER[metric] else ours - theirs
-    said = f"{metric} {_number(ours)} against {_number(theirs)} of the {title}, margin {gates.margin:g}"
-    return Gate(name, _finite(worse) and worse <= gates.margin, said)
+    compared = f"{metric} {_number(ours)} against {_number(theirs)} of the {title}, margin {gates.margin:g}"
+    return Gate(name, _finite(worse) and worse <= gates.margin, compared)
 
 
 def default_metric(metrics: dict[str, float]) -> str:

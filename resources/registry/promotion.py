@@ -13,7 +13,7 @@ from resources.sweep_spec import stored_spec
 
 
 def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Gate]]:
-    """Make the sweep's report and check its gates; a sweep that just ended its search is rejected when one fails."""
+    """Make a sweep's report and check the gates; when one fails, a sweep that has just ended its search becomes rejected."""
     report = evaluate_sweep(backend.store, backend.catalog, sweep)
     gates = judge(backend, report)
     if not all(gate.passed for gate in gates):
@@ -22,7 +22,7 @@ def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Gate]
 
 
 def judge(backend: Backend, report: EvaluationReport) -> list[Gate]:
-    """The spec's gates on a report, as they stand now."""
+    """The outcome of the spec's gates for a report."""
     return check_gates(stored_spec(report.data["spec"]).gates, report.data, missing_lineage(backend.store, report.data))
 
 
@@ -56,7 +56,7 @@ def promote_winner(backend: Backend, report: EvaluationReport) -> tuple[ModelVer
 
 
 def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
-    """What of the winner's origin cannot be found: run record, code, checkpoint, snapshot."""
+    """What of the winner's origin is missing: run record, code, checkpoint or snapshot."""
     missing = []
     winner, records = report["winner"], RunRecords(store, report["name"], report["winner"]["key"])
     try:
@@ -64,24 +64,24 @@ def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
     except HalvingError as error:
         return [f"run record ({error})"]
     if record["params"] != winner["params"]:
-        missing.append("params: the run's record holds others than the catalog")
+        missing.append("params: those in the run's record differ from the catalog's")
     git = record["provenance"].get("git") or {}
     if not (git.get("commit") or git.get("patch") or record["parent"].get("trainable_sha256")):
         missing.append("code: neither a git commit nor the trainable's digest was recorded")
     if git and git.get("dirty") is None:
-        missing.append(f"code: git could not say what differs from the commit ({git.get('error')})")
+        missing.append(f"code: git could not report what differs from the commit ({git.get('error')})")
     if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
         missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
     for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):
         if digest and not store.has_blob(digest):
             missing.append(f"{title}: no blob {digest} in the store {store.root}")
     if winner["checkpoint"] not in [saved.digest for saved in records.checkpoints()]:
-        missing.append("checkpoint: it is not in the run's history")
+        missing.append("checkpoint: the run's record does not list it")
     return missing
 
 
 def new_version(store: Store, report: EvaluationReport) -> NewVersion:
-    """What the registry gets to know of a report's winner."""
+    """What the registry records about a report's winner."""
     data, winner = report.data, report.data["winner"]
     record = RunRecords(store, data["name"], winner["key"]).read()
     dataset = Dataset(store, data["spec"]["dataset"]["name"], data["snapshot"]["digest"])

@@ -1,4 +1,4 @@
-"""What retention must not touch: the runs behind champions, staging versions and reports, and the checkpoints still needed."""
+"""What retention must not touch: the runs that led to champions, staging versions and reports, and the blobs that the catalog names."""
 
 import json
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Protected:
 
     Attributes:
         runs: ``(project, run)``, with all their points and checkpoints.
-        blobs: digests of checkpoints that stay although their runs are not protected.
+        blobs: digests of checkpoints and reports; they stay although their runs are not protected.
     """
 
     runs: frozenset[tuple[str, str]]
@@ -29,12 +29,12 @@ def protected(store: Store, catalog: Catalog) -> Protected:
     """What the registry, the reports and unfinished sweeps reach.
 
     Runs: of champions and staging versions, of every report's winner, and all of sweeps that are not finished. Checkpoints: of
-    every version, because an archived one may be made champion again, and of every trial the one of its highest rung.
+    every version, because an archived one may be made champion again, and of every trial the one of its highest rung. Every report.
     """
     with catalog.read() as session:
         return Protected(
             frozenset(protected_runs(session, store)),
-            frozenset(_checkpoints(session)),
+            frozenset(_checkpoints(session) | _reports(session)),
         )
 
 
@@ -42,7 +42,7 @@ def protected_runs(session: Session, store: Store) -> set[tuple[str, str]]:
     """``(project, run)`` of runs that a champion, a staging version, a report or an unfinished sweep reaches.
 
     Raises:
-        NotFound: a report's content is gone from the store, so what it reaches cannot be told.
+        NotFound: a report's content is gone from the store, so what it reaches is unknown.
     """
     versions = session.scalars(select(ModelVersionRow).where(ModelVersionRow.stage != "archived"))
     found = {(row.model, row.run) for row in versions}
@@ -65,3 +65,8 @@ def _checkpoints(session: Session) -> set[str]:
     for result in highest.values():
         kept.update(digest for digest in (result.checkpoint, result.best_checkpoint) if digest)
     return kept
+
+
+def _reports(session: Session) -> set[str]:
+    named = session.execute(select(ReportRow.digest, ReportRow.html)).all()
+    return {*session.scalars(select(ModelVersionRow.report)), *(digest for row in named for digest in row)}

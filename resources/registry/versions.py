@@ -12,7 +12,7 @@ from resources.catalog.models import champion_of, versions_of
 
 @dataclass(frozen=True)
 class NewVersion:
-    """What promotion registers about a checkpoint."""
+    """What the registry records about a version."""
 
     model: str
     checkpoint: str
@@ -60,10 +60,10 @@ def register(catalog: Catalog, new: NewVersion, *, judged_against: str | None, a
 
 
 def promote(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
-    """Make a version the champion; the one before is archived. Going back to an archived version is the same call.
+    """Make a version the champion and archive the one before; an archived version can become champion again.
 
     Raises:
-        NotFound: naming the versions there are.
+        NotFound: there is no such version; the message names those that exist.
     """
     with catalog.write(exclusive=True) as session:
         row = _version(session, model, version)
@@ -72,10 +72,10 @@ def promote(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
 
 
 def archive(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
-    """Take a version out of use. Without a champion, the next winner that passes its gates becomes it.
+    """Take a version out of use. When it was the champion, the next winner that passes its gates becomes the champion.
 
     Raises:
-        NotFound: naming the versions there are.
+        NotFound: there is no such version; the message names those that exist.
     """
     with catalog.write(exclusive=True) as session:
         row = _version(session, model, version)
@@ -84,7 +84,7 @@ def archive(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
 
 
 def next_version(earlier: list[ModelVersionRow], new: NewVersion) -> str:
-    """Semantic version: major when a schema changes (callers must adapt), minor for another snapshot, else patch."""
+    """The next semantic version: major when a schema has changed (callers must adapt), minor for another snapshot, else patch."""
     if not earlier:
         return "1.0.0"
     newest = max(earlier, key=lambda row: parse_version(row.version))
@@ -123,5 +123,5 @@ def _make_champion(session: Session, row: ModelVersionRow) -> None:
         return
     if before is not None:
         before.stage = "archived"
-        session.flush()  # at any time at most one champion, which the index holds
+        session.flush()  # an index allows one champion at any time
     row.stage = "champion"

@@ -23,7 +23,7 @@ from resources.catalog.trial_key import trial_key
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import Leases
 from resources.scheduling.termination import TerminationLookup
-from resources.scheduling.transaction import SweepTransactions
+from resources.scheduling.transaction import RungMessage, SweepTransactions
 from resources.scheduling.warm_start import earlier_trials
 from resources.search.decide import Crashed, Decision, Failed, Finish, Idle, Preempted, Reached, Released, Returned, Wait, decide, ranking
 from resources.search.rules import violation
@@ -298,7 +298,7 @@ class Scheduler:
         event: Any,
         seconds: float,
         *,
-        report: ReachedRung | ReturnedEarly | None = None,
+        report: RungMessage | None = None,
         error: str | None = None,
         checkpoint: str | None = None,
     ) -> Decision:
@@ -344,7 +344,7 @@ class Scheduler:
         for trial in [trial for trial in state.trials if trial.status is Status.QUEUED]:
             self._transactions.stop(replace(trial, status=Status.STOPPED))  # the search ended before it could go on
 
-    def _result(self, report: ReachedRung | ReturnedEarly) -> Result:
+    def _result(self, report: RungMessage) -> Result:
         values = tuple(report.values[objective.metric] for objective in self.spec.objectives)
         return Result(values, violation(self.spec, report.values))
 

@@ -28,12 +28,7 @@ class Known:
 
 
 class StateCache:
-    """One sweep as the search sees it, kept equal to the catalog by :meth:`refresh`.
-
-    Args:
-        sweep: its id.
-        spec: its spec.
-    """
+    """One sweep as the search sees it, kept equal to the catalog by :meth:`refresh`."""
 
     def __init__(self, sweep: str, spec: SweepSpec) -> None:
         self.sweep, self._spec = sweep, spec

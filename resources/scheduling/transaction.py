@@ -22,26 +22,15 @@ from resources.search.state import SearchState, Status, TrialState
 from resources.search.suggest import Suggestion
 from resources.sweep_spec import SweepSpec
 
-_DECIDED: dict[str, type[Any]] = {
-    "continue": Continue,
-    "pause": Pause,
-    "stop": Stop,
-    "complete": Complete,
-    "retry": Retry,
-    "requeue": Requeue,
-    "fail": Fail,
-}
+_DECIDED: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Continue, Pause, Stop, Complete, Retry, Requeue, Fail)}
 _PREEMPTED = "preempted"
+
+RungMessage = ReachedRung | ReturnedEarly
+"""The two messages of a trial that have a result."""
 
 
 class SweepTransactions:
-    """Transactions about one sweep in the catalog, with a cache of it in memory; threads may share it.
-
-    Args:
-        catalog: where the sweep is.
-        sweep: its id.
-        spec: its spec.
-    """
+    """Transactions about one sweep in the catalog, with a cache of it in memory; threads may share it."""
 
     def __init__(self, catalog: Catalog, sweep: str, spec: SweepSpec) -> None:
         self._catalog, self.sweep, self._seed = catalog, sweep, spec.seed
@@ -139,7 +128,7 @@ class SweepTransactions:
         event: Any,
         *,
         seconds: float = 0.0,
-        report: ReachedRung | ReturnedEarly | None = None,
+        report: RungMessage | None = None,
         error: str | None = None,
         checkpoint: str | None = None,
     ) -> Decision:
@@ -173,9 +162,7 @@ class SweepTransactions:
         stays = {"audited": trial.audited, "attempt": self.cache.known[trial.number].attempt, "worker": None, "lease_until": None}
         self._write(statements.HAND_OUT, trial, {"status": trial.status, **stays})
 
-    def recorded(
-        self, connection: Connection, assignment: Assignment, report: ReachedRung | ReturnedEarly | None, error: str | None
-    ) -> Decision | None:
+    def recorded(self, connection: Connection, assignment: Assignment, report: RungMessage | None, error: str | None) -> Decision | None:
         """What was decided when this attempt reported the same before: the answer to that COMMIT may have been lost."""
         given = {"of_sweep": self.sweep, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
         if report:
@@ -204,9 +191,7 @@ class SweepTransactions:
         self.note(statements.ADD_ATTEMPT, {**begun, "started_at": utcnow()})
         return given
 
-    def _rung_result(
-        self, trial: TrialState, rung: int, decision: str, report: ReachedRung | ReturnedEarly | None, seconds: float
-    ) -> dict[str, Any]:
+    def _rung_result(self, trial: TrialState, rung: int, decision: str, report: RungMessage | None, seconds: float) -> dict[str, Any]:
         result = trial.results[rung]
         return {
             "sweep": self.sweep,

@@ -88,17 +88,13 @@ def result_at(spec: SweepSpec, curve: TrialCurve, epochs: int) -> Result | None:
     """What the trial would report after so many epochs; None if its curve begins later or ends before."""
     if epochs > curve.epochs:
         return None
+    objectives = {objective.metric: objective for objective in spec.objectives}
     values = {}
-    for metric in spec.bounds:
+    for metric in [*spec.bounds, *objectives]:
         known = _until(curve.points.get(metric, ()), epochs)
         if not known:
             return None
-        values[metric] = known[-1]
-    for objective in spec.objectives:
-        known = _until(curve.points.get(objective.metric, ()), epochs)
-        if not known:
-            return None
-        values[objective.metric] = _summarised(objective, known)
+        values[metric] = _summarised(objectives[metric], known) if metric in objectives else known[-1]
     return Result(tuple(values[objective.metric] for objective in spec.objectives), violation(spec, values))
 
 

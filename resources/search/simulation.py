@@ -261,13 +261,10 @@ class _Run:
     def _stop_waiting(self, worker: int) -> None:
         if (since := self._waiting.pop(worker, None)) is None:
             return
-        before_last = len(self._state.trials) < self._state.max_trials
-        if before_last:
-            self._found.idle_seconds += self._now - since
-        else:
-            idle = max(0.0, self._found.starting - since)
-            self._found.idle_seconds += idle
-            self._found.tail_seconds += self._now - since - idle
+        all_started = len(self._state.trials) == self._state.max_trials
+        idle = max(0.0, self._found.starting - since) if all_started else self._now - since
+        self._found.idle_seconds += idle
+        self._found.tail_seconds += self._now - since - idle
 
     def _at(self, moment: float, happen: Callable[[], None]) -> None:
         self._serial += 1

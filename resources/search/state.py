@@ -5,9 +5,10 @@ so that a decision among ten thousand trials costs O(log n).
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Status(StrEnum):
@@ -185,37 +186,32 @@ class SearchState:
         if trial.number == len(self.trials):
             self.trials.append(trial)
         else:
-            self._take_out(self.trials[trial.number])
-            self.trials[trial.number] = trial
-        for rung, result in enumerate(trial.counted):
-            insort(self.rung(trial.number, rung).results, self.place(trial.number, result))
+            before, self.trials[trial.number] = self.trials[trial.number], trial
+            for ordered, entry in self._entries(before):
+                _remove(ordered, entry)
+            self._count_running(before, -1)
+        for ordered, entry in self._entries(trial):
+            insort(ordered, entry)
+        self._count_running(trial, 1)
         if trial.audited is None:
             self.audit_order = None
-        if trial.status is Status.RUNNING:
-            self.running += 1
-            self.audits_running += trial.audited is not None
-        elif trial.status is Status.QUEUED:
-            insort(self.queued, (-len(trial.results), trial.number))
-        elif trial.status is Status.SUGGESTED:
-            insort(self.suggested, trial.number)
-        elif trial.status is Status.PAUSED:
-            insort(self._paused(trial), self.place(trial.number, trial.results[-1]))
 
-    def _take_out(self, trial: TrialState) -> None:
+    def _entries(self, trial: TrialState) -> Iterator[tuple[list[Any], Any]]:
+        """The sorted lists that a trial is in, and its entry in each."""
         for rung, result in enumerate(trial.counted):
-            _remove(self.rung(trial.number, rung).results, self.place(trial.number, result))
-        if trial.status is Status.RUNNING:
-            self.running -= 1
-            self.audits_running -= trial.audited is not None
-        elif trial.status is Status.QUEUED:
-            _remove(self.queued, (-len(trial.results), trial.number))
-        elif trial.status is Status.SUGGESTED:
-            _remove(self.suggested, trial.number)
-        elif trial.status is Status.PAUSED:
-            _remove(self._paused(trial), self.place(trial.number, trial.results[-1]))
+            yield self.rung(trial.number, rung).results, self.place(trial.number, result)
+        match trial.status:
+            case Status.QUEUED:
+                yield self.queued, (-len(trial.results), trial.number)
+            case Status.SUGGESTED:
+                yield self.suggested, trial.number
+            case Status.PAUSED:
+                yield self.rung(trial.number, len(trial.results) - 1).paused, self.place(trial.number, trial.results[-1])
 
-    def _paused(self, trial: TrialState) -> list[Place]:
-        return self.rung(trial.number, len(trial.results) - 1).paused
+    def _count_running(self, trial: TrialState, change: int) -> None:
+        if trial.status is Status.RUNNING:
+            self.running += change
+            self.audits_running += change if trial.audited is not None else 0
 
 
 def _remove(ordered: list, item: object) -> None:

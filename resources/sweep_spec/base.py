@@ -1,4 +1,4 @@
-"""What every part of the spec stands on: strict models, one-key choices, and the kinds of plain values."""
+"""The base of every part of the spec: strict models, choices of one key, and the kinds of plain values."""
 
 import difflib
 import math
@@ -12,7 +12,7 @@ from halving.identifiers import NAME_RULE, check_name
 
 
 class Strict(BaseModel):
-    """Unknown fields and infinities are refused; nothing changes after the check."""
+    """A model that refuses unknown fields and infinite numbers, and cannot be changed once it is made."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -34,7 +34,7 @@ class OneOf(Strict):
 
     @property
     def chosen(self) -> Any:
-        """The model behind the key that was given."""
+        """The value of the key that was given."""
         return getattr(self, self.name)
 
 
@@ -78,5 +78,5 @@ def _value(given: Any) -> str | int | float | bool:
 FunctionPath = Annotated[str, AfterValidator(_function_path)]
 Name = Annotated[str, AfterValidator(_name)]
 Metric = Annotated[str, Field(min_length=1)]
-# A plain validator, because pydantic reports a wrong value of a union once for each of its members.
+# A plain validator, because pydantic would report a wrong value of a union once for each of its members.
 Value = Annotated[str | int | float | bool, PlainValidator(_value)]

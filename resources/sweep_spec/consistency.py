@@ -1,4 +1,4 @@
-"""Fields of a spec that are each right and cannot go together."""
+"""The cross-field checks: fields of a spec that are each right but cannot go together."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,19 +12,19 @@ from resources.sweep_spec.sweep import SweepSpec
 
 
 def contradictions(spec: SweepSpec) -> list[str]:
-    """What is wrong between fields, each with the field's path, the value and the remedy."""
+    """What is wrong between fields: for each problem the field's path, its value and the remedy."""
     found = [*_objectives(spec), *_warm_start(spec)]
     of_space = [*_conditions(spec), *_constraints(spec)]
-    if not of_space:  # else the space has no points to look at
+    if not of_space:  # points can only be drawn from a space that is right
         of_space = _points(spec)
     return [*found, *of_space]
 
 
 def _objectives(spec: SweepSpec) -> Iterator[str]:
     metrics = [objective.metric for objective in spec.objectives]
-    for place, metric in enumerate(metrics[1:]):
-        if metric in metrics[: place + 1]:
-            yield _refused(f"other_objectives.{place}.metric", metric, "it is an objective already; give each metric once")
+    for index, metric in enumerate(metrics[1:]):
+        if metric in metrics[: index + 1]:
+            yield _refused(f"other_objectives.{index}.metric", metric, "it is an objective already; give each metric once")
     if len(metrics) > 1 and isinstance(spec.strategy.chosen, EarlyStopping):
         yield _refused(
             "other_objectives",
@@ -39,18 +39,18 @@ def _warm_start(spec: SweepSpec) -> Iterator[str]:
         return
     name, strategy = spec.strategy.name, spec.strategy.chosen
     if isinstance(strategy, GridSearch):
-        yield _refused("warm_start", spec.warm_start, "strategy.grid tries every point whatever was found before; leave it out")
+        yield _refused("warm_start", spec.warm_start, "strategy.grid tries every point, whatever earlier sweeps found; leave it out")
     elif isinstance(strategy, Nsga2Search):
         yield _refused(
-            "warm_start", spec.warm_start, "strategy.nsga2 breeds from its own generations alone; leave it out, or give start_from"
+            "warm_start", spec.warm_start, "strategy.nsga2 learns from its own generations alone; leave it out, or give start_from"
         )
     elif spec.sampler[0] == "random":
         field = f"strategy.{name}" if name == "random" else f"strategy.{name}.sampler = 'random'"
-        yield _refused("warm_start", spec.warm_start, f"{field} learns from no trial; give sampler tpe or gp, or leave it out")
+        yield _refused("warm_start", spec.warm_start, f"{field} does not learn from trials; give sampler tpe or gp, or leave it out")
 
 
 def _conditions(spec: SweepSpec) -> Iterator[str]:
-    """``when`` must name other parameters, with choices that they have, and never in a circle."""
+    """``when`` must name other parameters and choices that these have, and must not form a circle."""
     known = True
     for name, parameter in spec.space.items():
         for parent, wanted in parameter.when.items():
@@ -75,8 +75,8 @@ def _conditions(spec: SweepSpec) -> Iterator[str]:
 
 
 def _constraints(spec: SweepSpec) -> Iterator[str]:
-    for place, expression in enumerate(spec.constraints):
-        path = f"constraints.{place}"
+    for index, expression in enumerate(spec.constraints):
+        path = f"constraints.{index}"
         try:
             names = constraint(expression).names
         except InvalidInput as error:
@@ -126,8 +126,8 @@ def _grid(spec: SweepSpec) -> list[str]:
 def _starting_points(spec: SweepSpec) -> Iterator[str]:
     if len(spec.start_from) > spec.max_trials:
         yield f"start_from has {len(spec.start_from)} points, more than max_trials = {spec.max_trials}: raise max_trials, or give fewer"
-    for place, params in enumerate(spec.start_from):
-        path = f"start_from.{place}"
+    for index, params in enumerate(spec.start_from):
+        path = f"start_from.{index}"
         problems = problems_of(spec, params, partial=True)
         yield from (f"{path} is not accepted: {problem}" for problem in problems)
         if not problems and not feasible(spec, params):

@@ -35,7 +35,7 @@ class Constraint:
         expression: what a user wrote.
 
     Raises:
-        InvalidInput: it is not a comparison in the grammar above.
+        InvalidInput: it is not such a comparison.
     """
 
     def __init__(self, expression: str) -> None:
@@ -44,9 +44,9 @@ class Constraint:
         """The hyperparameters that it compares."""
 
     def holds(self, params: Mapping[str, Any]) -> bool:
-        """Whether params meet it; where one of its names has no value (an inactive conditional parameter), they do.
+        """Whether params meet it; where one of its names has no value (an inactive conditional parameter), they meet it.
 
-        A point at which it has no value, such as the logarithm of 0, does not meet it.
+        A point where the expression has no value, such as the logarithm of 0, does not meet it.
 
         Raises:
             InvalidInput: it compares what cannot be compared, such as a number with a text.

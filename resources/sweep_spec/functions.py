@@ -1,4 +1,4 @@
-"""Import what a spec names, so that a typing error costs seconds, not a sweep."""
+"""Import what a spec names before anything runs, so that a typing error costs seconds and not a sweep."""
 
 import inspect
 import warnings
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def check_functions(spec: SweepSpec) -> None:
     """Import the trainable, the predictor, the data source and the sampler, and try the sampler's options.
 
-    A trainable in an image of its own is looked for there, when its first trial starts.
+    A trainable in an image of its own is not imported here; its first trial looks for it, in that image.
 
     Raises:
         InvalidInput: naming the field, what is missing and what there is instead.
@@ -29,7 +29,7 @@ def check_functions(spec: SweepSpec) -> None:
 
 
 def import_sampler(sampler: str, field: str = "strategy.sampler") -> "type[optuna.samplers.BaseSampler]":
-    """The class of Optuna's behind a name or an import path.
+    """The Optuna sampler class of a name or an import path.
 
     Raises:
         InvalidInput: there is none, or it is not a sampler.
@@ -71,7 +71,7 @@ def _try(kind: Any, options: dict[str, Any], spec: SweepSpec) -> None:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of options that are experimental
+        warnings.simplefilter("ignore")  # about experimental options
         seed = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
         study = optuna.create_study(directions=[objective.direction for objective in spec.objectives], sampler=kind(**seed, **options))
         distributions: dict[str, optuna.distributions.BaseDistribution] = {

@@ -1,7 +1,7 @@
-"""What a sweep's settings will do badly: warnings before GPU time is spent, none of which keeps the sweep from running.
+"""Warnings about settings that will work badly, before GPU time is spent; none of them keeps the sweep from running.
 
-Early stopping takes the order of trials at a rung for their order at the end. Most of these warnings are about settings
-that make the two differ: learning-rate schedules that do not fit the rungs, and rungs that too few trials reach.
+Early stopping assumes that trials rank at a rung as they would at the end. Most of these warnings are about settings
+that make the two rankings differ: learning-rate schedules that do not fit the rungs, and rungs that too few trials reach.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _ANNEALING = ("cosine", "linear")
 
 
 def lint(spec: SweepSpec) -> list[str]:
-    """Warnings about a valid spec, each with the field, its value, what that means and what to do."""
+    """Warnings about a valid spec; each names the field, its value, what that means and what to do."""
     return [*_warmup(spec), *_schedule(spec), *_rungs(spec), *_reach(spec), *_sampler(spec)]
 
 
@@ -47,7 +47,7 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
     for name in searched if len(rungs) > 1 else []:
         yield (
             f"space.{name} is searched: results at the rungs {rungs} are not comparable, because a trial whose learning rate falls sooner "
-            "looks better there than it ends; make it constant, or anneal over run.max_epochs"
+            "looks better there than at its end; make it constant, or anneal over run.max_epochs"
         )
     lengths = {f"space.{name}": parameter.constant for name, parameter in named.items() if isinstance(parameter.constant, int | float)}
     if spec.training.schedule_epochs is not None:
@@ -55,13 +55,13 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
     for field, epochs in lengths.items():
         if epochs < last:
             yield (
-                f"{field} = {epochs:g}: the learning rate is at its end before the last rung, at {last} epochs, and the epochs after "
+                f"{field} = {epochs:g}: the learning rate reaches its end before the last rung, at {last} epochs, and the epochs after "
                 f"{epochs:g} teach little; give {last}, or anneal over run.max_epochs"
             )
         elif epochs > last:
             yield (
-                f"{field} = {epochs:g}: no trial gets to the end of its schedule, as the last rung is at {last} epochs: no result is that "
-                f"of a finished training; give {last}, or anneal over run.max_epochs"
+                f"{field} = {epochs:g}: no trial reaches the end of its schedule, because the last rung is at {last} epochs: no result "
+                f"is that of a finished training; give {last}, or anneal over run.max_epochs"
             )
     if not searched and not lengths and len(rungs) > 1:
         yield from _unknown_length(spec)
@@ -113,7 +113,7 @@ def _reach(spec: SweepSpec) -> Iterator[str]:
 
 
 def _enough(spec: SweepSpec, ladder: int) -> int:
-    """Trials with which the last rung of a ladder is reached."""
+    """How many trials it takes to reach the last rung of a ladder."""
     strategy = spec.strategy.chosen
     needed = strategy.reduction_factor ** (len(spec.ladders[ladder]) - 1)
     return int(-(-needed * sum(strategy.weights) // strategy.weights[ladder]))
@@ -126,7 +126,7 @@ def _sampler(spec: SweepSpec) -> Iterator[str]:
         startup = options.get("n_startup_trials", STARTUP_TRIALS)
         if isinstance(startup, int) and spec.max_trials <= startup and spec.warm_start is None:
             yield (
-                f"max_trials = {spec.max_trials}: the first {startup} trials of {path} ({name}) are random, so that it is a random search; "
+                f"max_trials = {spec.max_trials}: the first {startup} trials of {path} ({name}) are random, so this is a random search; "
                 f"give more than {startup}, or sampler random"
             )
     if name == "gp" and spec.max_trials > _GP_TRIALS:
@@ -143,7 +143,7 @@ def _sampler(spec: SweepSpec) -> Iterator[str]:
 
 
 def _numbers(parameter: Parameter) -> list[float]:
-    """The numbers that a parameter may be, rising, of a range its ends."""
+    """The numbers that a parameter may be, in rising order; of a range its two ends."""
     if parameter.range is not None:
         return [parameter.range.low, parameter.range.high]
     return sorted(value for value in parameter.choices or [] if isinstance(value, int | float) and not isinstance(value, bool))

@@ -1,4 +1,4 @@
-"""Read a spec and say what is wrong with it: every wrong field by its path, its value and what is accepted."""
+"""Read a spec and report what is wrong with it: every wrong field by its path, with its value and what is accepted."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -18,7 +18,7 @@ def parse_spec(data: Any) -> SweepSpec:
     Raises:
         InvalidInput: naming every wrong field by its path, the value given and what is accepted.
     """
-    # Its functions over search spaces import this package.
+    # Imported here, because it imports this package.
     from resources.sweep_spec.consistency import contradictions
 
     try:
@@ -51,7 +51,7 @@ def load_spec(path: str | Path) -> SweepSpec:
 
 
 def problems_of_model(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Every wrong field by its path, its value and what is accepted, where data did not fit a model."""
+    """The problems of data that did not fit a model: every wrong field by its path, with its value and what is accepted."""
     return [_problem(detail, model) for detail in error.errors()]
 
 
@@ -86,7 +86,7 @@ def _problem(detail: Any, model: type[BaseModel]) -> str:
 
 
 def _elsewhere(location: tuple[str | int, ...]) -> str:
-    """The other strategies that have this field, where ``location`` is in one that has not."""
+    """Names the strategies that have this field, when ``location`` is in a strategy that has not."""
     if location[0] != "strategy" or len(location) != 3:
         return ""
     having = [
@@ -98,7 +98,7 @@ def _elsewhere(location: tuple[str | int, ...]) -> str:
 
 
 def _fields_beside(location: tuple[str | int, ...], model: type[BaseModel]) -> list[str]:
-    """The field names accepted where ``location`` in a model points."""
+    """The field names that are accepted beside ``location`` in a model."""
     for part in location[:-1]:
         by_alias = {field.alias or name: field for name, field in model.model_fields.items()}
         if part in by_alias:

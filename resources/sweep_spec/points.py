@@ -1,7 +1,7 @@
 """Points of a search space: which parameters exist at a point, whether it is in the space, and the points of a grid.
 
-Pure functions over a spec: whoever suggests (a sampler, a grid, a user's starting points, an earlier sweep) is held to
-the same space by them.
+Pure functions over a spec: suggestions of every origin (a sampler, a grid, a user's starting points, an earlier sweep)
+are checked by the same rules.
 """
 
 import math
@@ -28,38 +28,38 @@ _DRAWS = 1_000
 
 
 def order(space: Space) -> tuple[str, ...]:
-    """The parameters with parents before children, else as the spec has them.
+    """The parameters' names, parents before children, otherwise in the order of the spec.
 
     Raises:
-        InvalidInput: a parameter exists only where itself does, through a circle of ``when``.
+        InvalidInput: the ``when`` of several parameters form a circle.
     """
     placed: dict[str, None] = {}
     while len(placed) < len(space):
         ready = [name for name in space if name not in placed and all(parent in placed for parent in space[name].when)]
         if not ready:
             circle = [name for name in space if name not in placed]
-            raise InvalidInput(f"the when of {circle} form a circle, or name what is no parameter; let one of them exist always")
+            raise InvalidInput(f"the when of {circle} form a circle, or name something that is no parameter; let one of them exist always")
         placed.update(dict.fromkeys(ready))
     return tuple(placed)
 
 
 def active(space: Space, name: str, params: Mapping[str, Any]) -> bool:
-    """Whether a parameter exists where its parents have the values in ``params``; an inactive parent has none."""
+    """Whether a parameter exists at a point: its parents have the right values in ``params``, where inactive ones have none."""
     return all(parent in params and params[parent] in choices for parent, choices in space[name].when.items())
 
 
 def satisfies(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
-    """Whether params meet every constraint; one that names a parameter without a value is met."""
+    """Whether params meet every constraint; a constraint that names a parameter without a value is met."""
     return all(constraint(expression).holds(params) for expression in spec.constraints)
 
 
 def problems_of(spec: SweepSpec, params: Mapping[str, Any], *, partial: bool = False) -> list[str]:
-    """Why params are not a point of the spec's space; nothing if they are.
+    """Why params are not a point of the spec's space; empty if they are one.
 
     Args:
         spec: the sweep.
         params: hyperparameter name to value.
-        partial: whether parameters may be missing, to be sampled; a child's parents must then be given with it.
+        partial: whether parameters may be missing, to be sampled later; the parents of a given parameter must then be given too.
     """
     if partial:
         params = {**{name: parameter.constant for name, parameter in spec.space.items() if _always(parameter)}, **params}
@@ -92,9 +92,9 @@ def problems_of(spec: SweepSpec, params: Mapping[str, Any], *, partial: bool = F
 
 
 def sample(space: Space, random: Random, fixed: Mapping[str, Any] | None = None) -> Params:
-    """A random point, uniform (in the logarithm where a range says so), with the ``fixed`` values where they are given.
+    """A random point with the ``fixed`` values; the others are uniform, or uniform in the logarithm where a range says so.
 
-    Constraints are not looked at.
+    Constraints are not checked.
     """
     fixed = fixed or {}
     params: Params = {}
@@ -105,7 +105,7 @@ def sample(space: Space, random: Random, fixed: Mapping[str, Any] | None = None)
 
 
 def feasible(spec: SweepSpec, fixed: Mapping[str, Any] | None = None) -> bool:
-    """Whether one of 1,000 random points, always the same ones, meets the constraints."""
+    """Whether any of 1,000 random points meets the constraints; they are the same points at every call."""
     random = Random(0)
     return not spec.constraints or any(satisfies(spec, sample(spec.space, random, fixed)) for _ in range(_DRAWS))
 
@@ -114,7 +114,7 @@ def axis(parameter: Parameter, points: int | None) -> list[Any]:
     """A parameter's values on a grid: all of its choices or steps, or ``points`` values of a float range without steps.
 
     Raises:
-        InvalidInput: a float range without steps, and no ``points``.
+        InvalidInput: it is a float range without a step and ``points`` is None, or it has too many steps.
     """
     given = parameter.chosen
     if isinstance(given, list):
@@ -145,11 +145,11 @@ def grid_size(spec: SweepSpec) -> int:
 def grid_point(spec: SweepSpec, number: int) -> Params:
     """The point with this number; the last parameter changes fastest.
 
-    Points that a constraint excludes are left out, and where a conditional parameter does not exist its values make
-    no further points.
+    Points that a constraint excludes are left out; where a conditional parameter does not exist, there is one point and not
+    one for each of its values.
 
     Raises:
-        IndexError: there are not so many.
+        IndexError: the grid has fewer points.
         InvalidInput: as :func:`grid_size`.
     """
     return dict(zip(*_grid(spec)[number], strict=True))
@@ -165,7 +165,7 @@ def _grid(spec: SweepSpec) -> tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...
 def _grid_of(
     space: tuple[tuple[str, str], ...], constraints: tuple[str, ...], points: int | None
 ) -> tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...]:
-    """Names and values of every point: a grid is asked for trial by trial, and built once."""
+    """Names and values of every point; cached, because trials ask for their points one by one."""
     parameters = {name: Parameter.model_validate_json(text) for name, text in space}
     found = []
     for visited, params in enumerate(_combinations(parameters, points)):
@@ -203,7 +203,7 @@ def _draw(parameter: Parameter, random: Random) -> Any:
     given = parameter.chosen
     if isinstance(given, list):
         return random.choice(given)
-    if isinstance(given, IntRange) and given.log:  # each in its share of the logarithm, the first and the last too
+    if isinstance(given, IntRange) and given.log:  # every number has its share of the logarithm, the first and the last too
         drawn = random.uniform(math.log(given.low - 0.5), math.log(given.high + 0.5))
         return min(max(round(math.exp(drawn)), given.low), given.high)
     if given.step is not None:
@@ -213,7 +213,7 @@ def _draw(parameter: Parameter, random: Random) -> Any:
 
 
 def _count(given: FloatRange | IntRange) -> int:
-    """How many values a range with a step has. As fractions of what was written: in binary 0.3 is not three steps of 0.1."""
+    """How many values a range with a step has, in exact fractions: in binary 0.3 is not three steps of 0.1."""
     return int((Fraction(str(given.high)) - Fraction(str(given.low))) / Fraction(str(given.step))) + 1
 
 
@@ -230,7 +230,7 @@ def _contains(parameter: Parameter, value: Any) -> bool:
     if not given.low <= value <= given.high:
         return False
     steps = (value - given.low) / given.step if given.step is not None else 0
-    return abs(steps - round(steps)) < 1e-8  # Optuna's own tolerance
+    return abs(steps - round(steps)) < 1e-8  # Optuna's tolerance
 
 
 def _accepted(parameter: Parameter) -> str:

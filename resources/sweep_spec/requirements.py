@@ -1,4 +1,4 @@
-"""What one trial needs: cores, memory and GPUs, wherever it runs; and which pods a cluster gives it."""
+"""What one trial needs (cores, memory, GPUs), and what kind of pod a cluster gives it."""
 
 import re
 from decimal import Decimal
@@ -55,7 +55,7 @@ def _queue(given: str) -> str:
 
 def _image(given: str) -> str:
     if not _IMAGE.fullmatch(given):
-        raise ValueError("give an image's name as a container runtime takes it, for example registry.example/team/train@sha256:…")
+        raise ValueError("give an image's name as container runtimes accept it, for example registry.example/team/train@sha256:…")
     return given
 
 
@@ -68,34 +68,34 @@ Image = Annotated[str, AfterValidator(_image)]
 
 
 class Resources(Strict):
-    """What one trial needs. On one machine it bounds how many run at a time; on a cluster it becomes the trial's pod."""
+    """What one trial needs. On one machine it limits how many run at a time; on a cluster it defines the trial's pod."""
 
-    cpus: float = Field(default=1, ge=0.001, le=100_000, description="CPU cores for each trial; a part of one is possible.")
-    gpus: int = Field(default=0, ge=0, description="GPUs for each trial, not shared with another.")
-    gpu_type: Label | None = Field(default=None, description="Cluster: kind of GPU, a name under gpu_types in the cluster's settings.")
+    cpus: float = Field(default=1, ge=0.001, le=100_000, description="CPU cores for each trial; fractions are possible.")
+    gpus: int = Field(default=0, ge=0, description="GPUs for each trial; they are not shared.")
+    gpu_type: Label | None = Field(default=None, description="Cluster: type of GPU, a name under gpu_types in the cluster's settings.")
     memory: Memory | None = Field(
-        default=None, description="Memory for each trial, for example 32Gi; on a cluster a trial that takes more is killed."
+        default=None, description="Memory for each trial, for example 32Gi; on a cluster a trial that uses more is killed."
     )
     spot: bool = Field(default=False, description="Cluster: run on nodes that may be reclaimed at any time; trials resume elsewhere.")
     nodes: int = Field(default=1, ge=1, description="Nodes for each trial; only 1 so far.")
     priority_class: Name | None = Field(default=None, description="Cluster: priority class of the trials' pods.")
-    queue: Queue | None = Field(default=None, description="Cluster: Kueue's queue that admits the trials' pods.")
-    grace_seconds: float = Field(default=30.0, ge=0, description="Seconds from SIGTERM to SIGKILL, for a trial to save its checkpoint.")
+    queue: Queue | None = Field(default=None, description="Cluster: the Kueue queue that admits the trials' pods.")
+    grace_seconds: float = Field(default=30.0, ge=0, description="Seconds from SIGTERM to SIGKILL, in which a trial saves a checkpoint.")
     start_timeout_seconds: float = Field(
         default=1800.0,
         gt=0,
-        description="Cluster: seconds that a trial's pod may take to start; then its place is freed and it counts as crashed.",
+        description="Cluster: seconds that a trial's pod may take to start; after that the attempt counts as crashed.",
     )
 
     @model_validator(mode="after")
     def _together(self) -> Self:
         if self.gpu_type and not self.gpus:
-            raise ValueError(f"gpu_type = {self.gpu_type!r} goes with gpus of 1 or more; this trial asks for none")
+            raise ValueError(f"gpu_type = {self.gpu_type!r} needs gpus of 1 or more; this trial asks for none")
         if self.nodes > 1:
             raise ValueError(f"nodes = {self.nodes} is not accepted: a trial runs in one pod, on one node; ask for more gpus there")
         return self
 
     @property
     def threads(self) -> int:
-        """Threads that a trial computes with."""
+        """How many threads a trial computes with."""
         return max(1, int(self.cpus))

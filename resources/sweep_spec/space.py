@@ -1,4 +1,4 @@
-"""The search space: ranges, choices and constants, and which choice opens which parameter."""
+"""The search space: ranges, choices and constants, and which parameters exist only with certain choices of others."""
 
 from fractions import Fraction
 from typing import Annotated, Any, Self
@@ -16,7 +16,7 @@ class FloatRange(Strict):
     low: float = Field(description="Smallest value.")
     high: float = Field(description="Largest value.")
     log: bool = Field(default=False, description="Sample evenly in the logarithm; needs low > 0.")
-    step: float | None = Field(default=None, gt=0, description="Distance between the values; without it every real number counts.")
+    step: float | None = Field(default=None, gt=0, description="Distance between the values; without it any number in the range.")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -47,7 +47,7 @@ def _check_range(given: FloatRange | IntRange) -> None:
         return
     if given.log:
         raise ValueError(f"step = {given.step} cannot go with log = true; leave one of them out")
-    # As fractions of what was written: 0.3 is three steps of 0.1, which it is not in binary.
+    # In exact fractions: 0.3 is three steps of 0.1, which it is not in binary.
     low, width, step = Fraction(str(given.low)), Fraction(str(given.high)) - Fraction(str(given.low)), Fraction(str(given.step))
     number = type(given.low)
     if step > width:
@@ -69,7 +69,7 @@ Choices = Annotated[list[Value], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 class Parameter(Strict):
-    """One hyperparameter: its range, choices or constant, and when it exists."""
+    """One hyperparameter: its range, its choices or its constant, and the condition on which it exists."""
 
     float_: FloatRange | None = Field(default=None, alias="float", description="A real number in a range.")
     int_: IntRange | None = Field(default=None, alias="int", description="A whole number in a range.")
@@ -77,7 +77,7 @@ class Parameter(Strict):
     constant: Value | None = Field(default=None, description="Always this value.")
     when: dict[str, Choices] = Field(
         default={},
-        description="Exists only where these other parameters have this value (or one of these values): {optimizer: sgd}.",
+        description="The parameter exists only where others have this value, or one of these values: {optimizer: sgd}.",
     )
 
     @model_validator(mode="after")
@@ -85,9 +85,9 @@ class Parameter(Strict):
         given = [kind for kind in KINDS if getattr(self, _attribute(kind)) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of {list(KINDS)}; got {given or 'nothing'}")
-        for place, value in enumerate(self.categorical or []):
-            if value in (self.categorical or [])[:place]:
-                raise ValueError(f"categorical = {self.categorical} must hold each value once; {value!r} comes again")
+        for index, value in enumerate(self.categorical or []):
+            if value in (self.categorical or [])[:index]:
+                raise ValueError(f"categorical = {self.categorical} must have each value once; {value!r} is there twice")
         return self
 
     @property

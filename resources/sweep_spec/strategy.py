@@ -1,6 +1,6 @@
 """Strategies: who suggests the next trial, how long a trial trains, and which trials stop early."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -12,9 +12,10 @@ SAMPLERS = {
     "gp": "optuna.samplers:GPSampler",
     "nsga2": "optuna.samplers:NSGAIISampler",
 }
-"""What a sampler's name stands for; any other sampler is named by its import path. For ``random`` it only says which options there are: the
-points are drawn by :func:`resources.sweep_spec.points.sample`, in a twentieth of the time."""
+"""The import paths of the samplers that have names. For ``random`` the class only defines the options: the points are drawn by
+:func:`resources.sweep_spec.points.sample`, which takes a twentieth of the time."""
 
+_SAMPLER = "What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler."
 _NAMED = ("random", "tpe", "gp")
 
 
@@ -32,7 +33,7 @@ def _sampler(value: str) -> str:
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     if "seed" in given:
-        raise ValueError(f"seed = {given['seed']} belongs to the sweep, whose seed is the sampler's too; leave it out here")
+        raise ValueError(f"seed = {given['seed']} is not an option: the sampler takes the seed of the sweep; leave it out here")
     return given
 
 
@@ -42,12 +43,14 @@ Options = Annotated[dict[str, Any], AfterValidator(_options)]
 
 
 class SearchStrategy(Strict):
-    """What every strategy tells the search."""
+    """What the search asks of every strategy."""
+
+    fixed_sampler: ClassVar[str]
 
     @property
     def suggester(self) -> tuple[str, dict[str, Any]]:
         """A name in :data:`SAMPLERS` or an import path, and the options for it."""
-        raise NotImplementedError
+        return self.fixed_sampler, {}
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
@@ -56,7 +59,7 @@ class SearchStrategy(Strict):
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """How the new trials are shared among the ladders, in proportion."""
+        """In which proportion new trials are shared among the ladders."""
         return (1,) * len(self.ladders)
 
     @property
@@ -78,9 +81,7 @@ class FullBudget(SearchStrategy):
 class RandomSearch(FullBudget):
     """Independent random trials (Bergstra & Bengio, JMLR 2012)."""
 
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return "random", {}
+    fixed_sampler = "random"
 
 
 class GridSearch(FullBudget):
@@ -90,25 +91,19 @@ class GridSearch(FullBudget):
         default=None, ge=2, description="Values on the grid for each float range without a step; an int range has all of its values."
     )
 
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return "random", {}
+    fixed_sampler = "random"
 
 
 class TpeSearch(FullBudget):
     """Tree-structured Parzen estimators (Bergstra et al., NeurIPS 2011; Watanabe, 2023)."""
 
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return "tpe", {}
+    fixed_sampler = "tpe"
 
 
 class GpSearch(FullBudget):
     """Gaussian process with expected improvement; for few, expensive trials."""
 
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return "gp", {}
+    fixed_sampler = "gp"
 
 
 class Nsga2Search(FullBudget):
@@ -122,9 +117,18 @@ class Nsga2Search(FullBudget):
 
 
 class OptunaSearch(FullBudget):
-    """Any sampler of Optuna's, by its import path."""
+    """Any Optuna sampler, by its import path."""
 
     sampler: SamplerPath = Field(description="module:Class of an Optuna sampler, for example optuna.samplers:CmaEsSampler.")
+    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
+
+    @property
+    def suggester(self) -> tuple[str, dict[str, Any]]:
+        return self.sampler, self.options
+
+
+class _AnySampler(SearchStrategy):
+    sampler: Sampler = Field(default="tpe", description=_SAMPLER)
     options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
 
     @property
@@ -135,7 +139,7 @@ class OptunaSearch(FullBudget):
 class EarlyStopping(SearchStrategy):
     """Weak trials stop before the end."""
 
-    min_budget: int = Field(default=1, ge=1, description="Epochs to the first rung: no trial stops before.")
+    min_budget: int = Field(default=1, ge=1, description="Epochs to the first rung; no trial stops before it.")
     max_budget: int = Field(default=27, ge=1, description="Epochs to the last rung.")
     audit: float = Field(
         default=0.0,
@@ -150,7 +154,7 @@ class EarlyStopping(SearchStrategy):
             raise ValueError(f"min_budget = {self.min_budget} must not be above max_budget = {self.max_budget}")
         if self.audit and len(self.ladders[0]) == 1:
             raise ValueError(
-                f"audit = {self.audit} needs trials that are pruned, and with one rung at max_budget = {self.max_budget} none is: "
+                f"audit = {self.audit} needs trials that are pruned, and with one rung at max_budget = {self.max_budget} none are: "
                 "give a min_budget below it, or leave audit out"
             )
         return self
@@ -161,20 +165,13 @@ class EarlyStopping(SearchStrategy):
 
 
 class SuccessiveHalving(EarlyStopping):
-    """At each rung the best one in ``reduction_factor`` goes on."""
+    """At each rung one trial in ``reduction_factor`` is promoted: the best."""
 
-    reduction_factor: int = Field(default=3, ge=2, description="Of the trials at a rung, one in this many goes on to the next.")
+    reduction_factor: int = Field(default=3, ge=2, description="Of the trials at a rung, one in this many is promoted to the next.")
 
 
-class Asha(SuccessiveHalving):
+class Asha(_AnySampler, SuccessiveHalving):
     """Asynchronous successive halving by promotion (Li et al., MLSys 2020, Algorithm 2)."""
-
-    sampler: Sampler = Field(default="tpe", description="Who suggests a new trial: random, tpe, gp, or module:Class of an Optuna sampler.")
-    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
-
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return self.sampler, self.options
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
@@ -205,41 +202,26 @@ class Brackets(SuccessiveHalving):
         return tuple(-(-brackets * self.reduction_factor**s // (s + 1)) for s in reversed(range(brackets)))
 
 
-class Hyperband(Brackets):
-    """Successive halving from several first rungs at once, for when it is not known how early one may stop."""
+class Hyperband(_AnySampler, Brackets):
+    """Successive halving with several first rungs at once, for when it is unknown how early trials may be stopped."""
 
-    sampler: Sampler = Field(
-        default="random", description="Who suggests a new trial: random, tpe, gp, or module:Class of an Optuna sampler."
-    )
-    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
-
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return self.sampler, self.options
+    sampler: Sampler = Field(default="random", description=_SAMPLER)
 
 
 class Bohb(Brackets):
     """Hyperband's brackets with TPE on the highest populated rung (Falkner et al., ICML 2018)."""
 
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return "tpe", {}
+    fixed_sampler = "tpe"
 
 
-class MedianStopping(EarlyStopping):
-    """A trial stops when it is behind the others at the same epoch (Golovin et al., KDD 2017, section 3.2.2)."""
+class MedianStopping(_AnySampler, EarlyStopping):
+    """A trial stops when it is worse than the median of the others at the same epoch (Golovin et al., KDD 2017, section 3.2.2)."""
 
-    sampler: Sampler = Field(default="tpe", description="Who suggests a new trial: random, tpe, gp, or module:Class of an Optuna sampler.")
-    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
     interval: int = Field(default=1, ge=1, description="Epochs between two checks.")
-    min_trials: int = Field(default=5, ge=1, description="Results that others must have at an epoch before a trial may stop there.")
+    min_trials: int = Field(default=5, ge=1, description="Other trials that must have a result at an epoch before a trial stops there.")
     quantile: float = Field(
-        default=0.5, gt=0, lt=1, description="A trial stops when more than this share of the others is better; 0.5: the median."
+        default=0.5, gt=0, lt=1, description="A trial stops when more than this share of the others is better; 0.5 is the median."
     )
-
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return self.sampler, self.options
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
@@ -259,8 +241,8 @@ class Strategy(OneOf):
     asha: Asha | None = Field(default=None, description="Stop weak trials early, promote the best at each rung.")
     hyperband: Hyperband | None = Field(default=None, description="Successive halving in brackets with different first rungs.")
     bohb: Bohb | None = Field(default=None, description="Hyperband's brackets with suggestions by TPE.")
-    median: MedianStopping | None = Field(default=None, description="Stop trials that fall behind the median of the others.")
+    median: MedianStopping | None = Field(default=None, description="Stop trials that are worse than the median of the others.")
 
 
 STARTUP_TRIALS = 10
-"""Finished trials before a model-based sampler stops sampling at random."""
+"""How many trials must be finished before a model-based sampler stops sampling at random."""

@@ -1,4 +1,4 @@
-"""The sweep spec: what a user writes in ``sweeps/*.yaml`` or in Dagster's launchpad."""
+"""The fields of a sweep spec."""
 
 import json
 import math
@@ -23,14 +23,14 @@ class DatasetSource(Strict):
     target: str = Field(description="The column to predict.")
     splits: dict[Name, float] = Field(
         default={"train": 0.6, "validation": 0.2, "test": 0.2},
-        description="Share of the rows in each split; train, validation and test are needed and all add up to 1.",
+        description="Share of the rows in each split; train, validation and test are required, and the shares must add up to 1.",
     )
-    seed: int = Field(default=0, ge=0, description="Seed of the shuffle behind the splits.")
+    seed: int = Field(default=0, ge=0, description="Seed of the shuffle that assigns rows to splits.")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if missing := {"train", "validation", "test"} - set(self.splits):
-            raise ValueError(f"splits = {dict(self.splits)} must name {sorted(missing)} too")
+            raise ValueError(f"splits = {dict(self.splits)} must have {sorted(missing)} too")
         if any(share <= 0 for share in self.splits.values()) or not math.isclose(sum(self.splits.values()), 1, abs_tol=1e-9):
             raise ValueError(f"splits = {dict(self.splits)} must be above 0 and add up to 1, not {sum(self.splits.values()):g}")
         return self
@@ -43,9 +43,9 @@ class Objective(Strict):
     direction: Literal["maximize", "minimize"] = Field(description="Which way is better.")
     summary: Literal["end", "best", "average"] = Field(
         default="end",
-        description="What counts at a rung: the value of its last epoch, the best so far, or the mean of the last epochs.",
+        description="Which value counts at a rung: that of its last epoch, the best so far, or the mean of the last epochs.",
     )
-    window: int | None = Field(default=None, ge=1, description="Epochs that the average is over (5 if it is not given).")
+    window: int | None = Field(default=None, ge=1, description="Epochs over which average is taken (default: 5).")
 
     @model_validator(mode="before")
     @classmethod
@@ -57,7 +57,7 @@ class Objective(Strict):
     @model_validator(mode="after")
     def _window_of_average(self) -> Self:
         if self.window is not None and self.summary != "average":
-            raise ValueError(f"window = {self.window} goes with summary = 'average', not {self.summary!r}; leave it out, or average")
+            raise ValueError(f"window = {self.window} needs summary = 'average', not {self.summary!r}; leave it out, or give average")
         return self
 
     @property
@@ -66,7 +66,7 @@ class Objective(Strict):
 
 
 class Bounds(Strict):
-    """Where a metric must stay, ends included."""
+    """The interval in which a metric must stay, both ends included."""
 
     min: float | None = Field(default=None, description="Smallest value accepted.")
     max: float | None = Field(default=None, description="Largest value accepted.")
@@ -81,20 +81,20 @@ class Bounds(Strict):
 
 
 class Training(Strict):
-    """What the trainable does with the learning rate, as far as the check of rungs against schedules must know."""
+    """The trainable's learning-rate schedule, by which the rungs are checked; training itself does not read it."""
 
     warmup_epochs: float | None = Field(default=None, ge=0, description="Epochs over which the learning rate rises.")
     lr_schedule: Literal["cosine", "linear", "step", "constant"] | None = Field(default=None, description="How the learning rate falls.")
-    schedule_epochs: float | None = Field(default=None, gt=0, description="Epochs that the schedule takes to its end.")
+    schedule_epochs: float | None = Field(default=None, gt=0, description="Epochs after which the schedule is at its end.")
 
 
 class Gates(Strict):
-    """What the winner must pass on the test split before its checkpoint is promoted."""
+    """What the winner must meet on the test split before its checkpoint is promoted."""
 
     metric: Literal["accuracy", "f1_macro", "r2", "mae", "rmse"] | None = Field(
-        default=None, description="Test metric compared with the champion's (default: accuracy for classes, rmse for numbers)."
+        default=None, description="Test metric that is compared with the champion's (default: accuracy for classes, rmse for numbers)."
     )
-    margin: float = Field(default=0.0, ge=0, description="How much worse than the champion is still accepted, in the metric's unit.")
+    margin: float = Field(default=0.0, ge=0, description="How much worse than the champion the winner may be, in the metric's unit.")
 
 
 def _sweeps(given: Any) -> Any:
@@ -106,21 +106,21 @@ def _sweeps(given: Any) -> Any:
         try:
             check_name("warm_start", sweep)
         except InvalidInput:
-            raise ValueError(f"{sweep!r} is no sweep's id: {NAME_RULE}") from None
+            raise ValueError(f"{sweep!r} is not the id of a sweep: {NAME_RULE}") from None
     return given
 
 
-# Checked whole, because pydantic reports a wrong value of a union once for each of its members.
+# Checked as a whole, because pydantic would report a wrong value of a union once for each of its members.
 WarmStart = Annotated[list[str] | Literal["auto"] | None, BeforeValidator(_sweeps)]
 
 
 class SweepSpec(Strict):
-    """One sweep: trainable, data, objective, search space, strategy and what it may use."""
+    """One sweep: what is trained on which data, what is optimised, how it is searched, and what it may use."""
 
     name: Name = Field(description="The sweep's name; each launch gets an id NAME-HASH, and its winner a version of the model NAME.")
     trainable: FunctionPath = Field(description="module:function, called as train(run) for every trial.")
     predictor: FunctionPath = Field(
-        description="module:function, called as predict(run, table) for the winner; returns one prediction a row."
+        description="module:function, called as predict(run, table) for the winner; returns one prediction for each row."
     )
     dataset: DatasetSource = Field(description="The data to snapshot.")
     objective: Objective = Field(description="What to optimise.")
@@ -128,44 +128,44 @@ class SweepSpec(Strict):
         default=[], description="More objectives, for a Pareto front; with strategies that train every trial to the end."
     )
     bounds: dict[Metric, Bounds] = Field(
-        default={}, description="Reported metrics that must stay in bounds at every rung (an objective: its summary); outside ranks last."
+        default={}, description="Reported metrics that must be in bounds at every rung (objectives: their summary); others rank last."
     )
     divergence: dict[Metric, Bounds] = Field(
         default={}, description="Metrics that stop a trial at once when they leave these bounds or are NaN or infinite."
     )
-    space: dict[str, Parameter] = Field(min_length=1, description="Hyperparameter name to its range.")
+    space: dict[str, Parameter] = Field(min_length=1, description="The hyperparameters by name, each with its range, choices or constant.")
     constraints: list[str] = Field(
-        default=[], description="Comparisons of hyperparameters that every trial must meet: hidden * batch_size <= 8192."
+        default=[], description="Comparisons of hyperparameters that every trial must meet, for example hidden * batch_size <= 8192."
     )
     strategy: Strategy = Field(default=Strategy(asha=Asha()), description="How trials are chosen and stopped.")
     warm_start: WarmStart = Field(
-        default=None, description="Ids of earlier sweeps to learn from, or auto for every one that fits this space and objective."
+        default=None, description="Ids of earlier sweeps to learn from; auto: all that fit this space and objective."
     )
     start_from: list[dict[str, Value]] = Field(
         default=[], description="Hyperparameters to try first, in this order; those left out are sampled."
     )
-    training: Training = Field(default=Training(), description="The learning-rate schedule, to be checked against the rungs.")
-    max_trials: int = Field(default=27, ge=1, le=90_000, description="Trials to start at most; a grid may have fewer, not more.")
+    training: Training = Field(default=Training(), description="The learning-rate schedule; the rungs are checked against it.")
+    max_trials: int = Field(default=27, ge=1, le=90_000, description="Most trials to start; a grid may have fewer points, not more.")
     concurrency: int = Field(
-        default=0, ge=0, description="Trials that run at a time; 0: as many as this machine has room for, or as the cluster's settings say."
+        default=0, ge=0, description="Trials at a time; 0: as many as this machine has room for, or as the cluster's settings say."
     )
     resources: Resources = Field(default=Resources(), description="What one trial needs.")
     image: Image | None = Field(
         default=None,
-        description="Cluster: image that the trainable runs in, with the halving SDK in it; the code location's own by default.",
+        description="Cluster: image that trials run in, with the trainable and the halving SDK in it (default: the code location's image).",
     )
-    seed: int = Field(default=0, ge=0, description="Seed of the sampler and of every trial.")
-    max_retries: int = Field(default=2, ge=0, description="Times that a crashed trial is resumed from its checkpoint.")
+    seed: int = Field(default=0, ge=0, description="Seed of the sampler and of the trials.")
+    max_retries: int = Field(default=2, ge=0, description="How many times a crashed trial is resumed from its checkpoint.")
     max_preemptions: int = Field(
-        default=10, ge=0, description="Times that a trial whose worker is lost is resumed; that is not the trial's failure."
+        default=10, ge=0, description="How many times a trial is resumed after its worker was lost, which does not count as a crash."
     )
-    max_failed_trials: int = Field(default=0, ge=0, description="Failed trials that still count as success for the job's exit status.")
-    gates: Gates = Field(default=Gates(), description="Conditions on promotion.")
+    max_failed_trials: int = Field(default=0, ge=0, description="With at most so many failed trials the job still succeeds.")
+    gates: Gates = Field(default=Gates(), description="What the winner must meet to be promoted.")
     auto_promote: bool = Field(default=False, description="Make the new version champion at once; otherwise it waits as staging.")
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the spec with all defaults filled in."""
+        """SHA-256 of the spec with all its defaults."""
         return "sha256:" + sha256(self.canonical_json().encode()).hexdigest()
 
     def canonical_json(self) -> str:
@@ -173,7 +173,7 @@ class SweepSpec(Strict):
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """The first objective, which ranks trials, and the others."""
+        """All objectives; the first ranks trials."""
         return (self.objective, *self.other_objectives)
 
     @property
@@ -193,12 +193,12 @@ class SweepSpec(Strict):
 
     @property
     def rungs(self) -> str:
-        """The rungs as people read them."""
+        """The rungs, for people."""
         return "rungs at " + " and ".join(str(list(ladder)) for ladder in self.ladders) + " epochs"
 
     @property
     def sampler(self) -> tuple[str, dict[str, Any]]:
-        """Who suggests a new trial: random, tpe, gp, nsga2 or an import path; and its options."""
+        """The sampler that suggests new trials (random, tpe, gp, nsga2 or an import path), and its options."""
         sampler: tuple[str, dict[str, Any]] = self.strategy.chosen.suggester
         return sampler
 
@@ -209,7 +209,7 @@ class SweepSpec(Strict):
         return audited
 
     def reachable(self, ladder: int) -> int:
-        """How many rungs of a ladder its share of ``max_trials`` fills: each takes ``reduction_factor`` results for one promotion."""
+        """How many rungs of a ladder are reached with its share of ``max_trials``: each promotion takes ``reduction_factor`` results."""
         strategy = self.strategy.chosen
         factor = getattr(strategy, "reduction_factor", 1)
         trials = max(1, self.max_trials * strategy.weights[ladder] // sum(strategy.weights))

@@ -1,4 +1,4 @@
-"""Halving's SDK: what training code imports. It needs pyarrow and nothing else, and no server."""
+"""Halving's SDK: what training code imports. It needs pyarrow and numpy, and no server."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A name's module is imported when the name is first used: who reads need not load what logs."""
+    """Import a name's module when the name is first used: a program that only reads does not load the code that logs."""
     if name not in __all__:
         raise AttributeError(f"module 'halving' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULES.get(name, "halving.errors")), name)

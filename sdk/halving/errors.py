@@ -1,16 +1,16 @@
-"""The one error tree: every child is also the builtin that fits, so plain ``except ValueError`` works."""
+"""Every error that Halving raises on purpose. Each is also the builtin that fits, so that a plain ``except ValueError`` works."""
 
 
 class HalvingError(Exception):
-    """Root of everything that Halving raises on purpose."""
+    """The base of all errors that Halving raises on purpose."""
 
 
 class InvalidInput(HalvingError, ValueError):
-    """A value that somebody gave is not accepted; the message names the field, the value and what is accepted."""
+    """A given value is not accepted; the message names the field, the value and what is accepted."""
 
 
 class NotFound(HalvingError, LookupError):
-    """Something named by its name or digest does not exist; the message says what does."""
+    """No such run, file or blob; the message says what there is."""
 
 
 class AlreadyExists(HalvingError, RuntimeError):
@@ -22,20 +22,20 @@ class StoreError(HalvingError, OSError):
 
 
 class StoreAway(StoreError, ConnectionError):
-    """The store did not answer, or was in trouble itself: the same call may succeed in a while."""
+    """The store is unavailable: it did not answer, or failed for a reason of its own. The same call may succeed later."""
 
 
 class Diverged(HalvingError, ArithmeticError):
-    """A metric became NaN or infinite, or left the sweep's divergence bounds: the trial ends, its last good checkpoint stays."""
+    """A metric became NaN or infinite, or left the sweep's divergence bounds. The trial ends and keeps its last good checkpoint."""
 
 
 class ObjectiveMissing(HalvingError, LookupError):
-    """A rung was reached and the trainable had not reported one of the sweep's objectives, or of the metrics that it bounds."""
+    """The trainable reached a rung without reporting an objective of the sweep, or a metric that the sweep bounds."""
 
 
 class CheckpointMissing(HalvingError, RuntimeError):
-    """A rung was reached and the trainable had not saved a checkpoint, so it could neither pause nor be evaluated."""
+    """The trainable reached a rung without saving a checkpoint, so that the trial could neither pause nor be evaluated."""
 
 
 class CheckpointMismatch(HalvingError, ValueError):
-    """A checkpoint holds other names than ``restore`` asks for."""
+    """A checkpoint lacks names that ``restore`` asks for."""

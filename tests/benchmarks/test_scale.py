@@ -7,7 +7,7 @@ import yaml
 
 from benchmarks import catalog, ten_thousand
 from benchmarks.machine import CHECKOUT, in_child
-from resources.execution.stream_watch import OBJECT_STORE_LOOK_SECONDS
+from resources.execution.watches import OBJECT_STORE_LOOK_SECONDS
 from resources.scheduling.leases import HEARTBEAT_SECONDS
 
 

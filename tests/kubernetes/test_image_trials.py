@@ -20,7 +20,7 @@ from sqlalchemy import select
 
 from resources.backend import Backend
 from resources.catalog import AttemptRow, TrialRow
-from resources.execution import heartbeat
+from resources.execution import watches
 from resources.execution.kubernetes import api
 from resources.scheduling import leases
 from resources.scheduling.sweeps import pause_sweep, resume_sweep
@@ -384,7 +384,7 @@ def test_an_image_without_the_sdk_is_told_by_its_own_last_words(run: Callable[..
 def test_the_pod_of_a_lost_attempt_is_gone_before_the_next_one_has_its_own(
     run: Callable[..., RanInPods], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
     monkeypatch.setattr(leases, "DOUBT_SECONDS", 1.0)
     ran = run(trainable="in_image:train_slowly", strategy={"random": {"budget": 8}})

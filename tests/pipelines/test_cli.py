@@ -74,7 +74,7 @@ def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches
     champion = shell.data("models")["models"][0]["run"]
     others = {run["run"] for run in shell.data("runs")["runs"]} - {champion}
     assert len(others) == 8
-    assert "nothing is old enough to go" in shell.run("retention", "--full-days", "0")[1]  # nothing is compacted
+    assert "nothing is old enough to be deleted" in shell.run("retention", "--full-days", "0")[1]  # nothing is compacted
     shell.data("compact", "--all")
 
     planned = shell.data("retention", "--full-days", "0", "--dry-run")
@@ -82,7 +82,7 @@ def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches
     assert (planned["dry_run"], planned["protected_runs"]) == (True, 1)
     assert shell.data("retention", "--full-days", "0") == planned
     status, out, _ = shell.run("retention", "--full-days", "0")
-    assert (status, "would go; --apply deletes it" in out, "1 runs are protected by sqlite" in out) == (0, True, True)
+    assert (status, "would be deleted; --apply deletes it" in out, "1 runs are protected by sqlite" in out) == (0, True, True)
 
     applied = shell.data("retention", "--full-days", "0", "--apply")
     assert {**applied, "dry_run": True} == planned
@@ -94,8 +94,8 @@ def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches
 def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small: Small) -> None:
     status, out, err = shell.run("sweep", shell.spec(small(space={"x": {"float": {"low": 2, "high": 1}}})))
     assert (status, out) == (1, "")
-    told = "low = 2.0 must be below high = 1.0; for a single value give constant"
-    said = f"halving sweep: the sweep spec is not accepted:\n  - space.x.float is not accepted: {told}\n"
+    reason = "low = 2.0 must be below high = 1.0; for a single value give constant"
+    said = f"halving sweep: the sweep spec is not accepted:\n  - space.x.float is not accepted: {reason}\n"
     assert err == said
     status, _, err = shell.run("sweep", "nowhere.yaml")
     assert (status, err) == (
@@ -118,7 +118,7 @@ def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small:
             {"dataset": {"name": "p", "source": "tests.trainables:data_raising", "target": "y"}},
             "dataset.source = 'tests.trainables:data_raising' is not accepted: it raised KeyError at trainables.py:",
         ),
-        ({"predictor": "tests.trainables:predict_too_few"}, "The search is done and kept. Mend this"),
+        ({"predictor": "tests.trainables:predict_too_few"}, "The search is done and its results are kept. Correct this"),
     ],
 )
 def test_a_job_that_fails_says_why_and_where_its_log_is(shell: Shell, small: Small, change: dict[str, Any], said: str) -> None:

@@ -71,7 +71,7 @@ def test_a_trial_is_shown_with_every_attempt_and_how_it_ended(scheduler: Schedul
 
 def test_a_trial_and_the_leaderboard_say_why_a_pod_does_not_start(scheduler: Scheduler, said: Callable[..., str]) -> None:
     given = handed_out(scheduler)
-    assert "it was handed out, and its run has not begun" in said("trial", given.key)
+    assert "waits: for its run, which was launched and has not started yet" in said("trial", given.key)
     scheduler.note_waiting(given, _REASON)
     assert f"waits: {_REASON}" in said("trial", given.key)
     assert f"{given.key} waits for its pod: {_REASON}" in said("leaderboard", given.sweep)
@@ -79,7 +79,7 @@ def test_a_trial_and_the_leaderboard_say_why_a_pod_does_not_start(scheduler: Sch
     assert waiting == [{"trial": 0, "key": given.key, "attempt": 1, "reason": _REASON}]
     scheduler.launch_failed(given, f"the pod did not start: {_REASON}")
     pause_sweep(scheduler.catalog, scheduler.id)
-    assert "waits: its sweep is paused" in said("trial", given.key)
+    assert "waits: for its sweep, which is paused" in said("trial", given.key)
     assert "waits for its pod" not in said("leaderboard", given.sweep)
 
 

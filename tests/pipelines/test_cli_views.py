@@ -50,11 +50,11 @@ def test_a_leaderboard_shows_what_exists_of_each_trial(backend: Backend, small_s
     output = io.StringIO()
     print_leaderboard(Console(width=200, file=output), backend, sweep, rows=20)
     shown = output.getvalue()
-    for said in ("latency_ms", "out of bounds", "audited", "Audit of pruning: ", "within bounds before all", " - "):
+    for said in ("latency_ms", "out of bounds", "audited", "Audit of pruning: ", "ranked by within bounds, then highest rung", " -\n"):
         assert said in shown
 
 
-def test_a_strategy_is_told_by_its_budgets_and_what_differs_from_the_defaults() -> None:
+def test_a_strategy_is_shown_by_its_budgets_and_what_differs_from_the_defaults() -> None:
     assert strategy_text({"random": {"budget": 27}}) == "random: {budget: 27}"
     given = {"sampler": "tpe", "options": {}, "min_budget": 1, "max_budget": 9, "reduction_factor": 4, "audit": 0.0}
     assert strategy_text({"asha": given}) == "asha: {min_budget: 1, max_budget: 9, reduction_factor: 4}"

@@ -179,7 +179,7 @@ def test_gpus_that_runs_on_one_machine_would_have_to_share_out_are_refused(
     if concurrency is None:
         del spec["concurrency"]
     if refused:
-        with pytest.raises(InvalidSweepSpec, match="cannot share out its GPUs; give concurrency = 1"):
+        with pytest.raises(InvalidSweepSpec, match="cannot divide its GPUs among them; give concurrency = 1"):
             dg.validate_run_config(defs.resolve_job_def("launch_sweep"), spec)
     else:
         dg.validate_run_config(defs.resolve_job_def("launch_sweep"), spec)

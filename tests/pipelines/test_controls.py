@@ -54,19 +54,19 @@ def test_the_jobs_pause_resume_extend_and_stop_a_sweep(backend: Backend, schedul
 
 
 @pytest.mark.parametrize(
-    ("job", "config", "told"),
+    ("job", "config", "reason"),
     [
         (pause_sweep, {"sweep": "nosuch-1234"}, "no sweep 'nosuch-1234'"),
         (extend_sweep, {"sweep": "SWEEP", "max_trials": 3}, "max_trials = 3 is not accepted: give more than the 3 of now"),
     ],
 )
 def test_a_job_says_what_is_wrong_with_what_it_was_given(
-    backend: Backend, scheduler: Scheduler, job: dg.JobDefinition, config: dict[str, Any], told: str
+    backend: Backend, scheduler: Scheduler, job: dg.JobDefinition, config: dict[str, Any], reason: str
 ) -> None:
     config = {name: scheduler.id if value == "SWEEP" else value for name, value in config.items()}
     result = execute(job, backend, **config)
     (failed,) = [event for event in result.all_events if event.is_step_failure]
-    assert told in str(failed.event_specific_data)
+    assert reason in str(failed.event_specific_data)
 
 
 def test_the_commands_do_the_same_and_say_what_follows(backend: Backend, scheduler: Scheduler, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The rung ladder: who climbed, waited, was promoted or stopped, and when."""
+"""The rung ladder: which trials were promoted, paused or stopped, and when."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ _GAP = 60  # pixels between two brackets
 
 
 def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
-    """Every trial as a line in time that darkens as it climbs, with what was decided at each rung; a panel for each bracket."""
+    """Every trial as a line in time, darker at higher rungs, with what was decided at each rung; a panel for each bracket."""
     from plotly.subplots import make_subplots
 
     title = "Rung ladder"
@@ -63,15 +63,15 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
     return Figure(
         "ladder",
         title,
-        "A line is a trial at work on the way to the rung of its shade, and a gap is a pause that holds no worker; the marks say what was "
-        "decided at a rung and how attempts ended.",
+        "A line is a trial in training, in the shade of the rung that it trains for; a thin line is a pause, in which it holds no worker. "
+        "The marks show what was decided at a rung and how attempts ended.",
         figure,
         not_drawn([f"{total - shown} of {total} trials; {SAMPLED}"] if shown < total else []),
     )
 
 
 class _Ladder:
-    """Draws brackets one by one; each kind of line and mark is named once in the legend."""
+    """Draws the brackets one by one; each kind of line and mark is in the legend once."""
 
     def __init__(self, figure: Any, summary: SweepSummary, elapsed: Callable[[datetime], float], end: float) -> None:
         self._figure, self._summary, self._elapsed, self._end = figure, summary, elapsed, end
@@ -95,21 +95,21 @@ class _Ladder:
                 before, since = ended_before[attempt.trial]
                 waits.append((since, at, place))
                 if before.outcome == "pause" and not attempt.audit:
-                    marks["promoted from its pause"].append((at, place, self._told(attempt.trial, "resumed")))
+                    marks["promoted from its pause"].append((at, place, self._hover(attempt.trial, "resumed")))
             since, rung = at, attempt.rung
             for milestone in passed[attempt.trial, attempt.attempt]:
                 reached = self._elapsed(milestone.at)
                 lines[self._epochs[attempt.bracket, milestone.rung], attempt.audit].append((since, reached, place))
-                told = f"{milestone.decision} after {in_epochs(milestone.epochs)}"
-                told += f", {self._summary.objective} {milestone.value:.4g}" if milestone.value is not None else ""
-                marks[_MARK_OF[milestone.decision]].append((reached, place, self._told(attempt.trial, told)))
+                text = f"{milestone.decision} after {in_epochs(milestone.epochs)}"
+                text += f", {self._summary.objective} {milestone.value:.4g}" if milestone.value is not None else ""
+                marks[_MARK_OF[milestone.decision]].append((reached, place, self._hover(attempt.trial, text)))
                 since, rung = reached, milestone.rung + 1
             end = self._elapsed(attempt.ended) if attempt.ended else self._end
             if end > since and (attempt.bracket, rung) in self._epochs:
                 lines[self._epochs[attempt.bracket, rung], attempt.audit].append((since, end, place))
             if attempt.outcome in _ENDED_BETWEEN_RUNGS:
                 marks[_ENDED_BETWEEN_RUNGS[attempt.outcome]].append(
-                    (end, place, self._told(attempt.trial, f"attempt {attempt.attempt} ended"))
+                    (end, place, self._hover(attempt.trial, f"attempt {attempt.attempt} ended"))
                 )
             ended_before[attempt.trial] = (attempt, end)
         self._lines(row, "waiting", waits, {"color": FAINT, "width": 1})
@@ -120,7 +120,7 @@ class _Ladder:
             self._marks(row, name, marks.get(name, []), look)
         self._axis(row, places)
 
-    def _told(self, trial: int, what: str) -> str:
+    def _hover(self, trial: int, what: str) -> str:
         return f"{trial_key(self._summary.sweep, trial)}<br>{what}"
 
     def _lines(self, row: int, name: str, parts: Sequence[tuple[float, float, int]], line: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ class _Ladder:
         self._figure.add_scatter(
             x=[moment for moment, _, _ in parts],
             y=[place for _, place, _ in parts],
-            text=[told for _, _, told in parts],
+            text=[text for _, _, text in parts],
             mode="markers",
             name=name,
             marker=look,
@@ -176,7 +176,7 @@ _MARKS: dict[str, dict[str, Any]] = {
     "stopped": {"symbol": "square", "size": 7, "color": "#718096"},
     "completed": {"symbol": "star", "size": 11, "color": GOOD},
     "failed": {"symbol": "x", "size": 8, "color": BAD},
-    "crashed, tried again": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": BAD}},
+    "crashed, retried": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": BAD}},
     "preempted": {"symbol": "circle-open", "size": 8, "line": {"width": 2, "color": AUDIT}},
     "given back": {"symbol": "diamond-open", "size": 8, "line": {"width": 2, "color": AUDIT}},
 }
@@ -188,11 +188,11 @@ _MARK_OF = {
     "fail": "failed",
     "requeue": "promoted in place",
 }
-_ENDED_BETWEEN_RUNGS = {"retry": "crashed, tried again", "preempted": "preempted", "requeue": "given back"}
+_ENDED_BETWEEN_RUNGS = {"retry": "crashed, retried", "preempted": "preempted", "requeue": "given back"}
 
 
 def _climbers(timeline: Timeline, limit: int) -> dict[int, list[int]]:
-    """Trials to draw in each bracket: those that got furthest, and an even sample of the others; by number."""
+    """The trials to draw in each bracket, by number: those that reached the highest rungs, and an even sample of the others."""
     reached = Counter({attempt.trial: attempt.rung for attempt in timeline.attempts})
     for milestone in timeline.milestones:
         reached[milestone.trial] = max(reached[milestone.trial], milestone.rung + 1)

@@ -4,14 +4,14 @@ from typing import Any
 
 from resources.evaluation.figures.style import QUIET, Axes, Figure, styled
 
-_MOST_RUNGS = 12  # marked in the learning curves
+_MOST_RUNGS = 12  # that the learning curves mark
 
 
 def learning_curves(summary: dict[str, Any], curves: list[dict[str, Any]]) -> Figure:
     """The objective of the leading trials, epoch by epoch.
 
     Args:
-        summary: the sweep's, as data.
+        summary: the sweep's summary, as data.
         curves: rows ``run, step, value``.
     """
     from plotly import graph_objects as go
@@ -34,7 +34,7 @@ def learning_curves(summary: dict[str, Any], curves: list[dict[str, Any]]) -> Fi
     marked = sorted({rung["epochs"] for rung in summary["rungs"]})[:-1]
     for epochs in marked if len(marked) <= _MOST_RUNGS else []:
         figure.add_vline(x=epochs, line={"color": QUIET, "width": 1, "dash": "dot"})
-    reading = "A line is a trial, the winner's is bold; dotted lines are rungs, where trials are compared and most of them stop."
+    reading = "Each line is a trial, the bold one is the winner; dotted lines are rungs, where trials are compared and most of them stop."
     return Figure("curves", title, reading, styled(figure, Axes("epoch", summary["objective"])))
 
 
@@ -48,5 +48,5 @@ def confusion(report: dict[str, Any]) -> Figure:
     )
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(type="category")
-    reading = f"Rows of the {report['split']} split by true and predicted class; the diagonal is right."
+    reading = f"Rows of the {report['split']} split by true and predicted class; the diagonal has the right ones."
     return Figure("confusion", "Confusion matrix", reading, styled(figure, Axes("predicted", "true", 440)))

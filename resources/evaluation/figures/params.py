@@ -1,6 +1,6 @@
-"""Figures of hyperparameters, which are Optuna's own, over the sweep's trials: parallel coordinates, importances, slices, Pareto front.
+"""Figures of hyperparameters, drawn by Optuna: parallel coordinates, importances, slices, Pareto front.
 
-Results after different numbers of epochs cannot be compared, so each figure takes those after the same number
+Results after different numbers of epochs cannot be compared, so each figure takes the results after one number of epochs
 (:func:`comparable`), whatever became of the trials afterwards.
 """
 
@@ -17,9 +17,9 @@ from resources.evaluation.figures.style import BAD, SAMPLED, Axes, Figure, in_ep
 from resources.search.suggest import distribution_of, load_optuna
 from resources.sweep_spec import SweepSpec
 
-_FOR_IMPORTANCES = 10  # trials with a result that it takes at least
-_COMPARED = 2000  # trials that importances are computed from
-_LINES = 200  # trials in the parallel coordinates: each is a curve of its own
+_FOR_IMPORTANCES = 10  # trials with a result that are needed
+_COMPARED = 2000  # trials from which importances are computed
+_LINES = 200  # trials in the parallel coordinates, each a line
 _DOTS = 500  # trials in each slice
 _POINTS = 1000  # trials in the Pareto figure
 _AXES = 12  # hyperparameters in the parallel coordinates and in the slices
@@ -27,9 +27,9 @@ _IN_A_ROW = 4
 
 
 def comparable(spec: SweepSpec, timeline: Timeline) -> int:
-    """The epochs whose results the figures take: the most that 20 trials, or two a hyperparameter, have results at.
+    """After how many epochs the figures compare results: the most that 20 trials, or two for each hyperparameter, have reached.
 
-    Where no rung has so many, the rung with the most results; 0 where no trial has a result.
+    Where no rung has so many results, the rung with the most; 0 when no trial has a result.
     """
     counts = Counter(milestone.epochs for milestone in timeline.milestones if milestone.value is not None)
     enough = max(20, 2 * len(_searched(spec)))
@@ -38,13 +38,7 @@ def comparable(spec: SweepSpec, timeline: Timeline) -> int:
 
 
 class ParamFigures:
-    """The figures of one sweep.
-
-    Args:
-        spec: its spec.
-        summary: its standing.
-        timeline: its results at every rung.
-    """
+    """The figures of one sweep."""
 
     def __init__(self, spec: SweepSpec, summary: SweepSummary, timeline: Timeline) -> None:
         self._spec, self._summary = spec, summary
@@ -55,7 +49,7 @@ class ParamFigures:
         self._importances: dict[str, float] = {}
 
     def importances(self) -> Figure:
-        """How much each hyperparameter explains, by PED-ANOVA (Watanabe et al., IJCAI 2023)."""
+        """How much of the difference between trials each hyperparameter explains, by PED-ANOVA (Watanabe et al., IJCAI 2023)."""
         from optuna.importance import get_param_importances
         from optuna.visualization import plot_param_importances
 
@@ -63,9 +57,7 @@ class ParamFigures:
         if len(self._names) < 2:
             return Figure(name, title, f"{_none_or_one(self._names)}, so there is nothing to compare.", None)
         if len(self._trials) < _FOR_IMPORTANCES:
-            few = (
-                f"{len(self._trials)} trials have a result after {in_epochs(self.epochs)}, and it takes {_FOR_IMPORTANCES} to say anything."
-            )
+            few = f"{len(self._trials)} trials have a result after {in_epochs(self.epochs)}; at least {_FOR_IMPORTANCES} are needed."
             return Figure(name, title, few, None)
         if len({trial.values[0] for trial in self._trials}) == 1:
             return Figure(name, title, "All trials have the same result, so no hyperparameter explains any difference.", None)
@@ -73,13 +65,13 @@ class ParamFigures:
         compared = [self._as_losses(trial) for trial in self._trials[::every]]
         study = self._study(None, compared, losses=True)
         with warnings.catch_warnings():
-            # Of several objectives it takes low values to be good ones, and warns of it; these are.
+            # With several objectives it assumes that low values are good, and warns of that; here they are.
             warnings.simplefilter("ignore", UserWarning)
             self._importances = get_param_importances(study, target=lambda trial: trial.values[0])
             figure = plot_param_importances(study, target_name=self._summary.objective)
         reading = (
-            f"The longer a bar, the more of the difference between trials with good results and all others after {in_epochs(self.epochs)} "
-            "is this hyperparameter's; an objective's bars add up to 1. A sampler's trials are no even sample: take it as a hint."
+            f"The longer a bar, the more this hyperparameter explains of what sets good trials apart after {in_epochs(self.epochs)}; "
+            "an objective's bars add up to 1. A sampler's trials are not an even sample: take it as a hint."
         )
         styled(figure, Axes("importance", "", 140 + 34 * len(self._names))).update_yaxes(title=None)
         left = f"Every {every}th trial is compared, {len(compared)} of {len(self._trials)}." if every > 1 else ""
@@ -92,7 +84,7 @@ class ParamFigures:
         name, title = "parallel", "Parallel coordinates"
         if not self._names:
             return self._nothing(name, title)
-        # Here an axis cannot be cut: what would squash it is left out.
+        # The axes of this figure cannot be cut, so results that would squash them are left out.
         shown_range, outside = value_range([trial.values[0] for trial in self._trials], self._summary.direction == "maximize")
         near = [trial for trial in self._trials if shown_range is None or shown_range[0] <= trial.values[0] <= shown_range[1]]
         study = self._study(_LINES, near)
@@ -109,7 +101,7 @@ class ParamFigures:
         )
 
     def slices(self) -> list[Figure]:
-        """The result against each hyperparameter alone."""
+        """The result over each hyperparameter alone."""
         from optuna.visualization import plot_slice
 
         title = "Slices"
@@ -119,7 +111,7 @@ class ParamFigures:
         study = self._study(_DOTS)
         names = self._leading(study)
         shown_range, outside = value_range([trial.values[0] for trial in self._trials], self._summary.direction == "maximize")
-        told = f"{outside} results far on the worse side (double-click zooms out)" if outside else ""
+        cut = f"{outside} results far on the worse side (double-click zooms out)" if outside else ""
         rows = math.ceil(len(names) / _IN_A_ROW)
         for number in range(rows):
             row = names[number * len(names) // rows : (number + 1) * len(names) // rows]
@@ -127,17 +119,17 @@ class ParamFigures:
             figure = plot_slice(study, params=row, target=target, target_name=self._summary.objective)
             styled(figure, Axes("", "", 320)).update_layout(width=None, margin={"r": 90})
             figure.update_yaxes(range=shown_range)
-            # Optuna sorts them by name within a row.
+            # Within a row Optuna sorts them by name.
             shown = f"Slices: {', '.join(sorted(row))}"
-            reading = f"A point is a trial after {in_epochs(self.epochs)}, darker the later it was started" + (
+            reading = f"Each point is a trial after {in_epochs(self.epochs)}, darker the later it was started" + (
                 "; grey is out of bounds." if self._summary.bounds else "."
             )
-            left_out = self._without(_DOTS, names, told) if number + 1 == rows else ""
+            left_out = self._without(_DOTS, names, cut) if number + 1 == rows else ""
             figures.append(Figure(f"slices-{number}", shown, reading, figure, left_out))
         return figures
 
     def pareto(self) -> Figure:
-        """The trials that no other beats in every objective."""
+        """The Pareto front: trials that no other trial beats in every objective."""
         from optuna.visualization import plot_pareto_front
 
         name, title = "pareto", "Pareto front"
@@ -196,7 +188,7 @@ class ParamFigures:
         return trials
 
     def _as_losses(self, trial: Any) -> Any:
-        """A trial with each objective so that smaller is better."""
+        """A trial whose objectives are changed so that smaller is better."""
         losses = copy.copy(trial)
         losses.values = [-value if each.maximize else value for value, each in zip(trial.values, self._spec.objectives, strict=True)]
         return losses

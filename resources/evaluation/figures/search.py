@@ -1,4 +1,4 @@
-"""Figures of a search: what it found and when, who went how far, what was stopped where, and who is within bounds."""
+"""Figures of a search: what it found and when, how far trials got, where they were stopped, and which are within bounds."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _BARS = 40  # rungs of a bracket
 
 
 def history(summary: SweepSummary, timeline: Timeline) -> Figure:
-    """Every result over time, and the leader's."""
+    """Every result over time, and that of the leader."""
     from plotly import graph_objects as go
 
     title = "Optimisation history"
@@ -74,22 +74,21 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
         "history",
         title,
         f"Each point is a result at a rung, darker after more epochs; {summary.direction} {summary.objective}. The line is the leader at "
-        "that moment: within bounds before out of bounds, then more epochs before fewer, so it may step back when a longer training "
-        "takes the lead.",
+        "that moment: a trial within bounds leads one out of bounds, and more epochs lead fewer, so the line may step back when a "
+        "longer training takes the lead.",
         figure,
         not_drawn(dropped),
     )
 
 
 def rungs(summary: SweepSummary) -> Figure:
-    """How many trials reached each rung, and what became of them there."""
+    """How many trials reached each rung, and what happened to them there."""
     from plotly import graph_objects as go
 
     title = "What was stopped, and where"
-    reached = [rung for rung in summary.rungs if rung.reached]
+    reached, kept = sum(rung.reached > 0 for rung in summary.rungs), rung_table(summary)
     if not reached:
         return Figure("rungs", title, "No trial reached a rung.", None)
-    kept = [rung for bracket in range(summary.brackets) for rung in spread([r for r in reached if r.bracket == bracket], _BARS)]
     over = summary.status != "searching"
     figure = go.Figure()
     parts = {
@@ -109,14 +108,14 @@ def rungs(summary: SweepSummary) -> Figure:
     return Figure(
         "rungs",
         title,
-        "A bar is a rung: of the trials that reached it, the blue part went on, the grey part was pruned there, the green part is done.",
+        "Each bar is a rung: of the trials that reached it, the blue part was promoted, the grey part pruned, and the green part is done.",
         styled(figure, Axes("", "trials")),
-        not_drawn([f"{len(reached) - len(kept)} of {len(reached)} rungs"] if len(kept) < len(reached) else []),
+        not_drawn([f"{reached - len(kept)} of {reached} rungs"] if len(kept) < reached else []),
     )
 
 
 def bounds(summary: SweepSummary, metric: str) -> Figure:
-    """A bounded metric against the objective, trials in and out of bounds apart."""
+    """The objective over a bounded metric, for trials within and out of bounds."""
     from plotly import graph_objects as go
 
     title = f"Bound on {metric}"
@@ -153,7 +152,7 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
 
 
 def _leaders(results: Sequence[Milestone], maximize: bool) -> list[Milestone]:
-    """The results that took the lead, in the order of time."""
+    """The results that took the lead, in order of time."""
 
     def order(milestone: Milestone) -> tuple[bool, int, float]:
         value = milestone.value or 0.0
@@ -163,12 +162,12 @@ def _leaders(results: Sequence[Milestone], maximize: bool) -> list[Milestone]:
     for milestone in results:
         if not leaders or order(milestone) < order(leaders[-1]):
             leaders.append(milestone)
-    # A line from far out of bounds would squash the rest.
+    # A line that starts far out of bounds would squash the rest.
     return [leader for leader in leaders if leader.violation <= 0] or leaders
 
 
 def _few_results(results: Sequence[Milestone], leaders: Sequence[Milestone]) -> list[Milestone]:
-    """Leaders and the longest trainings first, then an even sample."""
+    """The leaders, the longest trainings, and an even sample of the rest."""
     if len(results) <= _RESULTS:
         return list(results)
     lead = {id(leader) for leader in leaders}
@@ -177,6 +176,6 @@ def _few_results(results: Sequence[Milestone], leaders: Sequence[Milestone]) -> 
 
 
 def rung_table(summary: SweepSummary) -> list[RungSummary]:
-    """The rungs that the page lists: those that a trial reached, at most as many as bars are drawn."""
-    reached = [rung for rung in summary.rungs if rung.reached]
-    return [rung for bracket in range(summary.brackets) for rung in spread([r for r in reached if r.bracket == bracket], _BARS)]
+    """The rungs that the page lists: those that a trial reached, at most as many as there are bars."""
+    brackets = [[rung for rung in summary.rungs if rung.reached and rung.bracket == bracket] for bracket in range(summary.brackets)]
+    return [rung for reached in brackets for rung in spread(reached, _BARS)]

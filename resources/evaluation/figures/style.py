@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 ACCENT, QUIET, GOOD, BAD, AUDIT, FAINT = "#2b6cb0", "#a0aec0", "#2f855a", "#c53030", "#b7791f", "#e2e8f0"
 COLORWAY = ["#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b7791f", "#2c7a7b", "#97266d", "#4a5568", "#9b2c2c", "#285e61"]
-_LIGHT, _DARK = (190, 227, 248), (26, 54, 93)  # of the shades for epochs, few to many
+_LIGHT, _DARK = (190, 227, 248), (26, 54, 93)  # shades for few and for many epochs
 _UNITS = ((2 * 86400, 86400, "days"), (2 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
 
 SAMPLED = "a quarter of those drawn are the best, the rest is an even sample"
-"""What :func:`spread` leaves of items that are sorted, the best first."""
+"""What :func:`spread` keeps of items that are sorted with the best first."""
 
 _log = logging.getLogger(__name__)
 
@@ -22,11 +22,9 @@ class Figure:
     """One figure of the page.
 
     Attributes:
-        name: of its place in the page.
-        title: what it shows.
-        reading: one sentence on how to read it; where there is no plot, why not.
-        plot: a Plotly figure, or None where there is nothing to draw.
-        left_out: what is not drawn, to keep the page small; empty where all is.
+        reading: how to read it, in a sentence; or why there is no plot.
+        plot: a Plotly figure, or None when there is nothing to draw.
+        left_out: what is not drawn, to keep the page small.
     """
 
     name: str
@@ -38,7 +36,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Axes:
-    """Titles of the axes, and the height in pixels."""
+    """The titles of the axes, and the figure's height in pixels."""
 
     x: str
     y: str
@@ -46,7 +44,7 @@ class Axes:
 
 
 def styled(figure: Any, axes: Axes) -> Any:
-    """The house's look on a figure, Optuna's too."""
+    """The figure in the look that all figures share."""
     figure.update_layout(
         template="plotly_white",
         colorway=COLORWAY,
@@ -76,7 +74,7 @@ _Item = TypeVar("_Item")
 
 
 def spread(items: Sequence[_Item], limit: int) -> list[_Item]:
-    """At most ``limit`` of the items: the first quarter of them as they are, the others evenly from the rest."""
+    """At most ``limit`` of the items: a quarter are the first ones, the others are taken evenly from the rest."""
     if len(items) <= limit:
         return list(items)
     first = limit // 4
@@ -85,9 +83,9 @@ def spread(items: Sequence[_Item], limit: int) -> list[_Item]:
 
 
 def value_range(values: Sequence[float], maximize: bool) -> tuple[list[float] | None, int]:
-    """An axis range that results far on the worse side do not squash, and how many lie outside; None: all fit.
+    """The range of an axis without results far on the worse side, and how many those are; None when all fit.
 
-    Far is further from the median than ten times the better half of the results is wide.
+    Far means: further from the median than ten times the distance between the best result and the median.
     """
     losses = sorted(-value if maximize else value for value in values)
     if len(losses) < 8:
@@ -104,7 +102,7 @@ def value_range(values: Sequence[float], maximize: bool) -> tuple[list[float] | 
 
 
 def clock(began: datetime, ended: datetime) -> tuple[Callable[[datetime], float], str]:
-    """A function from a moment to the time since ``began``, in the unit that fits; and the unit."""
+    """A function that gives the time since ``began`` in the unit that fits, and the unit."""
     whole = (ended - began).total_seconds()
     _, size, unit = next(entry for entry in _UNITS if whole >= entry[0])
 
@@ -123,7 +121,7 @@ def not_drawn(parts: Sequence[str]) -> str:
 
 
 def drawn(name: str, title: str, draw: Callable[[], Figure | list[Figure]]) -> list[Figure]:
-    """The figures; or the error in their place, because a figure that cannot be drawn must not keep a winner from its report."""
+    """The figures; when drawing fails, the error in their place: a winner gets its report without a figure."""
     try:
         figures = draw()
     except Exception as error:  # noqa: BLE001  # Plotly and Optuna on data of any shape

@@ -53,25 +53,18 @@ def namespace() -> str:
 
 def find_pods(labels: dict[str, str]) -> "list[V1Pod]":
     """Pods of this namespace that have these labels."""
-    selector = ",".join(f"{name}={value}" for name, value in labels.items())
-    found: list[V1Pod] = core_api().list_namespaced_pod(namespace(), label_selector=selector, _request_timeout=_TIMEOUT_SECONDS).items
-    return found
+    return core_api().list_namespaced_pod(namespace(), label_selector=_selector(labels), _request_timeout=_TIMEOUT_SECONDS).items
 
 
 def find_jobs(labels: dict[str, str]) -> "list[V1Job]":
     """Jobs of this namespace that have these labels."""
-    selector = ",".join(f"{name}={value}" for name, value in labels.items())
-    found: list[V1Job] = _batch_api().list_namespaced_job(namespace(), label_selector=selector, _request_timeout=_TIMEOUT_SECONDS).items
-    return found
+    return _batch_api().list_namespaced_job(namespace(), label_selector=_selector(labels), _request_timeout=_TIMEOUT_SECONDS).items
 
 
 def events_of(subject: "V1Pod | V1Job") -> "list[CoreV1Event]":
     """The events of a pod or a job."""
-    selector = f"involvedObject.uid={subject.metadata.uid}"
-    found: list[CoreV1Event] = (
-        core_api().list_namespaced_event(namespace(), field_selector=selector, _request_timeout=_TIMEOUT_SECONDS).items
-    )
-    return found
+    selector = _selector({"involvedObject.uid": subject.metadata.uid})
+    return core_api().list_namespaced_event(namespace(), field_selector=selector, _request_timeout=_TIMEOUT_SECONDS).items
 
 
 def own_pod() -> "V1Pod | None":
@@ -129,6 +122,10 @@ def _batch_api() -> "BatchV1Api":
     from kubernetes.client import BatchV1Api
 
     return BatchV1Api(core_api().api_client)
+
+
+def _selector(wanted: dict[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in wanted.items())
 
 
 def _unless(status: int, ask: Callable[[], Any]) -> Any:

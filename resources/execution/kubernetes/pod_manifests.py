@@ -50,27 +50,22 @@ def worker_config(spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str
 
     The trial runs in it, so it gets what the trial needs. A trial with an image of its own runs elsewhere: then it needs very little.
     """
-    placed = placement(spec.resources, cluster) if spec.image is None else {}
+    placed: dict[str, Any] = {}
+    container: dict[str, Any] = {"resources": {"requests": _WORKER_REQUESTS}}
+    volumes = {}
+    if spec.image is None:
+        placed, volumes = placement(spec.resources, cluster), {"volumes": [_SHARED_MEMORY]}
+        container = {"resources": requirements(spec.resources, cluster), "volume_mounts": [_SHARED_MEMORY_MOUNT]}
+        labels = {**labels, **_queue(spec.resources, cluster)}
     pod_spec = {
         **placed,
+        **volumes,
         "tolerations": [*placed.get("tolerations", []), *_LOST_NODE],
         "termination_grace_period_seconds": math.ceil(spec.resources.grace_seconds) + _REPORT_SECONDS,
     }
-    if spec.image is not None:
-        return {
-            "container_config": {"resources": {"requests": _WORKER_REQUESTS}},
-            "pod_spec_config": pod_spec,
-            "pod_template_spec_metadata": {"labels": labels},
-            "job_metadata": {"labels": labels},
-        }
-    queue = _queue(spec.resources, cluster)
-    return {
-        "container_config": {"resources": requirements(spec.resources, cluster), "volume_mounts": [_SHARED_MEMORY_MOUNT]},
-        "pod_spec_config": {**pod_spec, "volumes": [_SHARED_MEMORY]},
-        # Kueue reads the Job's labels with its integration of Jobs, and the pod's with that of plain pods.
-        "pod_template_spec_metadata": {"labels": {**labels, **queue}},
-        "job_metadata": {"labels": {**labels, **queue}},
-    }
+    # Kueue reads the Job's labels with its integration of Jobs, and the pod's with that of plain pods.
+    labelled = {"pod_template_spec_metadata": {"labels": labels}, "job_metadata": {"labels": labels}}
+    return {"container_config": container, "pod_spec_config": pod_spec, **labelled}
 
 
 def trial_manifest(

@@ -57,7 +57,7 @@ def has_started(pod: "V1Pod") -> bool:
 
 
 def is_lost(pod: "V1Pod", now: datetime) -> bool:
-    """Whether a deleted pod should be gone by now. It is not because its node does not answer, so its status never changes again."""
+    """Whether a deleted pod should have been gone by now: then its node does not answer, and its status never changes again."""
     gone_by: datetime | None = pod.metadata.deletion_timestamp  # includes its grace period
     ended = pod.status.phase in ("Succeeded", "Failed")
     return gone_by is not None and not ended and (now - gone_by).total_seconds() > LOST_SECONDS

@@ -13,7 +13,7 @@ from functools import partial
 from operator import not_
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_random
+from tenacity import Retrying, before_sleep_log, retry_base, retry_if_exception_type, retry_if_result, stop_after_delay, wait_random
 
 from halving import Store
 from halving.errors import InvalidInput, StoreAway
@@ -157,10 +157,7 @@ class PodProcess:
 
     def close(self) -> None:
         """Delete the pod, whatever is known of it: a forgotten one would train on, and keep its GPUs."""
-        deleting = Retrying(
-            retry=retry_if_result(not_), stop=stop_after_delay(_CLOSE_SECONDS), wait=_PAUSE, retry_error_callback=lambda _: False
-        )
-        if self._tried and not deleting(self._ask_to_delete, None):
+        if self._tried and not _ask_again(partial(self._ask_to_delete, None), retry_if_result(not_), _CLOSE_SECONDS):
             _log.warning("pod %s may still run, for the cluster's API did not answer: delete it by hand", self.name)
         try:
             self._mailbox.clear()
@@ -271,16 +268,8 @@ class PodProcess:
 
     def _last_message(self) -> Message | None:
         """What the pod sent before it ended; while the store is unavailable it is asked again."""
-        looking = Retrying(
-            retry=retry_if_exception_type(OSError),
-            stop=stop_after_delay(max(0.0, self._give_up_at - time.monotonic())),
-            wait=_PAUSE,
-            before_sleep=lambda tried: _log.warning(
-                "cannot look for the last message of pod %s, trying again: %s", self.name, tried.outcome and tried.outcome.exception()
-            ),
-            retry_error_callback=lambda _: None,
-        )
-        return self._checked(partial(looking, self._mailbox.look))
+        seconds = max(0.0, self._give_up_at - time.monotonic())
+        return self._checked(lambda: _ask_again(self._mailbox.look, retry_if_exception_type(OSError), seconds))
 
     def _checked(self, receive: Callable[[], Message | Granted | None]) -> Message | None:
         """A message received, or an error in its place where it is not for a trial to send."""
@@ -354,6 +343,13 @@ def _pod_name(assignment: Assignment) -> str:
     """A name that no other pod has or had, in which people recognise the trial."""
     key = re.sub("[^a-z0-9-]", "-", label_value(assignment.key).lower()).strip("-")
     return f"halving-{key[:40]}-a{assignment.attempt}-{secrets.token_hex(3)}"
+
+
+def _ask_again(question: Callable[[], _Answer], retry: retry_base, seconds: float) -> _Answer | None:
+    """The answer, asked for again while ``retry`` says so; None after so many seconds."""
+    warn = before_sleep_log(_log, logging.WARNING)
+    again = Retrying(retry=retry, stop=stop_after_delay(seconds), wait=_PAUSE, before_sleep=warn, retry_error_callback=lambda _: None)
+    return again(question)
 
 
 def _attempt_of(pod: "V1Pod") -> int:

@@ -1,4 +1,4 @@
 """State in and out: serialization, the random generators, the checkpoint interval, and the saver.
 
-It saves what it is given; it must not know metric points or how a trial is scheduled.
+The package saves the state that it is given; it must not know metric points or how a trial is scheduled.
 """

@@ -1,8 +1,8 @@
-"""How often a checkpoint is worth what it takes.
+"""How often a checkpoint is worth its cost.
 
-A checkpoint costs time, and so does the training that is lost without one. The interval follows from the measured cost: checkpoints
-take at most :data:`SHARE` of the time, and are at most :data:`LONGEST` seconds apart. (Where failures are known to come every M
-seconds, the optimum is sqrt(2 * cost * M): Young, CACM 1974. Here nobody knows M, so the cost is bounded instead.)
+A checkpoint costs time, and so does training that is lost without one. The interval follows from the measured cost: checkpoints
+take at most :data:`SHARE` of the time, and are at most :data:`LONGEST` seconds apart. (With one failure every M seconds the optimal
+interval is sqrt(2 * cost * M): Young, CACM 1974. M is unknown here, so the cost is bounded instead.)
 """
 
 from collections.abc import Iterator
@@ -15,34 +15,34 @@ LONGEST = 600.0
 
 
 class CheckpointInterval:
-    """Decides when the next checkpoint is due, and counts.
+    """Decides when the next checkpoint is due, and counts them.
 
     Attributes:
         saves: checkpoints written.
-        skipped: those that were asked for and not written, because none was due.
-        seconds: what writing took in all.
+        skipped: checkpoints that the trainable asked for and that were not written.
+        seconds: time spent writing, in all.
     """
 
     def __init__(self) -> None:
         self.saves = self.skipped = 0
         self.seconds = 0.0
-        self._cost = 0.0  # of the newest
-        self._written: float | None = None
-        self._counted: float | None = None
+        self._cost = 0.0  # seconds, of the newest checkpoint
+        self._written: float | None = None  # when the newest checkpoint was written
+        self._counted: float | None = None  # when the newest checkpoint that counts was written
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint should be written. The first always is: it tells the cost."""
+        """Whether a checkpoint should be written. The first always should: it shows the cost."""
         return self._has_passed(self._written)
 
     @property
     def overdue(self) -> bool:
-        """Whether it is as long ago that one was written which counts; those that a later save of their epoch replaced do not."""
+        """Whether the newest checkpoint that counts is older than the interval. One that a later save of its epoch replaced does not."""
         return self._has_passed(self._counted)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around the writing of a checkpoint. One that fails is as due as it was."""
+        """Put around the writing of a checkpoint. One that fails remains due."""
         before = self._cost, self._written
         self._cost = 0.0
         try:
@@ -55,13 +55,13 @@ class CheckpointInterval:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Around what makes the newest checkpoint count."""
+        """Put around what makes the newest checkpoint count."""
         with self._timed():
             yield
         self._counted = self._written
 
     def as_dict(self) -> dict[str, Any]:
-        """For the attempt's record."""
+        """For the record of how the attempt ended."""
         return {"saves": self.saves, "skipped": self.skipped, "seconds": round(self.seconds, 3)}
 
     @contextmanager

@@ -1,6 +1,6 @@
-"""Random number generators: seeding them, and carrying their states through a checkpoint.
+"""Random number generators: seeding them, and saving and restoring their states.
 
-Only libraries that the process has already imported are touched, so the SDK never pulls in torch or numpy by itself.
+Only libraries that the process has already imported are touched, so that the SDK never imports torch or numpy for this.
 """
 
 import os
@@ -19,7 +19,7 @@ def seed_everything(seed: int) -> None:
 
 
 def rng_states() -> dict[str, Any]:
-    """The states of all generators in use, as lists and tensors only (safe to load without unpickling code)."""
+    """The states of all generators in use, as lists and tensors only, which load without running code."""
     version, internal, gauss = random.getstate()
     states: dict[str, Any] = {"python": [version, list(internal), gauss]}
     if numpy := sys.modules.get("numpy"):
@@ -33,7 +33,7 @@ def rng_states() -> dict[str, Any]:
 
 
 def set_rng_states(states: dict[str, Any]) -> None:
-    """Put back what :func:`rng_states` gave, for the libraries imported now."""
+    """Restore what :func:`rng_states` returned, for the libraries that are imported now."""
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
     if (numpy := sys.modules.get("numpy")) and "numpy" in states:
@@ -46,7 +46,7 @@ def set_rng_states(states: dict[str, Any]) -> None:
 
 
 def determinism_flags() -> dict[str, Any]:
-    """What makes this process deterministic or not, as the run record states it."""
+    """The settings that decide whether this process is deterministic, for the run's record."""
     flags: dict[str, Any] = {
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED"),
         "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),

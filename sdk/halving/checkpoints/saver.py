@@ -1,36 +1,39 @@
 """The checkpoints of a run: written at once, or inside an epoch when one is due; counted when the epoch is complete.
 
-Where nothing depends on a checkpoint yet, a store that is away only skips it. Where the run may stop behind it, it is waited for.
+An unavailable store is waited for where the run may stop after the checkpoint; elsewhere the checkpoint is skipped.
 """
 
+import contextlib
 import math
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import IO, Any, cast
 
 from halving.checkpoints import serialization
 from halving.checkpoints.interval import CheckpointInterval
 from halving.errors import StoreAway, StoreError
 from halving.records.run_record import RunRecords, SavedCheckpoint
-from halving.store.retry import Reach, retry_while_away, tell
+from halving.store.retry import Reach, retry_while_away, warn
 from halving.store.store import Store, digest_of
 
-_POINTS_SECONDS = 120.0  # that a needed checkpoint waits for its points; a full journal (1 GiB) is written in that
+_POINTS_SECONDS = 120.0  # for which a needed checkpoint waits for its points; a full journal (1 GiB) is written in that time
 
 
 class Saver:
     """Writes checkpoints and publishes their records.
 
     Args:
-        flush: brings every point that was logged to the store, before a checkpoint counts; says whether all are there, or as safe.
-        give_up_at: until when a checkpoint that is needed may wait for a store that cannot be reached; see
+        flush: brings every point that was logged to the store, before a checkpoint counts; returns whether all are there, or as safe.
+        give_up_at: until when a checkpoint that is needed may wait for an unavailable store; see
             :func:`halving.store.retry.retry_while_away`.
 
     Attributes:
         newest: the newest checkpoint that counts.
-        interval: how often they are written.
-        missed: why a checkpoint was skipped since the newest one, if it was not for its cost.
+        interval: decides how often they are written.
+        missed: why a checkpoint was skipped since the newest one, if the store was the reason.
     """
 
     def __init__(self, store: Store, records: RunRecords, flush: Callable[[], bool], give_up_at: Callable[[], float]) -> None:
@@ -39,40 +42,41 @@ class Saver:
         self.interval = CheckpointInterval()
         self._reach = Reach(store)
         self.missed: StoreError | None = None
-        self._digest: str | None = None  # written, and not counted yet
-        self._skipped: dict[str, Any] | None = None  # what was given to a save that was skipped, until its epoch ends
-        self._owed: tuple[str, bytes] | None = None  # the best epoch's checkpoint, while the store is away
+        self._digest: str | None = None  # of what was written and does not count yet
+        self._skipped: dict[str, Any] | None = None  # the state given to a save that was skipped, until its epoch ends
+        self._owed: IO[bytes] | None = None  # the best epoch's checkpoint, while the store is unavailable
 
     @property
     def asked(self) -> bool:
-        """Whether the epoch has called for a checkpoint."""
+        """Whether the trainable has asked for a checkpoint in this epoch."""
         return self._digest is not None or self._skipped is not None
 
     @property
     def has_uncounted(self) -> bool:
-        """Whether the newest state that was given is not written, or its record is not."""
+        """Whether the state that was given last, or its record, is not written yet."""
         return self._skipped is not None or (self._digest is not None and (self.newest is None or self.newest.digest != self._digest))
 
     def close(self) -> None:
         """The run is over."""
         self._reach.close()
+        self._drop_owed()
 
     def forget(self) -> None:
-        """Drop what the epoch called for: another begins, or this one is not to count."""
+        """Drop the epoch's checkpoint: the next epoch begins, or this one does not count."""
         self._digest = self._skipped = None
 
     def write(self, state: dict[str, Any]) -> str:
         """Write a checkpoint, durably, and return its digest.
 
         Raises:
-            StoreError: the store refuses, or stays away.
+            StoreError: the store refuses, or remains unavailable.
         """
         self._digest = self._waiting("a checkpoint", partial(self._put, state))
         self._skipped = None
         return self._digest
 
     def write_now(self, state: dict[str, Any]) -> str | None:
-        """Write it if the store is there; otherwise remember what was given, for the end."""
+        """Write a checkpoint if the store is available; otherwise keep what was given, for the end of the run."""
         written = self._try_to_write(state, best=False)
         if written is None:
             self._digest, self._skipped = None, state
@@ -80,19 +84,19 @@ class Saver:
         return written
 
     def write_if_due(self, state: dict[str, Any], *, best: bool = False) -> str | None:
-        """Write it if a checkpoint is due, or this epoch is the best, and the store is there; otherwise only remember what was given.
+        """Write a checkpoint if one is due or this epoch is the best, and the store is available; otherwise keep what was given.
 
-        The best epoch's gets its digest even so: it is kept in memory until the store is back.
+        The best epoch's checkpoint gets its digest in any case: it is kept on this machine until the store is back.
         """
         if (best or self.interval.due) and (written := self._try_to_write(state, best=best)) is not None:
             return written
-        # What an earlier save of this epoch has written is older than this one, so it is not the epoch's checkpoint any more.
+        # What an earlier save of this epoch wrote is outdated, so it is not the epoch's checkpoint any more.
         self._digest, self._skipped = None, state
         self.interval.skipped += 1
         return None
 
     def settle(self, *, needed: bool, best: bool) -> str | None:
-        """The digest of the epoch's checkpoint at the epoch's end; one that was skipped is made up for if it is needed, or due by now."""
+        """The digest of the epoch's checkpoint, at the end of the epoch. One that was skipped is written if it is needed, or due by now."""
         if self._skipped is not None and needed:
             self.write(self._skipped)
             self.interval.skipped -= 1
@@ -101,10 +105,10 @@ class Saver:
         return self._digest
 
     def count(self, epoch: int, attempt: int, reported: dict[str, float], tallies: dict[str, Any] | None, *, needed: bool) -> None:
-        """Let what was written be the checkpoint of an epoch, together with what was reported up to it.
+        """Make what was written the checkpoint of an epoch, together with what was reported up to it.
 
         Raises:
-            StoreError: it is needed, and the store refuses or stays away.
+            StoreError: it is needed, and the store refuses or remains unavailable.
         """
         if self._digest is None:
             return
@@ -124,13 +128,13 @@ class Saver:
             self._skip(error)
 
     def _publish(self, saved: SavedCheckpoint, points_by: float) -> None:
-        """Write the record, points first: a resume behind this checkpoint then finds every point up to it.
+        """Write the points, then the record: a resume from this checkpoint finds every point up to it.
 
         Args:
-            points_by: from when on, by ``monotonic``, it counts without its points, which a journal still has.
+            points_by: the time, by ``monotonic``, from which the checkpoint counts without its points. The journal still has them.
 
         Raises:
-            StoreAway: not all points are in the store yet. It counts as far as the pace goes, for it took its time.
+            StoreAway: not all points are in the store yet. The time spent counts towards the checkpoint interval all the same.
         """
         self._pay()
         with self.interval.counting():
@@ -142,7 +146,7 @@ class Saver:
         self.newest, self.missed = saved, None
 
     def _try_to_write(self, state: dict[str, Any], *, best: bool) -> str | None:
-        """Write it, unless the store is away or refuses: a training does not end by that while it can go on."""
+        """Write a checkpoint, unless the store is unavailable or refuses: training continues without it."""
         there = self._reach.is_there()
         if not there and not best:
             self._skip(None)
@@ -152,24 +156,28 @@ class Saver:
             digest = self._put(state) if there else None
         except StoreError as error:
             self._skip(error)
-        if best:  # what was owed of an epoch that was the best before is nobody's any more
-            self._owed = None
+        if best:  # the checkpoint owed of the former best epoch is no longer needed
+            self._drop_owed()
             if digest is None:
-                data = serialization.pack(state)
-                digest = digest_of(data)
-                self._owed = (digest, data)
+                self._owed = _packed(state)
+                digest = digest_of(Path(self._owed.name))
         if digest is not None:
             self._digest, self._skipped = digest, None
         return digest
 
     def _put(self, state: dict[str, Any]) -> str:
-        with self.interval.writing():
-            return self._store.put_blob(serialization.pack(state))
+        with self.interval.writing(), _packed(state) as file:
+            return self._store.put_blob(Path(file.name))
 
     def _pay(self) -> None:
-        """Write what is only in memory yet."""
+        """Store the checkpoint that only this machine has."""
         if self._owed is not None:
-            self._store.put_blob(self._owed[1])
+            self._store.put_blob(Path(self._owed.name))
+            self._drop_owed()
+
+    def _drop_owed(self) -> None:
+        if self._owed is not None:
+            self._owed.close()
             self._owed = None
 
     def _waiting(self, what: str, action: Callable[[], Any]) -> Any:
@@ -178,5 +186,52 @@ class Saver:
     def _skip(self, error: StoreError | None) -> None:
         if self.missed is None:
             self.missed = error or StoreAway(f"the store {self._store.root} does not answer")
-            why = f": {error}" if error else ""
-            tell(f"the store {self._store.root} is away, {self._records.run} trains on and saves its checkpoint when it is back{why}")
+            warn(
+                f"a checkpoint of {self._records.run} could not be stored; training continues, and the next checkpoint is stored "
+                f"as soon as that is possible: {self.missed}"
+            )
+
+
+class _Sink:
+    """A file that remembers an error instead of raising it: ``torch.save`` would hide it in an error of its own."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> None:
+        self._attempt(self._file.write, data)
+
+    def flush(self) -> None:
+        self._attempt(self._file.flush)
+
+    def _attempt(self, action: Callable[..., Any], *given: Any) -> None:
+        try:
+            if self.error is None:
+                action(*given)
+        except OSError as error:
+            self.error = error
+
+
+def _packed(state: dict[str, Any]) -> IO[bytes]:
+    """State in a temporary file, which is deleted when it is closed: in memory it would be there twice.
+
+    Raises:
+        InvalidInput: a value can't be saved.
+        StoreError: the disk refuses the file.
+    """
+    try:
+        file: IO[bytes] = tempfile.NamedTemporaryFile(prefix="halving-checkpoint-")  # noqa: SIM115  # whoever calls closes it
+    except OSError as error:
+        raise StoreError(f"cannot write a checkpoint to the folder for temporary files: {error}; name another by TMPDIR") from error
+    sink = _Sink(file)
+    try:
+        serialization.pack(state, cast("IO[bytes]", sink))
+        sink.flush()
+        if sink.error is not None:
+            raise StoreError(f"cannot write a checkpoint to {file.name}: {sink.error}; name another folder by TMPDIR") from sink.error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            file.close()
+        raise
+    return file

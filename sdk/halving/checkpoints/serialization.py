@@ -1,23 +1,24 @@
-"""Checkpoints: named state in, one blob out, and back.
+"""Checkpoints as files: writing named state, and reading it back.
 
-What has ``state_dict()`` (torch modules, optimizers, schedulers, scalers) is stored by it; everything else must be
-plain data: numbers, strings, bytes, lists, dicts, numpy arrays or tensors. With torch imported the blob is a
+Objects with ``state_dict()`` (torch modules, optimizers, schedulers, scalers) are stored by it; everything else must be
+plain data: numbers, strings, bytes, lists, dicts, numpy arrays or tensors. With torch imported the file is a
 ``torch.save`` archive that loads with ``weights_only=True``; without it, JSON. Neither can run code when loaded.
+An archive is written and read tensor by tensor; JSON is written entry by entry and read as a whole.
 """
 
 import base64
-import io
 import json
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import IO, Any, Protocol, runtime_checkable
 
 from halving.checkpoints.rng_state import rng_states, set_rng_states
 from halving.errors import CheckpointMismatch, InvalidInput
+from halving.store.store import Store
 
 _RNG = "__rng__"
-_TAGS = ({"__numpy__"}, {"__bytes__"})  # how arrays and bytes travel in a torch archive: as a dict with this one key
+_TAGS = ({"__numpy__"}, {"__bytes__"})  # arrays and bytes are stored in a torch archive as a dict with this one key
 # Subclasses (an enum's members, numpy's strings) are saved as the builtin value that they are.
 _EXACT: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__}
 
@@ -31,8 +32,8 @@ class Stateful(Protocol):
     def load_state_dict(self, state: Any, /) -> Any: ...
 
 
-def pack(state: dict[str, Any]) -> bytes:
-    """Serialise named state together with the random generators' states.
+def pack(state: dict[str, Any], file: IO[bytes]) -> None:
+    """Write named state, together with the random generators' states. Equal state gives equal bytes.
 
     Raises:
         InvalidInput: a value is neither stateful nor plain data; the message names it.
@@ -40,25 +41,29 @@ def pack(state: dict[str, Any]) -> bytes:
     if _RNG in state:
         raise InvalidInput(f"checkpoint entry {_RNG!r} is not accepted: the name is taken, choose another")
     tree = {name: value.state_dict() if isinstance(value, Stateful) else value for name, value in state.items()}
+    tree[_RNG] = rng_states()
     if torch := sys.modules.get("torch"):
-        buffer = io.BytesIO()
-        torch.save({name: _plain(value, name) for name, value in {**tree, _RNG: rng_states()}.items()}, buffer)
-        return buffer.getvalue()
-    return json.dumps({name: _to_json(value, name) for name, value in {**tree, _RNG: rng_states()}.items()}).encode()
+        torch.save({name: _plain(value, name) for name, value in tree.items()}, file)
+        return
+    separator = "{"
+    for name, value in tree.items():
+        file.write(f"{separator}{json.dumps(name)}: {json.dumps(_to_json(value, name))}".encode())
+        separator = ", "
+    file.write(b"}")
 
 
-def unpack(data: bytes, state: dict[str, Any], *, with_rng: bool = True) -> dict[str, Any]:
-    """Load a checkpoint into ``state``: stateful objects in place, plain values in the returned dict.
+def unpack(file: IO[bytes], state: dict[str, Any], *, with_rng: bool = True) -> dict[str, Any]:
+    """Read a checkpoint into ``state``: stateful objects are filled in place, plain values are in the returned dict.
 
     Args:
-        data: what :func:`pack` gave.
-        state: the same names as were saved; a stateful object is filled, for plain data the value is only a default.
-        with_rng: also put back the random generators' states.
+        file: what :func:`pack` wrote, to be read from its beginning.
+        state: names that were saved. A stateful object is filled; any other value only names what to return.
+        with_rng: also restore the states of the random generators.
 
     Raises:
         CheckpointMismatch: ``state`` asks for names that the checkpoint does not hold.
     """
-    tree = _load(data)
+    tree = _load(file)
     rng = tree.pop(_RNG)
     if missing := sorted(set(state) - set(tree)):
         raise CheckpointMismatch(f"the checkpoint has no {missing}; it holds {sorted(tree)}")
@@ -74,18 +79,32 @@ def unpack(data: bytes, state: dict[str, Any], *, with_rng: bool = True) -> dict
     return restored
 
 
-def _load(data: bytes) -> dict[str, Any]:
-    if data[:1] == b"{":
-        return {name: _from_json(value) for name, value in json.loads(data).items()}
+def restore(store: Store, digest: str, state: dict[str, Any], *, with_rng: bool = True) -> dict[str, Any]:
+    """As :func:`unpack`, from a blob whose bytes are checked before ``state`` is changed.
+
+    Raises:
+        CheckpointMismatch: ``state`` asks for names that the checkpoint does not hold.
+        NotFound: no such blob.
+        StoreError: it cannot be read, or is damaged.
+    """
+    with store.blob_file(digest) as path, path.open("rb") as file:
+        return unpack(file, state, with_rng=with_rng)
+
+
+def _load(file: IO[bytes]) -> dict[str, Any]:
+    is_json = file.read(1) == b"{"
+    file.seek(0)
+    if is_json:
+        return {name: _from_json(value) for name, value in json.load(file).items()}
     import torch
 
     # Loaded on the CPU: load_state_dict copies onto whatever device the module lives on.
-    tree: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    tree: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     return {name: _from_plain(value) for name, value in tree.items()}
 
 
 def _plain(value: Any, name: str) -> Any:
-    """Data that ``weights_only`` loading accepts: numpy arrays travel as tagged tensors, bytes as tagged strings."""
+    """Data that ``weights_only`` loading accepts: numpy arrays are stored as tagged tensors, bytes as tagged strings."""
     if value is None or isinstance(value, bool) or _is_tensor(value):
         return value
     if _is_numpy(value):

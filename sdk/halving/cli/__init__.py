@@ -1,4 +1,4 @@
 """The ``halving`` command and its commands on the store alone.
 
-It prints what the query and maintenance rooms give; it must not know the catalog: the application adds its own commands by entry points.
+It prints what the query and maintenance rooms return. It must not know the catalog: applications add their own commands by entry points.
 """

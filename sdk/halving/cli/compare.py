@@ -7,7 +7,7 @@ from typing import Any
 from halving.cli.curve_stats import fill_last
 from halving.cli.output import console, print_json, print_table
 from halving.cli.runs import as_dict
-from halving.cli.show import code_of, environment_of, flat
+from halving.cli.show import code_of, environment_of
 from halving.errors import InvalidInput
 from halving.query.runs import RunInfo, find_run, in_threads, read_run
 from halving.store.store import Store
@@ -21,7 +21,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"runs": [...], "params", "code", "environment", "packages", "metrics"}``; each of the five is
     ``{name: {"differs": bool, "values": [one for each run, in order; null where it has none]}}``, what differs first.
-    ``--all`` changes nothing in it: it is complete. A metric's value is the last one.
+    It is complete with or without ``--all``. A metric's value is its last.
     """
     store = Store(arguments.root)
     found = list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))
@@ -36,7 +36,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     several = len({info.project for info in runs}) > 1
     heads = [f"{info.project}/{info.run}" if several else info.run for info in runs]
     states: dict[str, list[Any]] = {"status": [info.status for info in runs], "attempts": [len(info.attempts) for info in runs]}
-    print_table(out, ("run", *heads), [[name, *told] for name, told in states.items()], first=True)
+    print_table(out, ("run", *heads), [[name, *values] for name, values in states.items()], first=True)
     equal = {}
     for name, section in sections.items():
         rows = [[key, *row["values"]] for key, row in section.items() if row["differs"] or arguments.all]
@@ -68,7 +68,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _origin(info: RunInfo) -> _Values:
-    """Everything that decides what the code is: two dirty trees with one patch are the same code."""
+    """Everything that identifies the code: two modified checkouts with equal patches are the same code."""
     own = {name: info.parent[name] for name in ("trainable", "trainable_sha256", "dataset", "snapshot") if name in info.parent}
     return {name: value for name, value in code_of(info).items() if name not in ("command", "left out of it")} | own
 
@@ -79,7 +79,7 @@ def _environment(info: RunInfo) -> _Values:
 
 
 _SECTIONS: dict[str, Callable[[RunInfo], _Values]] = {
-    "params": lambda info: dict(flat(info.params)),
+    "params": lambda info: info.flat_params,
     "code": _origin,
     "environment": _environment,
     "packages": lambda info: info.provenance.get("packages") or {},

@@ -1,10 +1,9 @@
-"""What commands read of runs' points: the values that no end record tells, curves in four numbers, and whole curves."""
+"""What commands read of runs' points: last values that no end record has, curves in four numbers, and whole curves."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from halving.errors import HalvingError, StoreError
 from halving.query.runs import RunInfo, in_threads
 from halving.store.store import Store
 
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from halving.metrics.points import Points
     from halving.query.curve_reader import RunCurves
 
-_LISTINGS = 10  # tries while compactions take the files away
 _Result = TypeVar("_Result")
 
 
@@ -21,8 +19,8 @@ class Extremes(NamedTuple):
 
     Attributes:
         last: the value at the greatest step, NaN and infinities too.
-        min, max: over finite values; None if there are none, or if nothing is left that tells.
-        points: how many steps have a value.
+        min, max: over finite values; None if there are none, or if retention left nothing of them.
+        points: how many steps have a value; None if retention left nothing of them.
     """
 
     last: float
@@ -32,7 +30,7 @@ class Extremes(NamedTuple):
 
 
 def fill_last(store: Store, runs: list[RunInfo], keys: list[str] | None = None) -> list[RunInfo]:
-    """The runs with a summary each: where the newest attempt recorded none it is read from the points.
+    """The runs, each with a summary: where the newest attempt recorded none, it is read from the points.
 
     Args:
         keys: read only these; None reads all, and then the runs count as summarized.
@@ -48,7 +46,7 @@ def fill_last(store: Store, runs: list[RunInfo], keys: list[str] | None = None) 
 
 
 def read_extremes(store: Store, info: RunInfo, keys: list[str] | None = None) -> dict[str, Extremes]:
-    """Last, min, max and number of points by key; by what the attempts recorded, where retention left nothing.
+    """Last, min, max and number of points by key; where retention left nothing, the last value that the attempts recorded.
 
     Raises:
         StoreError: a metric file is damaged.
@@ -88,16 +86,6 @@ def _extremes(reader: "RunCurves", key: str) -> Extremes | None:
 
 
 def _read(store: Store, project: str, run: str, keys: Sequence[str], of_run: "Callable[[RunCurves], _Result]") -> _Result:
-    from halving.query.curve_reader import RunCurves
+    from halving.query.curve_reader import RunCurves, retry_while_compacted
 
-    for tries_left in reversed(range(_LISTINGS)):
-        try:
-            return of_run(RunCurves(store, project, run, keys))
-        except FileNotFoundError as error:  # compacted meanwhile: list again
-            if not tries_left:
-                raise StoreError(f"files of run {run!r} in {store.root} are gone whenever they are opened: {error}") from error
-        except HalvingError:
-            raise
-        except ValueError as error:  # what Arrow raises
-            raise StoreError(f"a metric file of run {run!r} in {store.root} is damaged: {error}") from error
-    raise RuntimeError("no try was made")
+    return retry_while_compacted(store, run, lambda: of_run(RunCurves(store, project, run, keys)))

@@ -26,7 +26,8 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Write the stitched points of runs, one row for each run, key and step: ``project, run, key, step, wall_time, value, attempt``.
 
     In CSV NaN and infinities are ``nan``, ``inf`` and ``-inf``. ``--format json`` is ``{"columns": [...], "rows": [[...]]}``, and so is
-    ``--json`` without ``-o``; with ``-o`` it prints ``{"file", "format", "points"}``. What was written is told on the standard error.
+    ``--json`` without ``-o``; with ``-o`` it prints ``{"file", "format", "points"}``. The number of points is reported on the standard
+    error.
     """
     store = Store(arguments.root)
     target = None if arguments.output in (None, "-") else Path(arguments.output)
@@ -61,10 +62,10 @@ def _format(arguments: argparse.Namespace, target: Path | None) -> str:
 
 
 def _tables(store: Store, runs: list[tuple[str, str]], keys: list[str] | None) -> "Iterator[pa.Table]":
-    """A table for each run and key, read when it is asked for: never more than a curve in memory.
+    """A table for each run and key, read one at a time: memory holds one curve.
 
     Raises:
-        NotFound: no run has one of the keys; or points that were asked for by name are gone by retention.
+        NotFound: no run has one of the keys; or retention has dropped points of a key that was given by name.
     """
     known = in_threads(lambda pair: keys_of(store, *pair), runs)
     there = {key for names in known for key in names}
@@ -143,7 +144,7 @@ def _write_parquet(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
 
 
 def _chain(first: "pa.Table | None", rest: "Iterator[pa.Table]") -> "Iterator[pa.Table]":
-    """The tables again, after the first was asked for: what is wrong is told before anything is written."""
+    """All tables again. Callers read the first one before they write, so that a refusal leaves nothing written."""
     if first is not None:
         yield first
         yield from rest

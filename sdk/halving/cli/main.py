@@ -28,10 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         status = int(parsed.run(parsed))
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has enough (``| head``): not a failure
+    except BrokenPipeError:  # the reader has enough (``| head``): not a failure
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more when it ends
         return 0
-    except (HalvingError, OSError) as error:  # OSError: the store is away, or a file cannot be written
+    except (HalvingError, OSError) as error:  # OSError: the store is unavailable, or a file cannot be written
         print(f"halving {parsed.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

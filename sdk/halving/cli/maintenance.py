@@ -11,7 +11,7 @@ from halving.store.store import Store
 
 
 def run_recover(arguments: argparse.Namespace) -> int:
-    """Drain the journals of dead processes. The status is 1 if one had to be kept.
+    """Drain the journals of dead processes. The status is 1 if a journal had to be kept.
 
     JSON: ``{"store", "journals", "attempts": [{"project", "run", "attempt", "points", "state"}]}``; ``state`` is
     ``recovered``, ``live`` or ``kept: REASON``.
@@ -33,14 +33,14 @@ def run_recover(arguments: argparse.Namespace) -> int:
         return 1 if kept else 0
     out = console()
     if not found:
-        out.print(f"nothing to recover: {home} has no journals{' of these runs' if project else ''}")
+        out.print(f"nothing to recover: there are no journals{' of these runs' if project else ''} in {home}")
         return 0
     columns = ("run", "project", "attempt", "points", "state")
     print_table(
         out, columns, [[row.run, row.project, row.attempt, row.points, row.state] for row in found], right=("attempt", "points"), first=True
     )
     if kept:
-        out.print("what is kept stays on this machine; the same command tries again", style="dim")
+        out.print("kept journals stay on this machine; run the same command again to retry", style="dim")
     return 1 if kept else 0
 
 
@@ -82,7 +82,7 @@ def run_compact(arguments: argparse.Namespace) -> int:
         print_table(out, columns, cells, right=columns[2:], first=True)
     for row in rows:
         if row.get("gaps"):
-            out.print(f"{row['project']}/{row['run']}: {len(row['gaps'])} segments stay beside it, since one before them is missing")
+            out.print(f"{row['project']}/{row['run']}: {len(row['gaps'])} segments are not compacted, because one before them is missing")
     for row in failed:
         out.print(f"{row['project']}/{row['run']}: {row['error']}", style="red")
     return 1 if failed else 0
@@ -92,7 +92,7 @@ def _asked(store: Store, arguments: argparse.Namespace) -> list[tuple[str, str]]
     """The runs to compact: exactly one of RUN…, --project and --all says which."""
     given = [bool(arguments.run_names), arguments.project is not None, arguments.all]
     if sum(given) != 1:
-        raise InvalidInput("which runs is not clear: give RUN…, or --project NAME, or --all")
+        raise InvalidInput("it is not clear which runs are meant: give RUN…, or --project NAME, or --all")
     if arguments.run_names:
         return list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))
     return list_names(store, arguments.project)

@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import HalvingError
@@ -38,8 +38,12 @@ def jsonable(value: Any) -> Any:
     return value
 
 
-def console(*, stderr: bool = False) -> "Console":
-    """Where people read. Not on a terminal nothing is cut or wrapped, so that lines can be searched and copied.
+def console(*, stderr: bool = False, markup: bool = False) -> "Console":
+    """Where people read. Anywhere but on a terminal nothing is cut or wrapped, so that lines can be searched and copied.
+
+    Args:
+        stderr: write to the standard error.
+        markup: understand rich's ``[bold]…[/]``.
 
     Raises:
         ExtraMissing: rich is not installed.
@@ -55,7 +59,7 @@ def console(*, stderr: bool = False) -> "Console":
 
     stream = sys.stderr if stderr else sys.stdout
     # soft_wrap: a path that is longer than the terminal stays in one piece, to be copied.
-    return Quiet(width=None if stream.isatty() else 10_000, soft_wrap=True, stderr=stderr, highlight=False, markup=False, emoji=False)
+    return Quiet(width=None if stream.isatty() else 10_000, soft_wrap=True, stderr=stderr, highlight=False, markup=markup, emoji=False)
 
 
 def print_table(
@@ -116,7 +120,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(text: str | None) -> str:
-    """An ISO 8601 time to the second, in the time zone of whoever reads."""
+    """An ISO 8601 time to the second, in the local time zone."""
     return NONE if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
@@ -128,10 +132,6 @@ def size(count: int) -> str:
             return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1024
     return f"{number:.1f} TiB"
-
-
-def utc_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def names_of(text: str | None) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""The SDK's commands. Nothing is imported for one of them before it runs, so that ``halving --help`` answers at once."""
+"""The SDK's commands. A command's module is imported when it runs, so that ``halving --help`` answers at once."""
 
 import argparse
 from collections.abc import Callable
@@ -15,12 +15,12 @@ def add_commands(commands: Any) -> None:
     runs.add_argument(
         "--status", "-s", metavar="STATUS", help="only these: finished, failed, paused, crashed, running, unfinished; A,B for several"
     )
-    runs.add_argument("--tag", "-t", metavar="NAME[=VALUE]", action="append", default=[], help="only runs with this tag; again for more")
+    runs.add_argument("--tag", "-t", metavar="NAME[=VALUE]", action="append", default=[], help="only runs with this tag; repeatable")
     runs.add_argument("--sweep", metavar="ID", help="only trials of this sweep")
     runs.add_argument("--metrics", "-m", metavar="KEYS", help="metrics to show, A,B,C (default: those that most runs have)")
-    runs.add_argument("--sort", metavar="KEY", help="by the last value of this metric, smallest first; runs without it come last")
+    runs.add_argument("--sort", metavar="KEY", help="sort by the last value of this metric, smallest first; runs without it come last")
     runs.add_argument("--descending", "-d", action="store_true", help="with --sort: greatest first")
-    runs.add_argument("--limit", "-n", type=_count, default=50, metavar="N", help="at most so many (default 50; 0: all)")
+    runs.add_argument("--limit", "-n", type=_count, default=50, metavar="N", help="at most N runs (default 50; 0: all)")
 
     show = _command(commands, "show", "show one run: params, code, environment, attempts, metrics, artifacts", "show:run_show")
     show.add_argument("run_name", metavar="RUN", help=_RUN_HELP)
@@ -28,16 +28,21 @@ def add_commands(commands: Any) -> None:
 
     compare = _command(commands, "compare", "show what differs between runs, side by side", "compare:run_compare")
     compare.add_argument("run_names", nargs="+", metavar="RUN", help=f"two or more; {_RUN_HELP}")
-    compare.add_argument("--all", "-a", action="store_true", help="also what is equal")
+    compare.add_argument("--all", "-a", action="store_true", help="show also what is equal")
 
     export = _command(commands, "export", "write runs' metric points as CSV, JSON or Parquet", "export:run_export")
     export.add_argument("run_names", nargs="+", metavar="RUN", help=_RUN_HELP)
     export.add_argument("--keys", "-k", metavar="KEYS", help="only these metrics, A,B,C")
-    export.add_argument("--format", "-f", choices=("csv", "json", "parquet"), help="default: by the file's name, else csv")
+    export.add_argument("--format", "-f", choices=("csv", "json", "parquet"), help="default: by the file name's ending, else csv")
     export.add_argument("--output", "-o", metavar="FILE", help="default: the standard output")
 
-    recover = _command(commands, "recover", "write what killed processes left in this machine's journals", "maintenance:run_recover")
-    recover.add_argument("run_name", nargs="?", metavar="RUN", help=f"only this one; {_RUN_HELP}")
+    recover = _command(
+        commands,
+        "recover",
+        "save the points that killed processes left in this machine's journals",
+        "maintenance:run_recover",
+    )
+    recover.add_argument("run_name", nargs="?", metavar="RUN", help=f"only this run; {_RUN_HELP}")
     recover.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
 
     compact = _command(
@@ -48,8 +53,8 @@ def add_commands(commands: Any) -> None:
     compact.add_argument("--all", "-a", action="store_true", help="every run of the store")
 
 
-def _command(commands: Any, name: str, told: str, function: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+def _command(commands: Any, name: str, summary: str, function: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     parser.set_defaults(run=_later(function))
     add_common(parser)
     return parser

@@ -18,7 +18,7 @@ def run_runs(arguments: argparse.Namespace) -> int:
     """List runs.
 
     JSON: ``{"store", "total", "runs": [{"project", "run", "status", "started", "ended", "seconds", "attempt", "epoch", "params",
-    "parent", "tags", "metrics"}]}``; ``total`` counts those that match, ``--limit`` or not.
+    "parent", "tags", "metrics"}]}``; ``total`` counts all runs that match, whatever ``--limit`` is.
     """
     store = Store(arguments.root)
     metrics = names_of(arguments.metrics)
@@ -45,7 +45,7 @@ def run_runs(arguments: argparse.Namespace) -> int:
 
 
 def as_dict(info: RunInfo) -> dict[str, Any]:
-    """What every command's JSON says about a run."""
+    """What the JSON of every command has of a run."""
     newest = info.attempts[-1]
     return {
         "project": info.project,
@@ -87,7 +87,7 @@ def _matches(info: RunInfo, arguments: argparse.Namespace) -> bool:
 
 
 def _sorted(store: Store, found: list[RunInfo], key: str, descending: bool) -> list[RunInfo]:
-    """By a metric's last value; runs without it, and those where it is NaN, come last in either direction.
+    """The runs by a metric's last value. Those without it, or with NaN, come last in either direction.
 
     Raises:
         InvalidInput: no run has the metric.

@@ -15,15 +15,15 @@ from halving.store.store import Store, blob_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-_TOLD = ("torch", "tensorflow", "jax", "keras", "lightning", "transformers", "scikit-learn", "xgboost", "numpy", "pyarrow")
+_SHOWN_PACKAGES = ("torch", "tensorflow", "jax", "keras", "lightning", "transformers", "scikit-learn", "xgboost", "numpy", "pyarrow")
 
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Show one run.
 
-    JSON: what ``halving runs --json`` says of it, and ``seed, determinism, provenance, attempts, metrics, artifacts, media,
+    JSON: what ``halving runs --json`` has of it, and ``seed, determinism, provenance, attempts, metrics, artifacts, media,
     checkpoints, files``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched curve; all but ``last`` are
-    null where retention took the points away.
+    null where retention has dropped the points.
     """
     store = Store(arguments.root)
     info = read_run(store, *find_run(store, arguments.run_name))
@@ -76,7 +76,7 @@ def _print(out: "Console", info: RunInfo, found: dict[str, Any], all_packages: b
     out.print(f"{info.project}/{info.run}: {info.status}", style="bold")
     started = f"started {moment(info.started)}, {duration(info.seconds)} of training"
     out.print(started + (f", {len(info.attempts)} attempts" if len(info.attempts) > 1 else ""))
-    print_pairs(out, "params", dict(flat(info.params)))
+    print_pairs(out, "params", info.flat_params)
     print_pairs(out, "tags", info.tags)
     print_pairs(out, "belongs to", info.parent)
     print_pairs(out, "code", code_of(info))
@@ -87,14 +87,6 @@ def _print(out: "Console", info: RunInfo, found: dict[str, Any], all_packages: b
     _print_artifacts(out, found)
     _print_checkpoints(out, info, found["checkpoints"])
     _print_files(out, found["files"])
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested params as ``outer.inner`` and value."""
-    pairs: list[tuple[str, Any]] = []
-    for name, value in values.items():
-        pairs += flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else [(f"{prefix}{name}", value)]
-    return pairs
 
 
 def code_of(info: RunInfo) -> dict[str, Any]:
@@ -134,8 +126,8 @@ def _packages(info: RunInfo, every: bool) -> str:
     packages = info.provenance.get("packages") or {}
     if every:
         return "\n".join(f"{name} {version}" for name, version in packages.items())
-    told = ", ".join(f"{name} {packages[name]}" for name in _TOLD if name in packages)
-    return f"{told}{'; ' if told else ''}{len(packages)} in all (--packages)"
+    known = "".join(f"{name} {packages[name]}, " for name in _SHOWN_PACKAGES if name in packages)
+    return f"{known}{len(packages)} in all (--packages)"
 
 
 def _print_attempts(out: "Console", info: RunInfo) -> None:
@@ -157,7 +149,8 @@ def _print_attempts(out: "Console", info: RunInfo) -> None:
         out, ("attempt", "ended as", "started", "duration", "epoch", "lost"), rows, right=("attempt", "duration", "epoch"), title="attempts"
     )
     if info.attempts[-1].status == "unfinished":
-        out.print("no end is recorded and nobody trains it: halving recover, on the machine that did, saves what it still has", style="dim")
+        advice = "run halving recover on the machine that did, to save the points that are still there"
+        out.print(f"no end is recorded and no process trains it: {advice}", style="dim")
 
 
 def _print_metrics(out: "Console", found: dict[str, Any]) -> None:

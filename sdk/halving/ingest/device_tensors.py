@@ -1,17 +1,17 @@
-"""Values that a device still computes: captured without waiting for it, fetched later by another thread."""
+"""Values that a device is still computing: copied without waiting for it, and fetched later by another thread."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 class Pending:
-    """A copy of some 0-d tensors of one device, in the order given."""
+    """A copy of 0-d tensors of one device, in the order given."""
 
     def __init__(self, packed: Any, event: Any) -> None:
         self._packed, self._event = packed, event
 
     def fetch(self) -> list[float]:
-        """The values, float64; waits until the device has computed them, and for nothing that was queued after them."""
+        """The values as float64. Waits until the device has computed them, but not for work that was queued after them."""
         if self._event is None:
             return [float(value) for value in self._packed.tolist()]
         from torch import cuda
@@ -23,7 +23,7 @@ class Pending:
 
 
 def capture(tensors: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Pending]]:
-    """Copy tensors on their devices, one kernel for each device and type, without any synchronisation."""
+    """Copy 0-d tensors on their devices, with one kernel for each device and dtype, without waiting for any device."""
     import torch
 
     groups: dict[tuple[Any, Any], list[str]] = {}
@@ -41,7 +41,7 @@ def capture(tensors: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Pending]]
 
 
 def is_on_device(value: Any) -> bool:
-    """Whether this is a 0-d tensor whose value is not in this process's memory."""
+    """Whether this is a 0-d tensor whose value is on a device other than the CPU."""
     if getattr(value, "ndim", None) != 0 or not hasattr(value, "is_complex"):
         return False
     return bool(value.device.type != "cpu")

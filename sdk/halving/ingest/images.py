@@ -1,4 +1,4 @@
-"""Pictures as PNG or JPEG files: arrays, tensors and Pillow images are written as PNG, such files are taken as they are."""
+"""Pictures as PNG or JPEG files: arrays, tensors and Pillow images are written as PNG; PNG and JPEG files are kept as they are."""
 
 import io
 import struct
@@ -16,7 +16,7 @@ _PNG, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 _PNG_COLOURS = {1: 0, 3: 2, 4: 6}  # channels to PNG's colour type: grey, RGB, RGBA
 _JPEG, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # the markers that carry height and width
-_ROUNDING = 1e-3  # less than half of one of the 256 levels: what a float image may exceed 0..1 by
+_ROUNDING = 1e-3  # by which a float image may exceed 0..1: less than half of one of the 256 levels
 
 
 def encode(data: Any) -> bytes:

@@ -1,7 +1,7 @@
 """What a run logs besides numbers: images, tables, histograms and text, each stored as one file.
 
-An object holds its encoded file from the moment it is made, so nothing that happens to the array, list or frame
-behind it later changes what is logged. Equal content gives equal bytes, so that the store keeps it once.
+An object holds its encoded file from the moment it is made, so a later change of the array, list or frame that it was made of does
+not change what is logged. Equal content gives equal bytes, which the store keeps once.
 """
 
 import json
@@ -46,7 +46,7 @@ class Media:
         return self._encoded
 
     def describe(self) -> dict[str, Any]:
-        """Small plain facts (numbers and strings) to show without opening the file."""
+        """Facts (numbers and strings) that can be shown without opening the file, such as an image's width."""
         return dict(self._facts)
 
 
@@ -60,7 +60,7 @@ class Image(Media):
         caption: a line to show beside it.
 
     Raises:
-        InvalidInput: none of these.
+        InvalidInput: ``data`` is none of these.
     """
 
     kind = "image"
@@ -77,13 +77,13 @@ class Table(Media):
 
     Args:
         data: a ``pyarrow.Table``, a pandas DataFrame (an index that is more than row numbers becomes columns), or anything
-            else that speaks Arrow's ``__arrow_c_stream__`` (polars, DuckDB).
-        columns, rows: instead of ``data``: the names, and sequences of values of that length. The values of a column are
-            of one kind that Arrow knows: numbers, strings, bools, times, bytes, lists; None is missing.
+            else with Arrow's ``__arrow_c_stream__`` (polars, DuckDB).
+        columns, rows: instead of ``data``: the names, and for each row a sequence of as many values. The values of a column
+            are of one kind that Arrow knows: numbers, strings, bools, times, bytes, lists; None is a missing value.
         caption: a line to show beside it.
 
     Raises:
-        InvalidInput: neither or both are given, a row has another length, or a column mixes kinds (the message names it).
+        InvalidInput: neither or both are given, a row has a different length, or a column mixes kinds (the message names it).
     """
 
     kind, media_type, suffix = "table", "application/vnd.apache.parquet", ".parquet"
@@ -125,7 +125,7 @@ class Histogram(Media):
         caption: a line to show beside it.
 
     Raises:
-        InvalidInput: neither or both are given, or they are not such numbers.
+        InvalidInput: neither or both are given, or they are not numbers of that kind.
     """
 
     kind, media_type, suffix = "histogram", "application/json", ".json"
@@ -246,16 +246,16 @@ def _count(values: "np.ndarray[Any, Any]", bins: int) -> tuple[list[int], list[f
     if not finite.size:
         return [0] * bins, [float(edge) for edge in np.linspace(0, 1, bins + 1)], apart
     largest = float(np.abs(finite).max())
-    scale = 4.0 if largest > 1e300 else 1.0  # so that the distance from the lowest to the highest is finite
+    scale = 4.0 if largest > 1e300 else 1.0  # else the distance from the lowest to the highest could be infinite
     finite = finite / scale
     low, high = float(finite.min()), float(finite.max())
-    # As wide as numpy needs to tell the edges apart; equal values get a bin of their own in the middle.
+    # At least as wide as numpy needs to tell the edges apart; equal values get one bin in the middle.
     narrowest = max(4 * bins * math.ulp(max(abs(low), abs(high))), 1e-300)
     if high - low < narrowest:
         around = max(narrowest, 0.5 if low == high else 0.0)
         low, high = low - around, high + around
     counts, edges = np.histogram(finite, bins, (low, high))
-    # Widened around the largest float, times the scale: no more than the largest float.
+    # Widened and scaled back, an edge could exceed the largest float.
     bounds = np.clip(edges, -sys.float_info.max / scale, sys.float_info.max / scale) * scale
     return [int(count) for count in counts], [float(edge) for edge in bounds], apart
 

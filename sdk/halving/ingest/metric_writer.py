@@ -86,6 +86,8 @@ class MetricWriter:
             self._closed = True
             self._wake.ring()
             self.appender.close()
+            with contextlib.suppress(RuntimeError):  # it has not begun
+                self._thread.join(timeout=1.0)
             directory.release(self.folder, remove=True)
             raise
         _LIVE.add(self)

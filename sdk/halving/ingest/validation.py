@@ -1,4 +1,4 @@
-"""What ``log()`` does off its hot path: other names than before, other types, a step or a value that is wrong."""
+"""What ``log()`` does off its hot path: for names other than in the last call, for other types, and for a wrong step or value."""
 
 import contextlib
 import struct
@@ -12,8 +12,8 @@ from halving.errors import InvalidInput
 from halving.ingest.metric_writer import MetricWriter
 from halving.ingest.values import PLAIN, Sorted, sort_values
 
-MAX_KEYS = 10_000  # names in a run
-_MOST_WARNINGS = 100  # names warned about in a run
+MAX_KEYS = 10_000  # different names in a run
+_MOST_WARNINGS = 100  # names that a run warns about
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
@@ -21,9 +21,9 @@ class Validator:
     """Checks, flattens and counts what is logged.
 
     Args:
-        writer: where it goes.
+        writer: what is accepted goes there.
         run: the run's id, for messages.
-        strict: raise for what is wrong; otherwise it is left out, counted, and warned about once for each name.
+        strict: raise an error for what is wrong; otherwise it is left out, counted, and warned about once for each name.
 
     Attributes:
         rejected: how many values were left out.
@@ -37,14 +37,14 @@ class Validator:
         self._warned: set[str] = set()
 
     def take(self, values: Mapping[str, Any], step: Any) -> None:
-        """Log what is right of ``values``.
+        """Log those of ``values`` that are accepted.
 
         Raises:
-            InvalidInput: something is wrong, in a strict run; then nothing of ``values`` is logged.
+            InvalidInput: something is wrong and the run is strict; then nothing of ``values`` is logged.
         """
         try:
             self._take(values, step)
-        except InvalidInput:  # of a strict run
+        except InvalidInput:  # the run is strict
             raise
         except Exception as error:
             if self._strict:
@@ -79,19 +79,19 @@ class Validator:
             self._writer.append_artifact(key, media.encode(), media.suffix, described, number, at)
 
     def reject(self, wrong: Mapping[str, str], count: int | None = None) -> None:
-        """Raise for the first, or count and warn."""
+        """Raise for the first message in a strict run; otherwise count and warn."""
         if self._strict:
             raise InvalidInput(next(iter(wrong.values())))
         self.rejected += len(wrong) if count is None else count
         for name, message in wrong.items():
             if name not in self._warned and len(self._warned) < _MOST_WARNINGS:
                 self._warned.add(name)
-                told = f"halving: {message}. It is left out and counted, and not warned about again"
-                with contextlib.suppress(Warning):  # `python -W error` raises it, and training must not end by it
-                    warnings.warn(told, stacklevel=_users_level())
+                warning = f"halving: {message}. It is left out and counted, and not warned about again"
+                with contextlib.suppress(Warning):  # `python -W error` raises it, and it must not end the training
+                    warnings.warn(warning, stacklevel=_users_level())
 
     def _admit(self, found: Sorted) -> None:
-        """Take out names beyond the cap, and reject what is wrong."""
+        """Leave out names beyond the limit, and reject what is wrong."""
         parts: tuple[dict[str, Any], ...] = (found.numbers, found.device, found.media)
         new = [key for part in parts for key in part if key not in self._keys]
         for key in new[max(0, MAX_KEYS - len(self._keys)) :]:
@@ -105,7 +105,7 @@ class Validator:
 
 
 def _users_level() -> int:
-    """The ``stacklevel`` of a warning that shows the line which called log()."""
+    """The ``stacklevel`` with which a warning names the user's line that called log()."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1

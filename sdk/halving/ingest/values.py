@@ -1,4 +1,4 @@
-"""What may be logged: numbers, 0-d tensors, artifacts, and dicts of them, sorted by how they are stored."""
+"""What may be logged: numbers, 0-d tensors, artifacts, and dicts of these. It is sorted by how it is stored."""
 
 from collections.abc import Mapping
 from types import NoneType
@@ -16,13 +16,13 @@ _FLOAT_MAX = 1.7976931348623157e308
 
 
 class Sorted(NamedTuple):
-    """Values by how they are stored; keys are flattened with ``/``.
+    """Values sorted by how they are stored. Keys of nested dicts are joined by ``/``.
 
     Attributes:
-        numbers: in this process's memory.
-        device: 0-d tensors elsewhere.
-        media: artifacts.
-        wrong: what is not accepted: key and the message.
+        numbers: key to float.
+        device: key to a 0-d tensor that is not in this process's memory, but on a GPU.
+        media: key to an artifact.
+        wrong: what is not accepted: key to the message.
     """
 
     numbers: dict[str, float]
@@ -32,7 +32,7 @@ class Sorted(NamedTuple):
 
 
 def sort_values(values: Mapping[str, Any]) -> Sorted:
-    """Flatten and sort what was given to ``log()``; every wrong key or value is named and none raises."""
+    """Flatten and sort what was given to ``log()``. Wrong keys and values are collected in ``wrong``; nothing raises."""
     found = Sorted({}, {}, {}, {})
     if not isinstance(values, Mapping):
         found.wrong["values"] = f"values {_kind(values)} is not accepted: give a dict of names to numbers"
@@ -42,7 +42,7 @@ def sort_values(values: Mapping[str, Any]) -> Sorted:
 
 
 def check_key(key: Any) -> str | None:
-    """What is wrong with a metric's name, or None."""
+    """What is wrong with a metric's name; None if it is accepted."""
     if isinstance(key, str) and 0 < len(key) <= 256 and (key.isprintable() or _is_text(key)):
         return None
     return f"metric name {key!r:.80} is not accepted: {KEY_RULE}"
@@ -79,7 +79,7 @@ def _add_number(key: str, number: Any, given: Any, found: Sorted) -> None:
 
 
 def _refusal(key: str, value: Any) -> str:
-    # Never the repr of just anything: of a long list it takes a while, and of a tensor on a GPU it waits for it.
+    # No repr of arbitrary objects: that of a long list takes a while, and that of a tensor on a GPU waits for the GPU.
     shown = repr(value[:60]) if isinstance(value, str) else repr(value) if isinstance(value, (complex, NoneType)) else _kind(value)
     return f"metric {key!r} = {shown} is not accepted: {VALUE_RULE}"
 
@@ -90,7 +90,7 @@ def _kind(value: Any) -> str:
 
 
 def _is_text(key: str) -> bool:
-    """Printable or not, without control characters and possible to encode."""
+    """Whether it can be encoded and has no control characters."""
     try:
         key.encode()
     except UnicodeEncodeError:

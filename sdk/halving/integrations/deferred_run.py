@@ -1,4 +1,4 @@
-"""What the integrations share: a run that is opened once the framework knows its params, and params as plain data."""
+"""Shared by the integrations: a run that is opened once the framework knows its hyperparameters, and these as plain data."""
 
 import enum
 import inspect
@@ -15,16 +15,16 @@ from halving.errors import InvalidInput
 
 
 class DeferredRun:
-    """The run that an integration logs to: the caller's, or its own, opened at the first need.
+    """The run that an integration logs to: the caller's, or its own, which is opened when it is first needed.
 
     Args:
-        project: of a run of one's own; None with ``run``.
+        project: where the integration's own run is opened; None with ``run``.
         run: the caller's run; the integration then neither adds params to it nor finishes it.
         arguments: the other arguments of :func:`halving.init`.
 
     Attributes:
-        project: its name.
-        id: the run's, known before the run is opened.
+        project: the project's name.
+        id: the run's id, known before the run is opened.
 
     Raises:
         InvalidInput: neither or both of ``run`` and ``project`` are given.
@@ -40,7 +40,7 @@ class DeferredRun:
         self._given, self._arguments = run, dict(arguments)
         self._opened: Run | None = None
         self._config: Mapping[str, Any] = self._arguments.get("config") or {}
-        self._params: dict[str, Any] | None = None  # with which the own run was opened
+        self._params: dict[str, Any] | None = None  # those with which its own run was opened
         if run is None:
             inspect.signature(init).bind(project=project, **arguments)
         self.project = run.project if run is not None else str(project)
@@ -52,32 +52,32 @@ class DeferredRun:
         return self._given if self._given is not None else self._opened
 
     def open(self, params: Mapping[str, Any] | None = None) -> Run:
-        """The run; opened if it is not. What comes after its end (a test after the fit) goes to its next attempt.
+        """The run, opened if it is not open. What is logged after its end (a test after the fit) goes to its next attempt.
 
         Args:
-            params: what the framework knows; ``config`` comes before it. Later calls change nothing: params never change.
+            params: those that the framework knows; ``config`` overrides them. Later calls have no effect, because params never change.
         """
         opened = self.opened
         if opened is None:
             if self._params is None:
                 self._params = {**(params or {}), **self._config}
-            # None, when nobody knows any: a run that is continued then keeps its own.
+            # None where no params are known: a run that is continued then keeps its own.
             opened = self._opened = init(self.project, **{**self._arguments, "config": self._params or None, "id": self.id})
         return opened
 
     def renew(self) -> None:
-        """Let another training begin: a new run, or the next attempt of the run whose ``id`` was given."""
+        """Begin another training: a new run, or the next attempt of the run whose ``id`` was given."""
         if self._params is not None and self._opened is None:
             self._params = None
             self.id = self._arguments.get("id") or _new_id()
 
     def changed(self, params: Mapping[str, Any]) -> list[str]:
-        """The names in ``params`` that an own run was not opened with, but for those that ``config`` decides."""
+        """The names in ``params`` with which its own run was not opened, except those that ``config`` decides."""
         recorded = self._params if self._params is not None else params
         return sorted(name for name in params if name not in self._config and (name not in recorded or recorded[name] != params[name]))
 
     def finish(self, status: str) -> None:
-        """Finish a run of one's own; write out what the caller's has pending."""
+        """Finish its own run; only flush the caller's."""
         if self._given is not None:
             self._given.flush()
         elif self._opened is not None:
@@ -86,9 +86,9 @@ class DeferredRun:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as numbers, strings, lists and dicts, equal in every process.
+    """``value`` as numbers, strings, lists and dicts, the same in every process.
 
-    What has no such form is named: functions and classes by where they are defined, other things as they print, without addresses.
+    Functions and classes become their names, and other objects what they print, without memory addresses.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value.value if isinstance(value, enum.Enum) else value

@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 from halving import Run
 from halving.integrations.deferred_run import DeferredRun, plain
 
-# Of TrainingArguments: where things are and who is told, not what is trained. They may differ when a run is continued.
+# TrainingArguments that say where files are and what is reported, not what is trained. They may differ when a run is continued.
 _NO_PARAMS = {"output_dir", "run_name", "project", "resume_from_checkpoint", "local_rank", "disable_tqdm", "report_to", "logging_dir"}
 _NO_PARAM_FAMILIES = ("hub_", "push_to_hub", "trackio_", "log_level")
 
@@ -16,10 +16,10 @@ class HalvingCallback(TrainerCallback):
     """Logs what the Trainer logs, from the process of world rank zero only, at the global step.
 
     Names follow the Trainer's convention: ``train/loss``, ``eval/loss``, ``test/loss``; ``epoch`` stays. The params are the
-    TrainingArguments, the model's configuration under ``model``, and ``config``, which comes before both. A run is opened when
-    training begins and finished when it ends; the next training opens another. What is logged behind the end
-    (``trainer.evaluate()``) goes to the run's next attempt. Continue a run by ``id``, with the params that it had, or by
-    ``run=halving.init(…, id=…)`` whatever they are now.
+    TrainingArguments, the model's configuration under ``model``, and ``config``, which overrides both. A run is opened when
+    training begins and finished when it ends; the next training opens another. What is logged after the end
+    (``trainer.evaluate()``) goes to the run's next attempt. Continue a run by ``id``, with the params that it had, or with any
+    params by ``run=halving.init(…, id=…)``.
 
     Args:
         project: a name that groups runs.
@@ -31,17 +31,17 @@ class HalvingCallback(TrainerCallback):
     """
 
     def __init__(self, project: str | None = None, *, run: Run | None = None, **init: Any) -> None:
-        self._late = DeferredRun(project, run, init)
+        self._deferred = DeferredRun(project, run, init)
 
     @property
     def run(self) -> Run | None:
         """The run, while it is open."""
-        return self._late.opened
+        return self._deferred.opened
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self._late.renew()
-            self._late.open(_params(args, model))
+            self._deferred.renew()
+            self._deferred.open(_params(args, model))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, model: Any = None, **kwargs: Any) -> None:
         if state.is_world_process_zero and logs:
@@ -53,10 +53,10 @@ class HalvingCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self._late.finish("finished")
+            self._deferred.finish("finished")
 
     def _log(self, args: Any, state: Any, model: Any, logs: dict[str, Any]) -> None:
-        run = self._late.opened or self._late.open(_params(args, model))
+        run = self._deferred.opened or self._deferred.open(_params(args, model))
         run.log({_name(key): value for key, value in logs.items()}, step=int(state.global_step))
 
 

@@ -14,42 +14,42 @@ class HalvingCallback(keras.callbacks.Callback):
     """Logs each epoch's results, at the number of optimizer steps done: ``train/loss``, ``val/loss``, ``epoch``, ``learning_rate``.
 
     The params are those of ``fit`` (epochs, steps), the optimizer's configuration under ``optimizer``, and ``config``, which
-    comes before both. A run is opened when ``fit`` begins and finished when it ends; the next ``fit`` opens another. Continue
-    a run by ``id``, with the params that it had, or by ``run=halving.init(…, id=…)`` whatever they are now. In a job of several
-    processes give the callback to the first only.
+    overrides both. A run is opened when ``fit`` begins and finished when it ends; the next ``fit`` opens another. Continue a run
+    by ``id``, with the params that it had, or with any params by ``run=halving.init(…, id=…)``. In a job of several processes give
+    the callback to the first process only.
 
     Args:
         project: a name that groups runs.
         run: log to this run instead; it is yours, so its params stay as they are and you finish it.
-        every: also log each so many batches, as ``batch/loss`` and so on: Keras's running means of the epoch. None: epochs only.
+        every: also log every so many batches, as ``batch/loss`` and so on: the epoch's running means. None logs epochs only.
         init: the other arguments of :func:`halving.init`: ``config``, ``root``, ``id``, ``seed``, ``tags`` and so on.
 
     Raises:
         InvalidInput: neither or both of ``project`` and ``run`` are given, or ``every`` is no positive integer.
     """
 
-    # Keras may call on_train_batch_end on threads of its own, so that reading a loss from the device does not hold up training.
+    # Keras may call on_train_batch_end in its own threads, so that training need not wait for a loss from the device.
     async_safe = True
 
     def __init__(self, project: str | None = None, *, run: Run | None = None, every: int | None = None, **init: Any) -> None:
         super().__init__()
         if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
             raise InvalidInput(f"every {every!r:.80} is not accepted: give a positive integer or None")
-        self._late, self._every = DeferredRun(project, run, init), every
+        self._deferred, self._every = DeferredRun(project, run, init), every
         self._epoch_began = 0
 
     @property
     def run(self) -> Run | None:
         """The run, while it is open."""
-        return self._late.opened
+        return self._deferred.opened
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         fit = {name: value for name, value in (self.params or {}).items() if name != "verbose"}
         optimizer = self.model.optimizer
-        # By its class: Keras numbers the names (sgd_1) within a process.
+        # Named by its class, because Keras numbers the names (sgd_1) within a process.
         described = {**optimizer.get_config(), "name": type(optimizer).__name__}
-        self._late.renew()
-        self._late.open(plain({**fit, "optimizer": described}))
+        self._deferred.renew()
+        self._deferred.open(plain({**fit, "optimizer": described}))
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._epoch_began = self._steps()
@@ -60,16 +60,16 @@ class HalvingCallback(keras.callbacks.Callback):
         # Counted, because reading the optimizer's own count would wait for the device.
         accumulated = self.model.optimizer.gradient_accumulation_steps or 1
         values = {f"batch/{name}": value for name, value in logs.items()}
-        self._late.open().log(values, step=self._epoch_began + (batch + 1) // accumulated)
+        self._deferred.open().log(values, step=self._epoch_began + (batch + 1) // accumulated)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         values: dict[str, Any] = {"epoch": epoch + 1, "learning_rate": float(self.model.optimizer.learning_rate)}
         for name, value in (logs or {}).items():
             values[f"val/{name.removeprefix('val_')}" if name.startswith("val_") else f"train/{name}"] = value
-        self._late.open().log(values, step=self._steps())
+        self._deferred.open().log(values, step=self._steps())
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._late.finish("finished")
+        self._deferred.finish("finished")
 
     def _steps(self) -> int:
         return int(self.model.optimizer.iterations)

@@ -29,18 +29,18 @@ else:
 
 
 class HalvingLogger(Logger):
-    """Logs what ``self.log(…)`` in a LightningModule says to one run, from the process of rank zero only.
+    """Sends what a LightningModule logs by ``self.log(…)`` to one run, from the process of rank zero only.
 
-    The run is opened at its first use, with the module's hyperparameters (``save_hyperparameters()``) and ``config`` as its
-    params. Params never change: other hyperparameters that come later are warned about and not recorded. Each ``fit``, ``test``
-    or ``validate`` with this logger is one attempt of the run. Continue one by ``id``, with the hyperparameters that it had.
+    The run is opened when it is first used, with the module's hyperparameters (``save_hyperparameters()``) and ``config`` as its
+    params. Params never change: hyperparameters that differ later are not recorded, and there is a warning. Each ``fit``, ``test``
+    or ``validate`` with this logger is one attempt of the run. Continue a run by ``id``, with the hyperparameters that it had.
 
     Args:
         project: a name that groups runs.
         run: log to this run instead; it is yours, so its params stay as they are and you finish it.
         log_model: store the checkpoints of ``ModelCheckpoint`` as artifacts: ``"all"`` as they are saved, True those that are
             there at the end (or all, with ``save_top_k=-1``), False none. Only single files, not folders of shards.
-            One that cannot be stored is warned about; training goes on.
+            If one cannot be stored there is a warning, and training continues.
         init: the other arguments of :func:`halving.init`: ``config``, ``root``, ``id``, ``seed``, ``tags`` and so on.
 
     Raises:
@@ -58,57 +58,56 @@ class HalvingLogger(Logger):
         super().__init__()
         if log_model not in (True, False, "all"):
             raise InvalidInput(f"log_model {log_model!r:.80} is not accepted: give True, False or 'all'")
-        self._late, self._log_model = DeferredRun(project, run, init), log_model
+        self._deferred, self._log_model = DeferredRun(project, run, init), log_model
         self._next_step = 0
-        self._stored: dict[str, float] = {}  # checkpoint path to its time when it was stored
+        self._stored: dict[str, float] = {}  # path of a checkpoint to its modification time when it was stored
         self._checkpoints: Any = None  # the callback whose checkpoints are stored at the end
 
     @property
     def name(self) -> str:
         """The project; with :attr:`version` it names the folder of the checkpoints."""
-        return self._late.project
+        return self._deferred.project
 
     @property
     def version(self) -> str:
         """The run's id."""
-        return self._late.id
+        return self._deferred.id
 
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The :class:`halving.Run`, for what Lightning has no word for: ``logger.experiment.log({"x": halving.Image(…)}, step=…)``.
+        """The :class:`halving.Run`, for what ``self.log`` cannot do: ``logger.experiment.log({"x": halving.Image(…)}, step=…)``.
 
-        Lightning touches this before it knows the hyperparameters, so until then it is something that opens the run
-        when it is used.
+        Lightning asks for it before it knows the hyperparameters, so until then this is a stand-in that opens the run when it is used.
         """
-        return self._late.opened or _Unopened(self._late)
+        return self._deferred.opened or _Unopened(self._deferred)
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Open the run with these params, if it is not yet open."""
         given = plain(vars(params) if isinstance(params, Namespace) else params)
-        self._late.open(given)
-        if changed := self._late.changed(given):
+        self._deferred.open(given)
+        if changed := self._deferred.changed(given):
             warnings.warn(f"halving: params never change, so {changed} as given now are not recorded in run {self.version}", stacklevel=2)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log at ``step``; without one, at the step behind the last."""
+        """Log at ``step``; without one, at the step after the last."""
         number = self._next_step if step is None else step
         self._next_step = number + 1
-        self._late.open().log(metrics, step=number)
+        self._deferred.open().log(metrics, step=number)
 
-    # Logger.save, which does nothing, stays: Lightning calls it after every log_metrics, and points are written behind anyway.
+    # Logger.save is inherited and does nothing: Lightning calls it after every log_metrics, and a thread writes the points anyway.
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Store the last checkpoints and finish the run (one that you gave is flushed)."""
-        if self._late.opened is None:
+        """Store the last checkpoints and finish the run; a run that you gave is only flushed."""
+        if self._deferred.opened is None:
             return
         if self._checkpoints is not None:
             self._store(self._checkpoints)
             self._checkpoints = None
-        self._late.finish("finished" if status in ("success", "finished") else "failed")
+        self._deferred.finish("finished" if status in ("success", "finished") else "failed")
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
         """Called by ``ModelCheckpoint`` on rank zero."""
@@ -125,26 +124,26 @@ class HalvingLogger(Logger):
             if self._stored.get(str(path)) == saved:
                 continue
             try:
-                _log_file(self._late.open(), path)
+                _log_file(self._deferred.open(), path)
                 self._stored[str(path)] = saved
             except (HalvingError, OSError) as error:
                 warnings.warn(f"halving: checkpoint {path} is not stored: {error}", stacklevel=2)
 
 
 class _Unopened:
-    """Stands for a run until something of it is used."""
+    """Stands in for a run that is not open yet, and opens it when one of its attributes is used."""
 
-    def __init__(self, late: DeferredRun) -> None:
-        self._late = late
+    def __init__(self, deferred: DeferredRun) -> None:
+        self._deferred = deferred
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # what copying and pickling ask for
             raise AttributeError(name)
-        return getattr(self._late.open(), name)
+        return getattr(self._deferred.open(), name)
 
 
 def _log_file(run: Run, path: Path) -> None:
-    """Attach a checkpoint under its file's name; ``last.ckpt`` with new content becomes ``last-2.ckpt``: artifacts never change."""
+    """Attach a checkpoint under its file's name. Artifacts never change, so ``last.ckpt`` with new content becomes ``last-2.ckpt``."""
     stem = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._@+-") else "-" for letter in path.stem)
     stem = stem[:100].lstrip("._@+-") or "checkpoint"
     for number in itertools.count(1):

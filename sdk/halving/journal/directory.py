@@ -44,7 +44,7 @@ class Whose(NamedTuple):
 
 
 class _Home(NamedTuple):
-    """Where a store's journals may lie: ``folder``, of which everything below ``base`` must be this user's own."""
+    """Where a store's journals may lie: in ``folder``. Every directory on the way to it from ``base`` must be this user's own."""
 
     base: Path
     folder: Path
@@ -52,7 +52,7 @@ class _Home(NamedTuple):
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """No other thread of this process takes a lock meanwhile, or looks who has it."""
+    """No other thread of this process takes a lock meanwhile, or looks which process has it."""
     with _one_at_a_time:
         yield
 
@@ -67,7 +67,7 @@ def attempt_folder(store: Store, project: str, run: str, attempt: int) -> Path:
 
 
 def attempt_folders(store: Store, project: str | None = None, run: str | None = None, attempt: int | None = None) -> list[Path]:
-    """The journals that are here: of a store, a project, a run or an attempt. Those that others may have written are left out."""
+    """The journals on this machine of a store, a project, a run or an attempt, without those that another user may have forged."""
     name = "[0-9]*" if attempt is None else f"{attempt:04d}"
     return sorted(folder for folder in _folders(store, project, run, name) if _ATTEMPT.fullmatch(folder.name))
 
@@ -75,7 +75,7 @@ def attempt_folders(store: Store, project: str | None = None, run: str | None = 
 def untrusted(store: Store, project: str | None = None, run: str | None = None) -> set[str]:
     """Why journals that are here are left out: which directories others can change, and what to do about it."""
     reasons: set[str] = set()
-    for _ in _folders(store, project, run, "*", reasons):
+    for _ in _folders(store, project, run, "[0-9]*", reasons):
         pass
     return reasons
 
@@ -186,8 +186,12 @@ def _create_locked(home: _Home, name: Path) -> Path:
     """Create a folder that appears under its name with its lock held, so that a recovery never finds it without."""
     folder = home.folder / name
     home.base.mkdir(parents=True, exist_ok=True)
-    make_own(folder.parent, home.base)
-    unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    try:
+        make_own(folder.parent, home.base)
+        unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    except FileNotFoundError:  # another run has ended at this moment and removed the directories that it left empty
+        make_own(folder.parent, home.base)
+        unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     if not claim(unseen):
         raise BlockingIOError(f"{unseen} cannot be locked")
     descriptor = _held.pop(unseen)

@@ -36,7 +36,7 @@ class LogSegment:
         self.memory.write(MAGIC)
 
     def populate(self) -> None:
-        """Take the pages from the system now, a few at a time: a first touch in ``log()`` would cost it 10 µs every 4 KiB."""
+        """Take the pages from the system now, a few at a time: the first touch of each in ``log()`` would take 10 µs."""
         with contextlib.suppress(OSError, ValueError):  # before Linux 5.14, or elsewhere: each page is taken when it is touched
             for start in range(0, self.size, _POPULATE_BYTES):
                 self.memory.madvise(_MADV_POPULATE_WRITE, start, min(_POPULATE_BYTES, self.size - start))

@@ -1,4 +1,4 @@
 """Rewriting old metric files: sorting, rollups, compaction, retention and orphan files.
 
-It changes how points are kept, never what they say; it must not know runs in progress beyond the files that they publish.
+It changes how points are kept, never what they say; it must know of runs in progress nothing but the files that they publish.
 """

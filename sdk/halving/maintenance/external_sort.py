@@ -109,8 +109,8 @@ class Sorter:
                 yield self._merged(waiting)
                 waiting, count = [], 0
             if length > self._limit:
-                for pieces in _split(slices, self._limit):
-                    yield self._merged([(code, pieces)])
+                for part in _split(slices, self._limit):
+                    yield self._merged([(code, part)])
             elif length:
                 waiting.append((code, slices))
                 count += length
@@ -120,10 +120,10 @@ class Sorter:
     def _merged(self, waiting: Sequence[tuple[int, list[Any]]]) -> Any:
         import numpy as np
 
-        points = np.concatenate([piece for _, pieces in waiting for piece in pieces])
-        for mapped in self._maps:  # what was copied does not count as this process's memory any longer
+        points = np.concatenate([part for _, slices in waiting for part in slices])
+        for mapped in self._maps:  # the pages are copied, and need not count as this process's memory any longer
             mapped.madvise(mmap.MADV_DONTNEED)
-        lengths = [sum(map(len, pieces)) for _, pieces in waiting]
+        lengths = [sum(map(len, slices)) for _, slices in waiting]
         return _in_order(points, np.repeat(np.arange(len(waiting), dtype=np.int32), lengths))
 
     def _sort_pending(self) -> None:
@@ -157,7 +157,7 @@ class _Sorted(NamedTuple):
 
 
 def _in_order(points: Any, rank: Any) -> Any:
-    """Sorted stably by (rank, step, attempt); what is in order already, as most is, costs one look."""
+    """Sorted stably by (rank, step, attempt). Points that are in order already, as most are, are only compared."""
     import numpy as np
 
     if (rank[1:] < rank[:-1]).any():
@@ -171,7 +171,7 @@ def _in_order(points: Any, rank: Any) -> Any:
 
 
 def _split(slices: list[Any], limit: int, fields: tuple[str, ...] = ("step", "attempt")) -> Iterator[list[Any]]:
-    """One long curve's sorted slices as pieces of at most ``limit`` points that are sorted among each other."""
+    """One long curve's sorted slices in parts of at most ``limit`` points; each part comes before the next in the order."""
     if sum(map(len, slices)) <= limit:
         yield slices
     elif not fields:  # all of one step and attempt: the order of arrival is the order

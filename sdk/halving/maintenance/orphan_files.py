@@ -1,21 +1,31 @@
-"""What killed processes leave in the store, and what nobody needs any more: mail, what a job's steps handed on, unfinished files."""
+"""Files that nobody needs any more: what killed processes leave, old mail, what a job's steps handed on, and blobs that no record names.
+
+A blob is put first and recorded then, so a young one may still be recorded. Records are searched for anything that looks like a digest,
+whatever it is called: a blob stays when in doubt.
+"""
 
 import re
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from halving.errors import NotFound
 from halving.store.store import Store
 
-# Each is far beyond the age at which anybody alive may still want the file.
+# Each is far beyond the age at which a living process may still want the file.
 MAIL_AGE = timedelta(days=30)  # a message is read within minutes, and a trial's task when its pod starts
 STEP_AGE = timedelta(days=365)  # a sweep's job reads at its end what its first step has handed on
-UNFINISHED_AGE = timedelta(days=1)  # as Store.clear_abandoned; a claim goes stale after two minutes
-_UNFINISHED = re.compile(r"\.claim-.+|\..+\.\d+\.[0-9a-f]{8}")  # halving.store.create_once, and the store's own temporary names
+UNFINISHED_AGE = timedelta(days=1)  # as Store.clear_abandoned; a marker file goes stale after two minutes
+UNRECORDED_AGE = timedelta(days=7)  # an epoch's checkpoint is recorded at the epoch's end; well above halving.store.store.REFRESH_SECONDS
+_UNFINISHED = re.compile(r"\.claim-.+|\..+\.\d+\.[0-9a-f]{8}")  # halving.store.create_once, and halving.store.local_files' temporary names
+_BLOB = re.compile("artifacts/sha256/../([0-9a-f]{64})")
+_DIGEST = re.compile(rb"sha256:[0-9a-f]{64}")
+_READERS = 16  # requests to an object store at the same time
 
 
 class OrphanFile(NamedTuple):
-    """A file to take away; ``run`` is the run that it belongs to, or Dagster's (``project`` is empty then)."""
+    """A file to delete; ``run`` is the run that it belongs to. Where ``project`` is empty, it is Dagster's run, or the store's folder."""
 
     project: str
     run: str
@@ -24,32 +34,72 @@ class OrphanFile(NamedTuple):
 
 
 def find_orphan_files(
-    store: Store, protected: Collection[tuple[str, str]], now: datetime, project: str | None = None
+    store: Store,
+    protected: Collection[tuple[str, str]],
+    now: datetime,
+    project: str | None = None,
+    named_blobs: Collection[str] | None = None,
 ) -> Iterator[OrphanFile]:
     """The orphan files of all projects, or of one.
 
     Args:
         protected: ``(project, run)`` whose mail stays.
         now: the moment to count from.
+        named_blobs: all digests that are named elsewhere than in the runs' records, as by the catalog. None: unknown, so each blob stays.
+            With a ``project`` each stays, too: projects share blobs.
     """
-    folders = [f"runs/project={project}", f"metrics/project={project}"] if project else ["runs", "metrics", "steps"]
+    folders = [f"runs/project={project}", f"metrics/project={project}"] if project else ["runs", "metrics", "steps", "reports", "artifacts"]
+    if store.folder is not None and not project:
+        folders.append("datasets")  # in an object store a snapshot's unfinished files cannot be seen
+    blobs = {}
     for folder in folders:
         for name, size, written in store.files(folder):
-            found = owner_of_orphan_file(name, now - datetime.fromtimestamp(written, now.tzinfo), protected)
-            if found is not None:
+            age = now - datetime.fromtimestamp(written, now.tzinfo)
+            if (found := owner_of_orphan_file(name, age, protected)) is not None:
                 yield OrphanFile(*found, name, size)
+            elif named_blobs is not None and age > UNRECORDED_AGE and (blob := _BLOB.fullmatch(name)):
+                blobs[f"sha256:{blob[1]}"] = OrphanFile("", "artifacts", name, size)
+    if blobs and named_blobs is not None:
+        for digest in blobs.keys() - set(named_blobs) - _recorded_digests(store):
+            yield blobs[digest]
+
+
+def delete_orphan_file(store: Store, orphan: OrphanFile, now: datetime) -> None:
+    """Delete it; but a blob that was put again meanwhile stays.
+
+    Raises:
+        StoreError: the store refused.
+    """
+    if blob := _BLOB.fullmatch(orphan.name):
+        store.collect_blob(f"sha256:{blob[1]}", (now - UNRECORDED_AGE).timestamp())
+    else:
+        store.delete(orphan.name)
 
 
 def owner_of_orphan_file(name: str, age: timedelta, protected: Collection[tuple[str, str]]) -> tuple[str, str] | None:
-    """The project and the run of a file if it is left over, or None. Pure."""
+    """The project and the run of a file if it is an orphan by its name and age, or None. Pure."""
     area, *folders, file = name.split("/")
     if area == "steps":
         owner = ("", folders[0]) if folders else ("", "")
         return owner if age > STEP_AGE else None
     project, run, kind = (*folders, "", "", "")[:3]
-    owner = project.removeprefix("project="), run.removeprefix("run=")
+    owner = (project.removeprefix("project="), run.removeprefix("run=")) if area in ("runs", "metrics") else ("", area)
     if _UNFINISHED.fullmatch(file):
         return owner if age > UNFINISHED_AGE else None
     if area == "runs" and kind == "mail" and owner not in protected:
         return owner if age > MAIL_AGE else None
     return None
+
+
+def _recorded_digests(store: Store) -> set[str]:
+    """What the runs' records name: checkpoints, artifacts, media, patches, and what a later version may add."""
+
+    def digests_in(name: str) -> set[bytes]:
+        try:
+            return set(_DIGEST.findall(store.read(name)))
+        except NotFound:  # mail, deleted meanwhile
+            return set()
+
+    names = [name for name, _, _ in store.files("runs") if name.endswith(".json")]
+    with ThreadPoolExecutor(_READERS if store.folder is None else 1) as pool:
+        return {digest.decode() for found in pool.map(digests_in, names) for digest in found}

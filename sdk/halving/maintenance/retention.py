@@ -1,13 +1,14 @@
-"""Retention: what of finished runs is kept for how long. Pure decisions, and a thin edge that carries them out.
+"""Retention: how long points, rollups and checkpoints of finished runs are kept. Pure decisions, and a thin edge that carries them out.
 
 Full resolution goes first, rollups stay for longer or for ever. A protected run keeps every point. Age counts from when points
 were absorbed last, which is never before they were logged, so no clock of a training machine can make a run old. Runs with
 segments that are not compacted are left alone: compact them first.
 
-Checkpoints: a run's newest one always stays, and so does every blob that another record names. The entries in the history stay
-too; only the bytes of superseded checkpoints go.
+Checkpoints: a run's newest one always stays, and so does every blob that another record names. Of a superseded checkpoint only the
+bytes are deleted; its entry in the run's history stays.
 
-What killed processes have left goes with each retention; see :mod:`halving.maintenance.orphan_files`.
+Each retention also deletes orphan files of killed processes, and blobs that no record names; see
+:mod:`halving.maintenance.orphan_files`.
 """
 
 import json
@@ -19,9 +20,9 @@ from typing import Literal
 from halving.errors import InvalidInput
 from halving.maintenance.compaction import clean, commit, contiguous, publish
 from halving.maintenance.external_sort import Sorter
-from halving.maintenance.orphan_files import find_orphan_files
+from halving.maintenance.orphan_files import UNRECORDED_AGE, delete_orphan_file, find_orphan_files
 from halving.maintenance.rewrite import add_file, write_sorted
-from halving.metrics.manifest import FAMILIES, Manifest, family_of, new_name, project_folder, run_files, runs_of
+from halving.metrics.manifest import FAMILIES, Manifest, family_of, new_name, project_folder, projects_of, run_files, runs_of
 from halving.store.json_files import now as this_moment
 from halving.store.store import Store, blob_name
 
@@ -31,7 +32,7 @@ Runs = Collection[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Policy:
-    """How many days what is kept; None is for ever.
+    """How many days each kind of data is kept; None is for ever.
 
     Attributes:
         days: full resolution.
@@ -60,7 +61,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class RunState:
-    """What the decision looks at of one run: its manifest, the bytes of its data files by name, and whether it has live segments."""
+    """What the decision depends on: a run's manifest, the bytes of its data files by name, and whether segments wait for compaction."""
 
     project: str
     run: str
@@ -71,12 +72,13 @@ class RunState:
 
 @dataclass(frozen=True)
 class Drop:
-    """One thing to take away. ``bytes`` is an estimate where a file is shared or written again.
+    """One thing to delete.
 
     Attributes:
         what: ``full`` resolution, ``system`` metrics at full resolution, ``rollup``, ``checkpoint``, or ``orphan files``
             of killed processes.
-        points: points or buckets' points that go from full resolution; 0 for the others.
+        points: points dropped from full resolution; 0 for the others.
+        bytes: size on the disk; for ``system`` an estimate by the share of points.
         digest: of a checkpoint.
     """
 
@@ -108,19 +110,19 @@ def apply_retention(
     system_days: float | None = None,
     rollup_days: float | None = None,
     checkpoint_days: float | None = None,
-    keep_blobs: Collection[str] = (),
+    keep_blobs: Collection[str] | None = None,
     project: str | None = None,
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Retained:
-    """Drop what is older than it has to be. May be killed anywhere and done again.
+    """Drop what is older than the given days. May be killed anywhere and repeated.
 
     Args:
         protected: ``(project, run)`` of runs to leave as they are.
         days, system_days, rollup_days, checkpoint_days: see :class:`Policy`.
-        keep_blobs: digests of checkpoints that stay although their runs are not protected.
+        keep_blobs: all digests that the catalog names; these blobs stay. None: unknown, so that unrecorded blobs stay, too.
         project: only this one (default: all).
-        dry_run: only say what would be done.
+        dry_run: only return what would be dropped.
         now: the moment to count from.
 
     Raises:
@@ -129,7 +131,7 @@ def apply_retention(
     """
     policy = Policy(days, system_days, rollup_days, checkpoint_days)
     moment, kept_runs = now or datetime.now(UTC), set(protected)
-    projects = [project] if project else [name[len("project=") :] for name in store.names("metrics") if name.startswith("project=")]
+    projects = [project] if project else projects_of(store)
     drops: list[Drop] = []
     for name in projects:
         states = read_states(store, name)
@@ -140,13 +142,13 @@ def apply_retention(
     blobs = plan_checkpoints(store, policy, kept_runs, keep_blobs, moment, project)
     if not dry_run:
         for drop in blobs:
-            store.delete(blob_name(drop.digest or ""))
+            store.collect_blob(drop.digest or "", (moment - min(UNRECORDED_AGE, timedelta(days=checkpoint_days or 0))).timestamp())
     left: dict[tuple[str, str], int] = {}
-    for orphan in find_orphan_files(store, kept_runs, moment, project):
+    for orphan in find_orphan_files(store, kept_runs, moment, project, keep_blobs):
         owner = orphan.project, orphan.run
         left[owner] = left.get(owner, 0) + orphan.bytes
         if not dry_run:
-            store.delete(orphan.name)
+            delete_orphan_file(store, orphan, moment)
     drops += [Drop(*owner, "orphan files", 0, size) for owner, size in left.items()]
     return Retained((*drops, *blobs), dry_run)
 
@@ -186,14 +188,14 @@ def plan_retention(states: Iterable[RunState], policy: Policy, protected: Runs, 
 
 
 def plan_checkpoints(
-    store: Store, policy: Policy, protected: Runs, keep_blobs: Collection[str], now: datetime, project: str | None = None
+    store: Store, policy: Policy, protected: Runs, keep_blobs: Collection[str] | None, now: datetime, project: str | None = None
 ) -> list[Drop]:
     """Superseded checkpoints that are old, and whose blobs no record that stays names."""
     if policy.checkpoint_days is None:
         return []
     limit = now - timedelta(days=policy.checkpoint_days)
     candidates: dict[str, tuple[str, str]] = {}
-    kept = set(keep_blobs)
+    kept = set(keep_blobs or ())
     for entry in store.names("runs"):
         for run in store.names(f"runs/{entry}"):
             folder, owner = f"runs/{entry}/{run}", (entry.removeprefix("project="), run)

@@ -46,7 +46,7 @@ def add_file(sorter: Sorter, store: Store, name: str, keep: Callable[[str], bool
     """Add a file's points, all or those whose key ``keep`` accepts, and give the file's metadata.
 
     Raises:
-        FileNotFoundError: the file is gone.
+        FileNotFoundError: the file is missing.
     """
     import pyarrow.parquet as pq
 
@@ -58,7 +58,7 @@ def add_file(sorter: Sorter, store: Store, name: str, keep: Callable[[str], bool
 
 
 def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) -> dict[int, tuple[int, Any]]:
-    """The finest buckets of what retention took out of a run's full file: curve number to level and buckets."""
+    """The finest buckets of the points that retention dropped from a run's full file: curve to their level and buckets."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Rollups: a curve of any length as at most 2,000 buckets, and finer levels for looking closer.
+"""Rollups: a curve of any length in at most 2,000 buckets, and finer levels to zoom in.
 
 A bucket of level L holds 8^L consecutive points of the stitched curve: by step, each step once, with the value that the highest
 attempt logged last. Level 0 exists for curves of at most :data:`COARSE` points; else every level from 2 up that has more than
@@ -94,7 +94,7 @@ class Rollup:
         options = {"compression": "zstd", "use_dictionary": ["run", "key", "level"], "data_page_size": 1 << 18}
         with pq.ParquetWriter(path, schema(), **options) as writer:
             for level in sorted(self._spools, reverse=True):
-                for buckets in self._spools[level].pieces():
+                for buckets in self._spools[level].chunks():
                     writer.write_table(self._table(buckets, level), row_group_size=ROW_GROUP)
 
     def _add_history(self, before: str | None = None) -> None:
@@ -131,8 +131,9 @@ class _Pyramid:
     """The levels of one curve.
 
     Args:
-        history: buckets of an earlier rollup, and ``level``, theirs. What is logged at the steps of a bucket whose points are gone
-            becomes a bucket beside it; at level 0 a bucket is a point, and the new one takes its place.
+        level: that of ``history``.
+        history: buckets of an earlier rollup whose points were dropped. Points that are logged again at the steps of such a bucket
+            become a bucket beside it. At level 0 a bucket is a single point, and the new point replaces it.
     """
 
     def __init__(self, code: int, level: int, history: Any) -> None:
@@ -207,7 +208,7 @@ class _Spool:
                 rows.tofile(file)
         self._rows, self._count = [], 0
 
-    def pieces(self) -> Iterator[Any]:
+    def chunks(self) -> Iterator[Any]:
         """All of them in order, a whole number of row groups at a time."""
         import numpy as np
 

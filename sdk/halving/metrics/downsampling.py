@@ -1,4 +1,4 @@
-"""Buckets of consecutive points: what a curve is drawn from when it has more points than the eye can see.
+"""Buckets of consecutive points, from which a curve is drawn that has more points than a figure can show.
 
 A segment carries the buckets of its longer curves in its footer (``halving.buckets``), so that a curve over thousands of
 segments that were not compacted yet is drawn from their footers alone. The value in the file's metadata is base64 of:
@@ -65,7 +65,7 @@ def of_points(steps: Any, times: Any, values: Any, dtype: Any = BUCKET) -> Any:
 
 
 def joined(buckets: Any, starts: Any) -> Any:
-    """Neighbours put together: one bucket from each of ``starts`` to the next; min and max are kept, counts add up."""
+    """Neighbouring buckets joined: one from each of ``starts`` up to the next. min and max are kept, counts add up."""
     import numpy as np
 
     if not len(starts):
@@ -86,7 +86,7 @@ def joined(buckets: Any, starts: Any) -> Any:
 
 
 def at_most(buckets: Any, limit: int) -> Any:
-    """The same curve in ``limit`` buckets or fewer: as many neighbours in each as it takes."""
+    """The same curve in ``limit`` buckets or fewer, with equally many neighbours joined in each but the last."""
     import numpy as np
 
     if len(buckets) <= limit:

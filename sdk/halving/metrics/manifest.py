@@ -1,8 +1,8 @@
-"""Which files hold a run's points: what the newest manifest names, and the segments that it has not absorbed.
+"""Which files hold a run's points: those that the newest manifest names, and the segments that it has not absorbed.
 
-``manifest-GGGGGG.json`` is published last, in one step; so a reader finds either the segments or the file that they were
-compacted into, whatever a compaction was killed at. The other files of a generation carry a random token in their names:
-compactions at the same time never touch each other's, and only one of them gets to publish the generation's manifest.
+A compaction publishes ``manifest-GGGGGG.json`` last, in one step. So a reader finds either the segments or the file that they were
+compacted into, wherever a compaction was killed. The other files of a generation have a random token in their names, so
+compactions at the same time never touch each other's files, and only one of them publishes the generation's manifest.
 """
 
 import json
@@ -24,7 +24,7 @@ _LISTINGS = 10  # tries at reading a manifest while compactions replace it
 
 @dataclass(frozen=True)
 class Absorbed:
-    """One attempt's part in a compaction: its first ``segments`` segments, and how far they had drained the journal."""
+    """What the manifest covers of one attempt: its first ``segments`` segments, and how far the journal was drained with them."""
 
     segments: int
     drained: dict[str, list[int]] = field(default_factory=dict)
@@ -32,19 +32,19 @@ class Absorbed:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a run's compacted state is. File names are relative to the project's folder.
+    """The compacted state of a run. File names are relative to the project's folder.
 
     Attributes:
         generation: counts manifests of the run, from 1.
-        full: the file with all absorbed points, or None after retention took it away.
-        rollup: the file with their buckets.
+        full: the file with all absorbed points, or None after retention dropped it.
+        rollup: the file with their buckets, or None after retention dropped it.
         absorbed: attempt to what of it is absorbed.
         points: how many points were ever absorbed.
         written: when, ISO 8601.
-        active: when points were absorbed last; what the age of a run's points is counted from. ISO 8601, or None: ``written``.
+        active: when points were absorbed last, ISO 8601; the age of a run's points is counted from here. None means ``written``.
         held: how many points ``full`` holds, by family of keys: ``system`` (``system/…``) and ``other``.
-        history: family to the rollup file that covers those of its points that retention took out of ``full``. Empty while ``full``
-            has all. ``rollup`` covers everything, always.
+        history: family to the rollup file that covers the points that retention dropped from ``full``. Empty while ``full`` has
+            all points. ``rollup`` always covers everything.
     """
 
     generation: int
@@ -65,7 +65,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """A run's metric files: the manifest, if any, and the live segments behind it, as full names in the store."""
+    """A run's metric files: the manifest, if any, and the live segments that it has not absorbed, as full names in the store."""
 
     manifest: Manifest | None
     segments: tuple[str, ...]
@@ -81,7 +81,7 @@ def run_folder(project: str, run: str) -> str:
 
 
 def family_of(key: str) -> str:
-    """Which family a key belongs to; they are kept for different times."""
+    """The family of a key; retention keeps families for different times."""
     return "system" if key.startswith("system/") else "other"
 
 
@@ -112,9 +112,9 @@ def publish_manifest(store: Store, project: str, run: str, manifest: Manifest) -
 
 
 def run_files(store: Store, project: str, run: str) -> RunFiles:
-    """What to read for a run. Listing order makes it safe beside a compaction: segments first, the manifest after them.
+    """What to read for a run. It is safe beside a compaction, because segments are listed first and the manifest after them.
 
-    A segment that is gone when it is opened was absorbed meanwhile: list again.
+    A segment that is missing when it is opened was absorbed since: list again.
     """
     live = live_folder(project, run)
     names = [name for name in store.names(live) if parse_segment_name(name)]
@@ -130,10 +130,10 @@ def run_files(store: Store, project: str, run: str) -> RunFiles:
 
 
 def superseded(store: Store, project: str, run: str, manifest: Manifest) -> list[str]:
-    """The full names of files in the run's folder that nobody will ever need.
+    """The full names of files in the run's folder that are not needed any more.
 
-    Data files of a generation that is not published yet are left alone: they may belong to a compaction that is at work.
-    Once any compaction has published that generation, whatever its manifest does not name is nobody's.
+    Data files of a generation that is not published yet stay: they may belong to a compaction that is running. As soon as a
+    compaction has published that generation, a data file that its manifest does not name will never be used.
     """
     folder, names = run_folder(project, run), store.names(run_folder(project, run))
     old = [f"manifest-{generation:06d}.json" for generation in sorted(_generations(names)) if generation < manifest.generation]
@@ -142,6 +142,11 @@ def superseded(store: Store, project: str, run: str, manifest: Manifest) -> list
         if found and int(found[1]) <= manifest.generation and f"run={run}/{name}" not in manifest.files:
             old.append(name)
     return [f"{folder}/{name}" for name in old]
+
+
+def projects_of(store: Store) -> list[str]:
+    """The projects that have metric files."""
+    return [name.removeprefix("project=") for name in store.names("metrics") if name.startswith("project=")]
 
 
 def runs_of(store: Store, project: str) -> list[str]:

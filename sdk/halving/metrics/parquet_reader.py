@@ -19,7 +19,7 @@ _FOOTER = 1 << 14  # bytes that hold most footers
 _KEPT = 4  # decoded row groups of a file that other keys may be in
 _KEPT_ROWS = 1 << 16  # such a row group has no more
 _POINT = ("attempt", "step", "wall_time", "value")  # as in Points
-_MOSTLY = ("nonfinite",)  # what is mostly the same in a whole row group of buckets
+_MOSTLY = ("nonfinite",)  # mostly the same in a whole row group of buckets
 
 
 class Files:
@@ -113,7 +113,7 @@ class Files:
 
 
 class _File:
-    """An open Parquet file whose row groups are sorted by what is asked for."""
+    """An open Parquet file. Its row groups are sorted, so that their statistics tell apart those that may hold a curve."""
 
     def __init__(self, store: Store, path: str) -> None:
         import pyarrow as pa
@@ -128,7 +128,7 @@ class _File:
         self.groups: int = self._file.metadata.num_row_groups
 
     def bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
-        """The least and greatest value of a row group's column, if its statistics tell."""
+        """The least and greatest value of a row group's column, if its statistics have them."""
         if column not in self._bounds:
             metadata = self._file.metadata
             place = metadata.schema.names.index(column)
@@ -146,7 +146,7 @@ class _File:
         return found is None or bool(found[0] <= high and low <= found[1])
 
     def read(self, group: int, columns: list[str]) -> "pa.Table":
-        """A row group; always of the same columns for one file, so that it is kept by its number."""
+        """A row group. Every call for a file asks for the same columns of a group, so groups are kept by number."""
         if group in self._tables:
             self._tables.move_to_end(group)
             return self._tables[group]
@@ -159,12 +159,12 @@ class _File:
         return table
 
     def constant(self, group: int, column: str) -> Any:
-        """The one value that a row group has in a column, if its statistics tell."""
+        """The only value that a row group has in a column, or None if it has several or its statistics are missing."""
         found = self.bounds(group, column)
         return found[0] if found is not None and found[0] == found[1] else None
 
     def buckets(self, group: int, key: str, level: int) -> Any:
-        """A curve's buckets of one level in a row group of a rollup. What the statistics tell is not decoded."""
+        """A curve's buckets of one level in a row group of a rollup. Columns of a single value are taken from the statistics."""
         import numpy as np
 
         single = self.constant(group, "level") == 0  # one point each: its value says everything
@@ -195,7 +195,7 @@ def _curve(table: "pa.Table", key: str, level: int | None = None) -> Any:
 
 
 def _rows(here: Any) -> Any:
-    """The rows that a mask chooses: a slice when they stand together, as they do in a sorted file."""
+    """The rows that a mask chooses: a slice when they are next to each other, as in a sorted file."""
     import numpy as np
 
     places = np.flatnonzero(here)

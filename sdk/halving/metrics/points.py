@@ -1,4 +1,4 @@
-"""Points of one curve as arrays, and which of them count."""
+"""Points of one curve as arrays, and which of them count where a step was logged more than once."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple

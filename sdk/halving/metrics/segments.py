@@ -1,7 +1,7 @@
 """Metric points as Parquet: the columns, their encodings, and what the names of segments say.
 
-A segment is what a run has streamed in a few seconds; it is written once. Within a segment points are sorted by key, and
-within a key they stand in the order of logging, so that "what was logged last" never depends on a clock.
+A segment holds what a run logged in a few seconds, and is never changed. Its points are sorted by key, and within a key they are
+in the order of logging, so that "logged last" never depends on a clock.
 """
 
 import json
@@ -70,8 +70,8 @@ def points_table(run: str, attempt: Any, keys: list[str], codes: Any, steps: Any
 
 
 def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None, row_group: int = _ROW_GROUP) -> bytes:
-    """The bytes of a Parquet file with these points, in the order given; a curve over many segments is drawn from the
-    buckets that go into its metadata.
+    """The bytes of a Parquet file with these points, in the order given, and with their buckets in its metadata, from which a
+    curve over many segments is drawn.
 
     Dictionary pages for run and key, DELTA_BINARY_PACKED for step and time, BYTE_STREAM_SPLIT + zstd for values.
     """

@@ -1,9 +1,8 @@
-"""Reading curves, last and best values of many runs. Cheap to ask: a curve of any length comes from a few thousand buckets.
+"""Reading curves, last and best values of many runs. This is fast: a curve of any length is read from a few thousand buckets.
 
-Plain Arrow and numpy do this in half the time that it takes to import a database; :func:`halving.query.sql` opens the store to DuckDB.
+It is done with Arrow and numpy, in half the time that it takes to import a database; :func:`halving.query.sql` asks DuckDB.
 """
 
-import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from halving.errors import InvalidInput, NotFound, StoreError
+from halving.errors import InvalidInput, NotFound
 from halving.metrics.manifest import runs_of
 from halving.store.store import Store
 
@@ -27,7 +26,6 @@ Root = str | os.PathLike[str] | Store | None
 _Result = TypeVar("_Result")
 
 MAX_POINTS = 1_000
-_LISTINGS = 10  # tries while compactions take the files away
 _NAMED = 8  # names in a message
 _REMOTE_THREADS = 16  # an object store is mostly waited for
 
@@ -52,29 +50,29 @@ def curves(
     smooth: Mapping[str, float] | None = None,
     attempts: Literal["stitched", "raw"] = "stitched",
 ) -> "pa.Table":
-    """Metrics of runs as curves; of a run that is training, up to its latest ``log()`` on this machine.
+    """Metrics of runs as curves. A run that is training on this machine is read up to its latest ``log()``.
 
     Args:
         runs: ids, as ``project/run``, or plain with ``project`` given, or plain if no other project has such a run.
         keys: names of metrics.
         root: the store (default: ``HALVING_ROOT``, then ``./.halving``).
         x: what the curve is sorted and windowed by.
-        max_points: rows of a curve at most. Longer ones come as at least half as many buckets of neighbouring points: ``step`` and
-            ``wall_time`` of the first, ``value`` the mean of finite values, ``min``, ``max``, and how many points they are.
+        max_points: the most rows of a curve. A longer curve comes in buckets of neighbouring points, at least half as many: ``step``
+            and ``wall_time`` of the first point, ``value`` the mean of finite values, ``min``, ``max``, and the ``count`` of points.
             None gives every point and no ``min, max, count``.
         window: ``(low, high)``, both included, either None for open; steps, or with ``x="time"`` datetimes or seconds since 1970.
             The points in it are downsampled by themselves, so that a narrow window shows every point.
         smooth: ``{"ema": w}``, an exponential moving average with weight 0 <= w < 1 for the past, unbiased at the start as Adam's
-            moments are (Kingma & Ba 2014, section 3); or ``{"mean": n}``, the mean of the last n points. It works on the rows
-            that come out, so after the downsampling. NaN and infinities stay where they are and take no part.
-        attempts: ``stitched``: at each step what the highest attempt logged last. ``raw``: everything logged, each attempt a curve.
+            moments are (Kingma & Ba 2014, section 3); or ``{"mean": n}``, the mean of the last n points. It is applied to the rows
+            of the result, after downsampling. NaN and infinities stay where they are and do not enter the averages.
+        attempts: ``stitched``: at each step the value that the highest attempt logged last. ``raw``: all values, each attempt a curve.
 
     Returns:
         ``run`` (as asked for), ``key``, with raw attempts ``attempt``, ``step``, ``wall_time`` (UTC), ``value``, and
         ``min, max, count`` unless ``max_points`` is None; sorted by run, key, (attempt,) x.
 
     Raises:
-        NotFound: no such run; none of the runs has the key; or retention has left nothing but rollups and single points were asked for.
+        NotFound: no such run; none of the runs has the key; or single points were asked for and retention has left only rollups.
         InvalidInput: an argument is not accepted.
     """
     import numpy as np
@@ -101,7 +99,7 @@ def curves(
 
 
 def last(runs: str | Iterable[str], keys: str | Iterable[str], *, project: str | None = None, root: Root = None) -> "pa.Table":
-    """The value at each run's greatest step, of the stitched curve, whatever it is: ``run, key, step, wall_time, value``.
+    """The value at the greatest step of each run's stitched curve, NaN and infinities too: ``run, key, step, wall_time, value``.
 
     Arguments and errors are as in :func:`curves`. A run without the key has no row.
     """
@@ -115,7 +113,7 @@ def last(runs: str | Iterable[str], keys: str | Iterable[str], *, project: str |
 def best(
     runs: str | Iterable[str], keys: str | Iterable[str], *, direction: Direction, project: str | None = None, root: Root = None
 ) -> "pa.Table":
-    """The best finite value of each run's stitched curve, and where it came first: ``run, key, step, wall_time, value``.
+    """The best finite value of each run's stitched curve, and its first step: ``run, key, step, wall_time, value``.
 
     Args:
         direction: ``minimize`` or ``maximize``.
@@ -136,8 +134,8 @@ def leaderboard(project: str, metric: str, *, direction: Direction, limit: int |
     """A project's runs by the best value of a metric, the best first.
 
     Returns:
-        ``rank`` (from 1), ``run``, ``value`` (the best finite), ``step`` (where it came first), ``last`` (the latest value), ``status``,
-        and a column ``params.NAME`` for each param; numbers where all runs have numbers, else text.
+        ``rank`` (from 1), ``run``, ``value`` (the best finite), ``step`` (its first), ``last`` (the latest value), ``status``, and a
+        column ``params.NAME`` for each param, nested ones as ``params.optimizer/lr``; numbers where all runs have numbers, else text.
 
     Raises:
         NotFound: no such project, or none of its runs has the metric.
@@ -173,14 +171,14 @@ def _read(
     of_run: "Callable[[_Asked, RunCurves], _Result]",
 ) -> list[_Result]:
     """``of_run`` of every run, sorted by name; runs without points are left out."""
-    from halving.query.curve_reader import RunCurves
+    from halving.query.curve_reader import RunCurves, retry_while_compacted
 
     store = _store(root)
     asked = _asked(store, runs, project)
     local = store.folder is not None
 
     def opened(one: _Asked) -> RunCurves:
-        return _listing(store, one, lambda: RunCurves(store, one.project, one.run, keys))
+        return retry_while_compacted(store, one.run, lambda: RunCurves(store, one.project, one.run, keys))
 
     def answered(one: _Asked, reader: RunCurves) -> _Result:
         first = [reader]
@@ -189,10 +187,10 @@ def _read(
             with closing(first.pop() if first else RunCurves(store, one.project, one.run, keys)) as latest:
                 return of_run(one, latest)
 
-        return _listing(store, one, answer)
+        return retry_while_compacted(store, one.run, answer)
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1) if local else _REMOTE_THREADS) as pool:
-        # Footers of local files are too quick to be worth a thread; rows are decoded outside of the interpreter's lock.
+        # Footers of local files are read faster than by threads; rows are decoded outside of the interpreter's lock.
         readers = [opened(one) for one in asked] if local else list(pool.map(opened, asked))
         for one, reader in zip(asked, readers, strict=True):
             if reader.is_empty:
@@ -200,19 +198,6 @@ def _read(
         found = list(pool.map(answered, asked, readers))
     _check_keys(store, asked, keys, readers, found)
     return found
-
-
-def _listing(store: Store, asked: _Asked, read: "Callable[[], _Result]") -> _Result:
-    """Try again while files go away: they were compacted since they were listed."""
-    for _ in range(_LISTINGS - 1):
-        try:
-            return read()
-        except FileNotFoundError:
-            continue
-    try:
-        return read()
-    except FileNotFoundError as error:
-        raise StoreError(f"files of run {asked.run!r} in {store.root} are listed and gone whenever they are opened: {error}") from error
 
 
 def _parts(reader: "RunCurves", key: str, window: "Window | None", max_points: int | None, raw: bool) -> Iterable[tuple[int | None, Any]]:
@@ -262,40 +247,34 @@ def _keys(keys: str | Iterable[str]) -> list[str]:
 
 
 def _check_run(store: Store, asked: _Asked) -> None:
+    from halving.query.runs import list_names, there_are
+
     if store.exists(f"runs/project={asked.project}/{asked.run}/record.json"):
         return  # it has logged nothing yet
-    known = [name.removeprefix("project=") for name in store.names("runs")]
-    if asked.project not in known:
-        raise NotFound(f"no project {asked.project!r} in {store.root}; {_there_are('projects', asked.project, known)}")
-    names = store.names(f"runs/project={asked.project}")
-    raise NotFound(f"no run {asked.run!r} in project {asked.project!r} of {store.root}; {_there_are('runs', asked.run, names)}")
+    names = [run for _, run in list_names(store, asked.project)]
+    raise NotFound(f"no run {asked.run!r} in project {asked.project!r} of {store.root}; {there_are('runs', asked.run, names)}")
 
 
 def _check_keys(store: Store, asked: list[_Asked], keys: Sequence[str], readers: "list[RunCurves]", found: list[Any]) -> None:
-    """A key that none of the runs has is a slip."""
+    """Refuse a key that none of the runs has: it is misspelt."""
+    from halving.query.curve_reader import retry_while_compacted
     from halving.query.curve_table import keys_in
+    from halving.query.runs import there_are
 
     missing = set(keys) - keys_in(found)
     full = [(one, reader) for one, reader in zip(asked, readers, strict=True) if not reader.is_empty]
     if not missing or not full:
         return
-    known = {key for one, _ in full[:_NAMED] for key in _listing(store, one, partial(_keys_of, store, one))}
+    known = {key for one, _ in full[:_NAMED] for key in retry_while_compacted(store, one.run, partial(_keys_of, store, one))}
     for key in sorted(missing - known):
         names = ", ".join(one.name for one, _ in full[:_NAMED])
-        raise NotFound(f"no metric {key!r} in {names}; {_there_are('metrics', key, sorted(known))}")
+        raise NotFound(f"no metric {key!r} in {names}; {there_are('metrics', key, sorted(known))}")
 
 
 def _keys_of(store: Store, asked: _Asked) -> list[str]:
     from halving.query.curve_reader import RunCurves
 
     return RunCurves(store, asked.project, asked.run, ()).keys()
-
-
-def _there_are(what: str, wanted: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(wanted, known, n=_NAMED, cutoff=0.6)
-    if close:
-        return f"close to it: {', '.join(close)}"
-    return f"the {what} are {', '.join(known[:_NAMED])}{', …' if len(known) > _NAMED else ''}" if known else f"there are no {what}"
 
 
 def _axis(x: str) -> str:
@@ -323,7 +302,7 @@ def _window(axis: str, window: tuple[Any, Any] | None) -> "Window | None":
         accepted = "two steps" if axis == "step" else "two datetimes, or seconds since 1970"
         raise InvalidInput(f"window {window!r} is not accepted: give {accepted}, the lower first; None leaves an end open") from None
     if ends[0] > ends[1]:
-        raise InvalidInput(f"window {window!r} is not accepted: its first end {low!r} is behind the second, {high!r}")
+        raise InvalidInput(f"window {window!r} is not accepted: its first end {low!r} comes after the second, {high!r}")
     return Window(axis, max(ends[0], EVERYWHERE[0][0]), min(ends[1], EVERYWHERE[0][1]))
 
 

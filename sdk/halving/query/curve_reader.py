@@ -1,13 +1,13 @@
-"""One run's curves from whatever holds them: rollups, the buckets in segments' footers, and points only where those do not suffice.
+"""One run's curves: from rollups and the buckets in segments' footers, and from points only where those do not suffice.
 
-A curve is put together from units: buckets and single points, each with its range of steps. Units whose ranges meet belong to a resume
-or to points that were logged out of order; exactly those ranges are read as points and stitched.
+A curve is put together from units: buckets and single points, each with its range of steps. Where the ranges of units overlap, steps
+were logged again by a resumed run or out of order; only those ranges are read as points and stitched.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from halving.errors import NotFound
+from halving.errors import HalvingError, NotFound, StoreError
 from halving.metrics import downsampling
 from halving.metrics.manifest import RunFiles, family_of, project_folder, run_files
 from halving.metrics.numpy_arrow import numbers_of
@@ -16,6 +16,9 @@ from halving.metrics.points import EVERYWHERE, Points, Ranges, no_points, stitch
 from halving.metrics.segments import parse_segment_name
 from halving.query.tail import tail
 from halving.store.store import Store
+
+_LISTINGS = 10  # tries while compactions delete the files that were listed
+_Result = TypeVar("_Result")
 
 
 class Window(NamedTuple):
@@ -26,11 +29,11 @@ class Window(NamedTuple):
     high: int
 
     def holds(self, units: Any) -> Any:
-        """Units that lie in it as a whole."""
+        """Which units are in it as a whole."""
         return (units[self.axis] >= self.low) & (units[self.axis + "_last"] <= self.high)
 
     def meets(self, units: Any) -> Any:
-        """Units that lie in it in part at least."""
+        """Which units are in it at least in part."""
         return (units[self.axis + "_last"] >= self.low) & (units[self.axis] <= self.high)
 
 
@@ -49,7 +52,7 @@ class RunCurves:
         self._base = store.path("").rstrip("/")  # paths of thousands of segments are put together fastest as texts
         self.listed: RunFiles = run_files(store, project, run)
         self._tail = tail(store, project, run, self.listed)
-        # Of each segment, the buckets of those asked keys that it has buckets of.
+        # For each segment the buckets of those keys for which it has some.
         self._summaries = {name: _asked(self._files.summary(self._segment_path(name)), keys) for name in self.listed.segments}
         self._loaded: dict[str, dict[str, Points]] = {}
 
@@ -74,11 +77,11 @@ class RunCurves:
         """Every point of a key in some ranges of steps, ordered by attempt, then as logged (in what is compacted: by step).
 
         Raises:
-            NotFound: retention took points of the key away.
+            NotFound: retention has dropped points of the key.
         """
         if not self._complete(key):
             raise NotFound(
-                f"the points of {key!r} in run {self.run!r} were taken away by retention, and only their rollups are left: "
+                f"the points of {key!r} in run {self.run!r} were dropped by retention, and only their rollups are left: "
                 'give max_points and attempts="stitched"'
             )
         return self._points(key, ranges)
@@ -97,7 +100,7 @@ class RunCurves:
         if limit is not None:
             live = self._live_units(key)
             rolled = downsampling.empty()
-            for rolled in self._rollups(key):  # the finest is left over when none suffices
+            for rolled in self._rollups(key):  # if none suffices, it ends with the finest
                 if _suffices(_met(_both(rolled, live), window), limit):
                     break
             every = _both(rolled, live)
@@ -137,7 +140,7 @@ class RunCurves:
         import numpy as np
 
         complete = self._complete(key)
-        if not complete:  # what a resume logged again counts; the points behind those buckets are gone
+        if not complete:  # the points of those buckets are gone, and what a resumed run logged again at their steps replaces them
             rolled = rolled[~_overlapping(rolled, live)]
         every = _both(rolled, live)
         if not len(every):
@@ -214,7 +217,7 @@ class RunCurves:
         return Points(*(numbers_of(own[name]) for name in ("attempt", "step", "wall_time", "value")))
 
     def _complete(self, key: str) -> bool:
-        """Whether every point of the key is still there."""
+        """Whether no point of the key was dropped by retention."""
         manifest = self.listed.manifest
         return manifest is None or (family_of(key) not in manifest.history and (manifest.full is not None or not manifest.rollup))
 
@@ -223,6 +226,25 @@ class RunCurves:
 
     def _segment_path(self, name: str) -> str:
         return f"{self._base}/{name}"
+
+
+def retry_while_compacted(store: Store, run: str, read: Callable[[], _Result]) -> _Result:
+    """``read()``, which lists a run's files and opens them; called again when a compaction has deleted files in between.
+
+    Raises:
+        StoreError: a metric file is damaged, or files are missing each time.
+    """
+    for tries_left in reversed(range(_LISTINGS)):
+        try:
+            return read()
+        except FileNotFoundError as error:
+            if not tries_left:
+                raise StoreError(f"files of run {run!r} in {store.root} are missing each time they are opened: {error}") from error
+        except HalvingError:
+            raise
+        except ValueError as error:  # Arrow's
+            raise StoreError(f"a metric file of run {run!r} in {store.root} is damaged: {error}") from error
+    raise RuntimeError("no try was made")
 
 
 def _units(points: Points) -> Any:
@@ -253,5 +275,5 @@ def _overlapping(units: Any, others: Any) -> Any:
     import numpy as np
 
     starts, lasts = np.sort(others["step"]), np.sort(others["step_last"])
-    # As many ranges begin up to a unit's end as have ended before its beginning: none meets it.
+    # Where as many ranges begin up to a unit's end as have ended before its beginning, none overlaps it.
     return np.searchsorted(starts, units["step_last"], "right") > np.searchsorted(lasts, units["step"], "left")

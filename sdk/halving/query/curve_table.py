@@ -39,7 +39,7 @@ class CurveRows(NamedTuple):
 
 
 def table_of(curves: Sequence[CurveRows], *, raw: bool, single: bool) -> "pa.Table":
-    """One table of all curves: with ``raw`` attempts, and unless ``single`` points were asked for with min, max and count."""
+    """One table of all curves, with a column ``attempt`` if ``raw``, and with min, max and count unless points are ``single``."""
     import numpy as np
     import pyarrow as pa
 
@@ -66,7 +66,7 @@ def rows_of(found: Iterable[tuple[str, str, Any]], names: tuple[str, str, str]) 
 
 
 def board_of(rows: "Sequence[tuple[str, Any, Any, RunInfo]]", column: str) -> "pa.Table":
-    """A leaderboard of runs in their order: the unit of the best value, that of the last, and the run's record."""
+    """A leaderboard of rows in the order given: run, the unit of its best value, the unit of its last, and its record."""
     import pyarrow as pa
 
     table = {
@@ -77,18 +77,10 @@ def board_of(rows: "Sequence[tuple[str, Any, Any, RunInfo]]", column: str) -> "p
         "last": pa.array([float(end["last"][0]) for _, _, end, _ in rows], pa.float64()),
         "status": pa.array([info.status for *_, info in rows], pa.string()),
     }
-    params = [flat(info.params) for *_, info in rows]
+    params = [info.flat_params for *_, info in rows]
     for name in sorted({name for own in params for name in own}):
         table[f"params.{name}"] = _column([own.get(name) for own in params])
     return pa.table(table)
-
-
-def flat(params: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested params by their path, ``optimizer/lr``; lists are left as they are."""
-    found: dict[str, Any] = {}
-    for name, value in params.items():
-        found |= flat(value, f"{before}{name}/") if isinstance(value, Mapping) and value else {f"{before}{name}": value}
-    return found
 
 
 def is_number(value: Any) -> bool:
@@ -96,7 +88,7 @@ def is_number(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str | None:
-    """A param as a person reads it: a text as it is, anything else as JSON; None stays."""
+    """A param as text: text as it is, anything else as JSON; None stays None."""
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
@@ -146,7 +138,7 @@ def _trailing_mean(values: Any, points: int) -> Any:
 
     finite = np.isfinite(values)
     own = values[finite]
-    # Chunks by position, summed afresh: a running sum would carry the rounding of a large value into all that follow.
+    # Each window is summed afresh: a running sum would carry the rounding error of a large value into all later ones.
     padded = np.concatenate([np.full(min(points, len(own)) - 1 if len(own) else 0, np.nan), own])
     smooth = np.array(values, np.float64)
     if len(own):
@@ -155,7 +147,7 @@ def _trailing_mean(values: Any, points: int) -> Any:
 
 
 def _single(unit: Any, step: str, time: str) -> tuple[int | None, int | None]:
-    """A unit's step and time, unless it stands for several points of which any may be meant."""
+    """A unit's step and time, or None for both if it stands for several points, any of which may be meant."""
     if unit["count"][0] > 1 and step == "step":
         return None, None
     return int(unit[step][0]), int(unit[time][0])

@@ -38,7 +38,7 @@ class DivergenceWatch:
             try:
                 for metric, steps, values in self._new_points():
                     self._found = self._found or self._wrong(metric, steps, values)
-            except FileNotFoundError:  # drained or compacted at this moment; the next check finds it where it is then
+            except FileNotFoundError:  # drained or compacted at this moment: the next check finds it in its new place
                 pass
             except OSError as error:
                 raise StoreError(f"cannot read the metrics of run {self._run!r} in {self._store.root}: {error}") from error

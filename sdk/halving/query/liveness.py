@@ -1,4 +1,4 @@
-"""Whether an attempt that has no end is still being trained: what this machine's journals and the store's files tell."""
+"""Whether an attempt without an end record is still being trained, by this machine's journals and the store's files."""
 
 import fcntl
 import struct
@@ -12,7 +12,7 @@ from halving.metrics.segments import live_folder, parse_segment_name
 from halving.store.store import Store
 
 RECENT_SECONDS = 600.0
-"""A run on another machine counts as running if it wrote something within this time: system metrics come every 30 s."""
+"""A run on another machine counts as running if it wrote a file within this time: system metrics are logged every 30 s."""
 
 # struct flock as the C library lays it out, with the place of l_type.
 _FLOCK, _TYPE = ("=qqihh", 3) if sys.platform == "darwin" else ("@hhqqi4x", 0)
@@ -21,8 +21,8 @@ _FLOCK, _TYPE = ("=qqihh", 3) if sys.platform == "darwin" else ("@hhqqi4x", 0)
 def is_running(store: Store, project: str, run: str, attempt: int, started: float) -> bool:
     """Whether a process is training this attempt, which has no end record.
 
-    On the machine where its journal lies that is certain: the process holds the journal's lock, and the system takes the
-    lock away when it dies. From elsewhere it is what the store shows: something was written within :data:`RECENT_SECONDS`.
+    On the machine that has its journal the answer is certain: the process holds the journal's lock, and the system releases the
+    lock when it dies. Elsewhere the attempt counts as running if the store got a file of it within :data:`RECENT_SECONDS`.
 
     Args:
         started: when the attempt began, seconds since 1970.
@@ -33,9 +33,9 @@ def is_running(store: Store, project: str, run: str, attempt: int, started: floa
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a living process has a journal's lock. Looks only: taking it, even for a moment, could stop a recovery."""
+    """Whether a living process holds a journal's lock. The lock is not taken for this, because that could stop a recovery."""
     with directory.alone():
-        if directory.is_ours(folder):  # ours: the system never reports one's own lock, and closing the file would give it up
+        if directory.is_ours(folder):  # the system never reports a process's own lock, and closing the file would release it
             return True
         try:
             with (folder / "lock").open("rb") as file:
@@ -62,7 +62,7 @@ def last_written(store: Store, project: str, run: str) -> float | None:
     if store.folder is not None:
         try:
             return (store.folder / newest).stat().st_mtime
-        except FileNotFoundError:  # compacted meanwhile: something happens here
+        except FileNotFoundError:  # compacted since it was listed
             return None
     written = store.filesystem.get_file_info(store.path(newest)).mtime_ns
     return None if written is None else written / 1e9

@@ -1,6 +1,6 @@
-"""The store's runs as their records tell: what there is, how each attempt ended, and which run a person means.
+"""The store's runs by their records: which there are, how each attempt ended, and which run a person means.
 
-Only record files are read, never points, and by many threads: on an object store each file is a round trip.
+Only record files are read, never points, and by many threads, because on an object store each file costs a round trip.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ class RunAttempt:
     """One attempt at a run.
 
     Attributes:
-        status: what its end record says (``finished``, ``failed``, ``paused``, ``crashed``, or what the script chose);
-            without one ``running`` while a process trains it, else ``unfinished``: it was killed and not recovered yet.
+        status: that of its end record (``finished``, ``failed``, ``paused``, ``crashed``, or what the script chose);
+            without one ``running`` while a process trains it, else ``unfinished``: it was killed and is not recovered yet.
         started, ended: ISO 8601 in UTC. ``ended`` is None without an end record.
-        seconds: from start to end, to now, or to the last sign of life; None when nothing tells.
-        epoch: epochs completed in all, or None.
+        seconds: from the start to the end, to now while it is running, or to its last metric file; None when there is none.
+        epoch: epochs completed by this and earlier attempts, or None.
         points, dropped_points, rejected_values: as the attempt counted them, or None.
         checkpoints: how many ``saves`` were written, how many ``skipped`` because none was due, and the ``seconds`` that it took; or None.
     """
@@ -51,7 +51,7 @@ class RunAttempt:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run as its record files tell.
+    """A run by its record files.
 
     Attributes:
         parent: what it belongs to (``sweep``, ``trial``, ``dataset``…).
@@ -59,7 +59,7 @@ class RunInfo:
         summary: key to last value, of the attempts that recorded them; see ``summarized``.
         summarized: whether ``summary`` covers the newest attempt, and so the whole run.
         record: ``record.json`` as it is.
-        starts: what each later attempt's ``start-ATTEMPT.json`` says, by attempt.
+        starts: the ``start-ATTEMPT.json`` of each later attempt, by attempt.
     """
 
     project: str
@@ -91,6 +91,11 @@ class RunInfo:
         return sum(known) if known else None
 
     @property
+    def flat_params(self) -> dict[str, Any]:
+        """Params by name, nested ones as ``optimizer/lr``, as metrics are; lists are left as they are."""
+        return _flat(self.params)
+
+    @property
     def provenance(self) -> dict[str, Any]:
         """Code, environment and machine of the newest attempt."""
         began = self.starts.get(self.attempts[-1].number, self.record)
@@ -107,11 +112,11 @@ def list_names(store: Store, project: str | None = None) -> list[tuple[str, str]
     """``(project, run)`` of every run, without opening any.
 
     Raises:
-        NotFound: no such project; the message names what there is.
+        NotFound: no such project; the message names those that there are.
     """
     known = projects(store)
     if project is not None and project not in known:
-        raise NotFound(f"no project {project!r} in {store.root}; {_there_are('projects', project, known)}")
+        raise NotFound(f"no project {project!r} in {store.root}; {there_are('projects', project, known)}")
     asked = known if project is None else [project]
     found = in_threads(lambda name: [(name, run) for run in store.names(f"runs/project={name}")], asked)
     return [pair for part in found for pair in part]
@@ -128,7 +133,7 @@ def list_runs(store: Store, project: str | None = None) -> list[RunInfo]:
 
 
 def find_run(store: Store, name: str) -> tuple[str, str]:
-    """``(project, run)`` of the run that a person means by an id, a beginning of one, or either behind ``project/``.
+    """``(project, run)`` of the run that a person means by an id, the beginning of one, or either of them after ``project/``.
 
     Raises:
         NotFound: there is none; the message names close ones.
@@ -143,7 +148,7 @@ def find_run(store: Store, name: str) -> tuple[str, str]:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise NotFound(f"no run {name!r} in {store.root}; {_there_are('runs', wanted, sorted({run for _, run in pairs}))}")
+        raise NotFound(f"no run {name!r} in {store.root}; {there_are('runs', wanted, sorted({run for _, run in pairs}))}")
     listed = ", ".join(f"{project}/{run}" for project, run in found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
     advice = "give project/run" if exact else "give more of the id"
     raise InvalidInput(f"run {name!r} is ambiguous: it could be any of {len(found)} runs ({listed}); {advice}")
@@ -223,8 +228,15 @@ def seconds_of(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
+def _flat(params: dict[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        found |= _flat(value, f"{before}{name}/") if isinstance(value, dict) and value else {f"{before}{name}": value}
+    return found
+
+
 def _read_or_none(store: Store, project: str, run: str) -> RunInfo | None:
-    """A folder without a record is a run whose start was killed: nothing was trained."""
+    """None for a folder without a record: the run was killed while it started, so nothing was trained."""
     with contextlib.suppress(NotFound):
         return read_run(store, project, run)
     return None
@@ -247,7 +259,8 @@ def _number(name: str) -> int:
     return int(name.partition("-")[2].removesuffix(".json"))
 
 
-def _there_are(what: str, wanted: str, known: list[str]) -> str:
+def there_are(what: str, wanted: str, known: list[str]) -> str:
+    """For a message: the names that are close to the wanted one, else the first of those that there are."""
     close = difflib.get_close_matches(wanted, known, n=_SHOWN, cutoff=0.6)
     if close:
         return f"close to it: {', '.join(close)}"

@@ -1,16 +1,16 @@
-"""The store as tables of SQL, for one question at a time: a SELECT in DuckDB that can read the store and nothing else.
+"""The store as SQL views: one SELECT at a time, run by DuckDB, which can read the store and nothing else.
 
 | view | columns |
 |---|---|
-| ``metrics`` | ``project, run, key, step, wall_time, value``: stitched, so at each step what the highest attempt logged last |
-| ``points`` | ``project, run, attempt, key, step, wall_time, value``: everything that was logged |
+| ``metrics`` | ``project, run, key, step, wall_time, value``: stitched, at each step the value that the highest attempt logged last |
+| ``points`` | ``project, run, attempt, key, step, wall_time, value``: all that was logged |
 | ``runs`` | ``project, run, status, started, ended, seconds, attempts, epoch, seed, sweep, trial, git_commit, git_dirty`` and |
 | | ``tags, parent, summary`` as JSON |
-| ``params`` | ``project, run, name, value`` (text), ``number`` (null where the value is none) |
+| ``params`` | ``project, run, name`` (nested ones as ``optimizer/lr``), ``value`` (text), ``number`` (null where it is not a number) |
 | ``media`` | ``project, run, key, step, wall_time, attempt, kind, digest, bytes, media_type`` |
 
-Only the views that the question names are made, and making them opens no file of points. What is read of those depends on
-``key``, ``run`` and ``step`` in the question's WHERE, so name a key. Points that retention took away are in no view.
+Only the views that the query names are made, and making them opens no file of points. How much is read of those depends on
+``key``, ``run`` and ``step`` in the query's WHERE, so give a key there. Points that retention has dropped are in no view.
 """
 
 import json
@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput, StoreError
-from halving.metrics.manifest import project_folder, run_files, runs_of
+from halving.metrics.manifest import project_folder, projects_of, run_files, runs_of
 from halving.query.tail import tail
 from halving.store.store import Store
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-_LISTINGS = 10  # tries while compactions take the files away
+_LISTINGS = 10  # tries while compactions delete the files that were listed
 _PROTOCOL = "halving"
 _MEDIA = ("key", "step", "wall_time", "attempt", "kind", "digest", "bytes", "media_type")
 _NO_POINTS = """
@@ -36,17 +36,18 @@ _NO_POINTS = """
 
 
 def ask(store: Store, query: str) -> "pa.Table":
-    """The answer to a question.
+    """The result of a query.
 
     Raises:
-        InvalidInput: it is not one SELECT, or DuckDB does not understand it; the message is DuckDB's.
+        InvalidInput: it is not one SELECT, or DuckDB does not accept it; the message is DuckDB's.
+        StoreError: the store cannot be read.
     """
     import duckdb
 
     for tries_left in reversed(range(_LISTINGS)):
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET python_enable_replacements = false")  # a name in the question is never one of our variables
+            connection.execute("SET python_enable_replacements = false")  # a name in the query is never one of our variables
             _check(connection, query)
             try:
                 _make_views(connection, store, {word.lower() for word in re.findall(r"\w+", query)})
@@ -54,7 +55,7 @@ def ask(store: Store, query: str) -> "pa.Table":
                 return connection.sql(query).to_arrow_table()
             except (FileNotFoundError, duckdb.IOException) as error:
                 if tries_left and _is_gone(error):
-                    continue  # compacted since it was listed
+                    continue  # files were compacted since they were listed
                 raise StoreError(f"cannot read {store.root}: {error}") from error
             except duckdb.Error as error:
                 raise InvalidInput(f"the query is not accepted: {error}") from None
@@ -74,7 +75,7 @@ def _check(connection: "duckdb.DuckDBPyConnection", query: str) -> None:
 
 
 def _lock(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
-    """From here on nothing but the store can be read, and the question cannot change that."""
+    """From here on nothing but the store can be read, and the query cannot change that."""
     folder = store.path("") if store.folder is not None else f"{_PROTOCOL}://{store.path('')}"
     connection.execute(f"SET allowed_directories = [{_text(folder.rstrip('/') + '/')}]")
     connection.execute("SET enable_external_access = false")
@@ -103,7 +104,7 @@ def _make_points(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
 
     named: list[tuple[str, str, str, int]] = []
     tails = []
-    for project in _projects(store, "metrics"):
+    for project in projects_of(store):
         for run in runs_of(store, project):
             files = run_files(store, project, run)
             if files.manifest and files.manifest.full:
@@ -141,7 +142,7 @@ def _make_points(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
 def _make_runs(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
     import pyarrow as pa
 
-    from halving.query.curve_table import as_text, flat, is_number
+    from halving.query.curve_table import as_text, is_number
     from halving.query.runs import list_runs
 
     text, moment = pa.string(), pa.timestamp("ms", tz="UTC")
@@ -168,7 +169,7 @@ def _make_runs(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
                 **{name: json.dumps(getattr(info, name), sort_keys=True) for name in ("tags", "parent", "summary")},
             }
         )
-        for name, value in flat(info.params).items():
+        for name, value in info.flat_params.items():
             number = float(value) if is_number(value) and not (isinstance(value, int) and abs(value) >= 2**1023) else None
             params.append({"project": info.project, "run": info.run, "name": name, "value": as_text(value), "number": number})
     kinds = {"project": text, "run": text, "status": text, "started": moment, "ended": moment, "seconds": pa.float64()}
@@ -196,10 +197,6 @@ def _register(connection: "duckdb.DuckDBPyConnection", name: str, rows: list[dic
     import pyarrow as pa
 
     connection.register(name, pa.Table.from_pylist(rows, schema=pa.schema(list(kinds.items()))))
-
-
-def _projects(store: Store, folder: str) -> list[str]:
-    return [name.removeprefix("project=") for name in store.names(folder) if name.startswith("project=")]
 
 
 def _paths(connection: "duckdb.DuckDBPyConnection", store: Store, names: list[str]) -> list[str]:

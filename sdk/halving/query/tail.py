@@ -26,7 +26,7 @@ def tail(store: Store, project: str, run: str, files: RunFiles) -> "pa.Table | N
     tables = []
     for folder in directory.attempt_folders(store, project, run):
         attempt = directory.whose(folder).attempt
-        with contextlib.suppress(NotFound):  # compacted since the files were listed, which whoever opens them notices
+        with contextlib.suppress(NotFound):  # compacted since the files were listed: the caller notices when it opens them
             before = position_in_store(store, attempt, files)
             points = points_after(folder, before[1])
             try:

@@ -1,4 +1,4 @@
-"""How far a run has trained: its epochs, what they reported, which checkpoints count, and where it may stop."""
+"""The progress of a run: its epochs, what they reported, which checkpoints count, and where the run may stop."""
 
 import contextlib
 import math
@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 from halving.checkpoints.saver import Saver
 from halving.errors import CheckpointMissing, Diverged, InvalidInput, StoreError
 from halving.records.run_record import SavedCheckpoint
-from halving.store.retry import tell
+from halving.store.retry import warn
 from halving.trial.bounds import accepted_ranges, problem
 from halving.trial.context import Controller, TrialContext
 from halving.trial.objectives import Tallies
 
-_GRACE_SHARE = 0.8  # of a grace period may be waited for the store; the rest is for the end
+_GRACE_SHARE = 0.8  # of a grace period may be spent waiting for the store; the rest is for finishing the run
 
 
 class Progress:
@@ -27,9 +27,9 @@ class Progress:
 
     Attributes:
         epoch: epochs completed, counting those before a resume.
-        reported: what the epoch has reported so far; between epochs, what the last complete one has.
-        closed: the run is finished.
-        unsaved: why the loop was left without the checkpoint that it should have, if the store was away.
+        reported: what the current epoch has reported so far; between epochs, what the last complete epoch reported.
+        closed: whether the run is finished.
+        unsaved: where the loop was left and its checkpoint could not be stored, the store's error; else None.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class Progress:
         self._reported_before: dict[str, float] = {}  # by the last complete epoch
         self._started: int | None = None  # the epoch that is being trained
         self._until = self._total = trial.max_epochs if trial else 0
-        self._stopping = self._looked = self._told = False
-        self._asked = 0.0  # when it was first asked to stop
+        self._stopping = self._looked = self._warned = False
+        self._stopping_since = 0.0
         self._ends_by = math.inf
-        self._report_is_there = True  # whether every objective had been reported when this epoch was last saved
-        self._report_follows = False  # whether this trainable's epochs end with a report, behind their last save
+        self._reported_before_save = True  # whether every objective had been reported when this epoch was last saved
+        self._reports_last = False  # whether this trainable's epochs end with a report, after their last save
         self._diverged: str | None = None
         self._began = 0.0
 
     @property
     def current(self) -> int:
-        """The epoch that is being trained, or the last one."""
+        """The epoch that is being trained; between epochs, the last complete one."""
         return self._started if self._started is not None else self.epoch
 
     @property
@@ -64,22 +64,22 @@ class Progress:
         """Epochs of the whole training.
 
         Raises:
-            InvalidInput: in a script it is not known yet.
+            InvalidInput: in a script, before :meth:`epochs`.
         """
         if not self._total:
             raise InvalidInput("run.max_epochs is not known before run.epochs(n), outside of a trial: call that first, or use your own n")
         return self._total
 
     def resume(self, saved: SavedCheckpoint) -> None:
-        """Go on behind a checkpoint."""
+        """Continue from a checkpoint."""
         self._saver.newest, self.epoch, self.reported = saved, saved.epoch, dict(saved.reported)
         self._reported_before, self._tallies = self.reported, self._tallied(saved.tallies)
 
     def report(self, numbers: dict[str, float]) -> None:
-        """Take an epoch's results; an epoch may report in several calls.
+        """Take results of the current epoch; an epoch may report in several calls.
 
         Raises:
-            Diverged: one of them is not within its limits.
+            Diverged: a metric is outside the range that it must stay in.
         """
         self.reported = self.reported | numbers
         for metric in self._ranges.keys() & numbers.keys():
@@ -91,7 +91,7 @@ class Progress:
                 raise Diverged(found)
 
     def epochs(self, total: int | None) -> Iterator[int]:
-        """As :meth:`halving.Run.epochs`: what it is given is known at once, and the loop begins with its first epoch."""
+        """As :meth:`halving.Run.epochs`. ``total`` takes effect at once, the loop when its first epoch is asked for."""
         if self._controller is None and total is None:
             raise InvalidInput("epochs(total=None) is not accepted outside of a trial: give the number of epochs")
         if self._controller is None:
@@ -101,11 +101,11 @@ class Progress:
     def save(self, state: dict[str, Any]) -> str | None:
         """As :meth:`halving.Run.save`."""
         if self._started is None:
-            needed = self._trial is not None  # which may return with it
+            needed = self._trial is not None  # the trainable may return after it
             digest = self._saver.write(state) if needed else self._saver.write_now(state)
             self._count(self.epoch, self.reported, needed=needed)
             return digest
-        self._report_is_there = self._tallies.all_in(self.reported)
+        self._reported_before_save = self._tallies.all_in(self.reported)
         if self._stopping or self._started == self._until:
             written: str | None = self._saver.write(state)
         else:
@@ -119,10 +119,10 @@ class Progress:
         return self._trial is not None
 
     def make_up(self, seconds: float) -> None:
-        """At the end: let the last checkpoint of a loop of the user's own count, if the store was away then.
+        """At the end: store the last checkpoint of a user's own loop, if the store was unavailable when it was saved.
 
         Raises:
-            StoreError: the store refuses, or stays away for ``seconds`` seconds.
+            StoreError: the store refuses, or is unavailable for ``seconds`` seconds.
         """
         if self._started is None and self._saver.has_uncounted:
             self._ends_by = monotonic() + seconds
@@ -130,31 +130,32 @@ class Progress:
             self._count(self.epoch, self.reported, needed=True)
 
     def give_up_at(self) -> float:
-        """Until when a store that is away may be waited for, by ``time.monotonic``: after a SIGTERM, most of the grace period."""
+        """Until when an unavailable store may be waited for, by ``time.monotonic``: after a SIGTERM, for most of the grace period."""
         if not self._stopping or self._trial is None:
             return self._ends_by
-        return min(self._ends_by, self._asked + _GRACE_SHARE * self._trial.grace_seconds)
+        return min(self._ends_by, self._stopping_since + _GRACE_SHARE * self._trial.grace_seconds)
 
     def ask_to_stop(self) -> bool:
-        """A SIGTERM has come. False when there is nothing to wait for: no epoch of a trial is trained, or the grace period is over.
+        """A SIGTERM has come. True: the trial ends where it can be resumed. False: there is nothing to wait for, because no epoch of a
+        trial is being trained, or the grace period is over.
 
-        More of them within the grace period change nothing: a batch system sends one to the whole process group, and the worker,
-        which got it as well, sends another.
+        Further SIGTERMs within the grace period change nothing: a batch system sends one to the whole process group, and the worker,
+        which receives it too, sends another.
         """
         if self._trial is None or (not self._stopping and (self._started is None or self.closed)):
             return False
         if not self._stopping:
-            self._stopping, self._asked = True, monotonic()
-        return monotonic() - self._asked <= self._trial.grace_seconds
+            self._stopping, self._stopping_since = True, monotonic()
+        return monotonic() - self._stopping_since <= self._trial.grace_seconds
 
     def look_at_stopping(self) -> bool:
-        """Whether to stop; and this trainable knows to ask."""
+        """Whether to stop. A trainable that asks is not warned that its epochs are long."""
         self._looked = True
         return self._stopping
 
     def _loop(self) -> Iterator[int]:
         if self._controller and self.epoch and self.epoch == self._controller.granted:
-            # Killed between the rung's checkpoint and its decision: the checkpoint knows what was reported.
+            # An earlier attempt was killed between the rung's checkpoint and its decision. The checkpoint holds what was reported.
             self._ask(self._controller)
         while self.epoch < self._granted():
             self._begin()
@@ -174,18 +175,18 @@ class Progress:
         return self._until
 
     def _begin(self) -> None:
-        self._started = self.epoch + 1  # first: a SIGTERM from here on lets the epoch come to its end, and be saved
+        self._started = self.epoch + 1  # set first: from here on a SIGTERM lets the epoch end and be saved
         self._saver.forget()
-        self.reported, self._diverged, self._report_is_there = {}, None, True
+        self.reported, self._diverged, self._reported_before_save = {}, None, True
         self._began = monotonic()
 
     def _complete(self, *, needed: bool = False) -> None:
-        """The epoch is trained. Its checkpoint, if it has one, counts from here on."""
-        if self._diverged is not None:  # and the trainable has caught it
+        """The epoch is complete. Its checkpoint, if it has one, counts from now on."""
+        if self._diverged is not None:  # the trainable has caught the error
             raise Diverged(self._diverged)
         epoch = self.current
         if self._saver.asked:
-            self._report_follows = not self._report_is_there
+            self._reports_last = not self._reported_before_save
         needed = needed or self._stopping or epoch == self._until
         digest = self._saver.settle(needed=needed, best=self._tallies.improved_by(self.reported))
         self._tallies.add(epoch, self.reported, digest)
@@ -196,15 +197,15 @@ class Progress:
         self._started = None
 
     def _leave(self) -> None:
-        """The loop was left early. An epoch that had reported and saved is complete, any other does not count."""
+        """The loop was left early. An epoch that has reported and saved is complete; any other does not count."""
         if self.closed:
             return
         if self.reported and self._saver.asked and self._diverged is None:
             try:
                 self._complete(needed=True)
-            except StoreError as error:  # a loop is left by closing its generator, out of which the interpreter lets no error
+            except StoreError as error:  # the interpreter swallows what a generator raises while it is closed
                 self.unsaved = error
-                tell(f"the checkpoint of epoch {self.current}, in which the loop was left, is not in the store: {error}")
+                warn(f"the loop was left in epoch {self.current}, whose checkpoint could not be stored: {error}")
         else:
             self.reported = self._reported_before
             if self._saver.newest is None:
@@ -213,12 +214,12 @@ class Progress:
         self._saver.forget()
 
     def _stop_in_epoch(self) -> None:
-        """What was just saved is either all of the epoch, or its state half-way: that counts for the last complete epoch."""
-        if self._report_is_there:
+        """What was just saved is the complete epoch, or its state half-way; the latter counts for the last complete epoch."""
+        if self._reported_before_save:
             self._complete()
         else:
             self._count(self.epoch, self._reported_before, needed=True)
-            if self._report_follows:  # then this may be the end of the epoch, which is complete in a moment
+            if self._reports_last:  # this may be the epoch's end, and its report about to come
                 return
         self._stop()
 
@@ -237,12 +238,12 @@ class Progress:
         return Tallies(self._trial.objectives, self._trial.bounded, record) if self._trial else Tallies((), ())
 
     def _warn_of_long_epochs(self, seconds: float) -> None:
-        if self._trial is None or self._looked or self._told or seconds <= self._trial.grace_seconds:
+        if self._trial is None or self._looked or self._warned or seconds <= self._trial.grace_seconds:
             return
-        self._told = True
-        with contextlib.suppress(Warning):  # `python -W error` raises it, and training must not end by it
+        self._warned = True
+        with contextlib.suppress(Warning):  # under `python -W error` a warning raises, and training must not end because of it
             warnings.warn(
-                f"halving: an epoch takes {seconds:.0f} s and a trial that is stopped gets {self._trial.grace_seconds:.0f} s: one that is "
-                "stopped in mid-epoch goes back to its last checkpoint, unless it calls run.save(…) in mid-epoch when run.stopping is True",
+                f"halving: an epoch takes {seconds:.0f} s, and a trial that is stopped has {self._trial.grace_seconds:.0f} s to save. One "
+                "that is stopped in mid-epoch loses that epoch, unless it calls run.save(…) in mid-epoch when run.stopping is True",
                 stacklevel=4,
             )

@@ -1,4 +1,4 @@
-"""How a run begins: in a script of one's own, or as a trial's attempt."""
+"""How a run begins: in your own script, or as an attempt at a trial."""
 
 import contextlib
 import secrets
@@ -32,19 +32,19 @@ def init(
 
     Args:
         project: a name that groups runs.
-        config: the hyperparameters; they never change afterwards. A run that is continued by ``id`` brings its own.
+        config: the hyperparameters; they never change afterwards. A run that is continued by ``id`` keeps its own.
         root: the store (default: ``HALVING_ROOT``, then ``./.halving``).
-        id: continue this run: its latest checkpoint is what ``restore`` gives.
-        seed: seed random, numpy and torch with it, and record it.
-        tags: free labels, recorded.
-        strict: raise in ``log()`` for a wrong name or value. By default it is counted and warned about: a training of many
-            hours must not end by a metric.
+        id: continue this run; ``restore`` gives its latest checkpoint. (A new id starts a run of that id.)
+        seed: seeds ``random``, numpy and torch, and is recorded.
+        tags: labels of your choice, recorded.
+        strict: raise in ``log()`` for a wrong name or value. By default it is left out, counted and warned about: many hours of
+            training must not end because of a metric.
         system_metrics: seconds between samples of CPU, memory, disk, network and GPUs (extras ``system`` and ``gpu``); None for none.
 
     Raises:
-        InvalidInput: a name or a param is not accepted.
-        AlreadyExists: the run ``id`` exists with other params.
-        StoreError: the store cannot be written; one that is away is waited for, up to ten minutes.
+        InvalidInput: a name or a hyperparameter is not accepted.
+        AlreadyExists: the run ``id`` exists with other hyperparameters.
+        StoreError: the store cannot be written, or was unavailable for ten minutes.
     """
     run_id = id or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     store, parent = Store(root), {"tags": dict(tags)} if tags else {}
@@ -66,7 +66,7 @@ def init(
 
 
 def open_trial(context: TrialContext, controller: Controller) -> Run:
-    """The run of a trial's attempt, as the platform opens it in the trial's process."""
+    """Open the run of a trial's attempt, in the trial's process."""
     store = Store(context.root)
     return Run(
         store,

@@ -26,22 +26,24 @@ from halving.run import signals
 from halving.run.epoch_loop import Progress
 from halving.run.system_metrics import SystemMetrics, Throughput, check_interval
 from halving.store.json_files import now
-from halving.store.retry import retry_while_away, tell
+from halving.store.retry import retry_while_away, warn
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
 
-_END_SECONDS = 20.0  # that the end of a run waits for a store that is away
-_TRIAL_END_SECONDS = 90.0  # of a trial, whose pod takes its disk along
-_LAST_SECONDS = 2.0  # after the grace period: whoever gave it ends the process now, or lets the last of it be written
+_END_SECONDS = 20.0  # for which the end of a run waits for an unavailable store
+_TRIAL_END_SECONDS = 90.0  # the same for a trial: when its pod ends, the journal on the pod's disk is lost
+_LAST_SECONDS = 2.0  # the least, also after the grace period
 
 
 class Run:
     """One attempt at a training run. Get one from :func:`halving.init`; inside a trial the platform passes it in.
 
     Attributes:
-        project, id, attempt: whose points these are; ``attempt`` counts resumes, from 1.
-        params: the hyperparameters, read-only.
-        seed: what the random generators were seeded with, or None if that was left to you.
+        project, id: the run's name.
+        attempt: 1 for a new run, and one more each time it is continued.
+        params: the hyperparameters; changing them here changes nothing that is recorded.
+        seed: what the random generators were seeded with; None if they were not.
+        store, records: where the run is stored.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Run:
             "seed": seed,
             "determinism": rng_state.determinism_flags(),
             "started": now(),
-            "token": secrets.token_hex(8),  # tells apart what two processes write in the same millisecond
+            "token": secrets.token_hex(8),  # makes the record differ from any that another process writes in the same millisecond
         }
         self.attempt = retry_while_away(store, f"run {run_id}", partial(self.records.start, self.params, parent or {}, attempt, began))
         try:
@@ -84,14 +86,14 @@ class Run:
                 dataset.give_up_at = self._progress.give_up_at
             self._throughput = Throughput(self.log if system_metrics is None else None)
             self._system: SystemMetrics | None = None
-            recover_run(store, project, run_id)  # what an attempt that was killed on this machine left in its journal
+            recover_run(store, project, run_id)  # the journals of attempts that were killed on this machine
             self._writer = MetricWriter(store, project, run_id, self.attempt)
             self._validator = Validator(self._writer, run_id, strict=strict)
             self._resume_from = retry_while_away(store, f"run {run_id}", self.records.latest_checkpoint)
             if system_metrics is not None:
                 self._system = SystemMetrics(self.log, system_metrics, throughput=self._throughput, name=run_id)
             signals.opened(self)
-        except BaseException:  # also Ctrl-C: the attempt is on record, and would look as if it were running
+        except BaseException:  # also Ctrl-C: the attempt is recorded, and without an end it would seem to be running
             self._abandon()
             raise
 
@@ -99,15 +101,15 @@ class Run:
         return f"Run({self.project}/{self.id}, attempt {self.attempt})"
 
     def log(self, values: Mapping[str, Any], *, step: int) -> None:
-        """Record values at a step: a copy into mapped memory here, Parquet a few seconds later on a background thread.
+        """Record values at a step: copied into mapped memory now, written as Parquet a few seconds later by a background thread.
 
-        What is logged survives the death of the process; only a machine that dies may lose the last seconds.
+        What is logged survives the death of the process; only the death of the machine may lose the last seconds.
 
         Args:
-            values: name to number. Accepted are int, float and bool, numpy scalars, 0-d tensors (one on a GPU is not waited
-                for), ``halving.Image``, ``Table``, ``Histogram`` and ``Text``, and dicts of them, whose names are joined by ``/``.
-                Numbers are kept as float64, NaN and infinities too.
-            step: the x axis, any integer that suits you (batch, epoch, sample).
+            values: name to number. Accepted are int, float and bool, numpy scalars, 0-d tensors (training does not wait for one on a
+                GPU), ``halving.Image``, ``Table``, ``Histogram`` and ``Text``, and dicts of these, whose names are joined by ``/``.
+                Numbers are kept as float64, including NaN and infinities.
+            step: the x axis: any integer that suits you (batch, epoch, sample).
 
         Raises:
             InvalidInput: a name, value or step is not accepted, in a run with ``strict=True``. Otherwise it is left out, counted,
@@ -116,26 +118,26 @@ class Run:
         try:
             if self._writer.appender.fast(values, step):  # the hot path: the names of the last call again, with plain numbers
                 return
-        except Exception:  # noqa: BLE001  # other names, other types, a full log segment: looked at below
+        except Exception:  # noqa: BLE001  # other names, other types, a full log segment: the validator takes them
             pass
         self._validator.take(values, step)
 
     def throughput(self, samples: int) -> None:
-        """Count samples (images, tokens, rows) as trained: ``system/throughput`` is their number per second."""
+        """Count samples (images, tokens, rows) that were trained on; ``system/throughput`` is logged in samples per second."""
         try:
             self._throughput.add(samples)
         except InvalidInput as error:
             self._validator.reject({"throughput()": str(error)})
 
     def report(self, **metrics: float) -> None:
-        """Report this epoch's results, the objective among them; they are logged at ``step=epoch`` too.
+        """Report this epoch's results, among them the objective. They are also logged, at ``step=epoch``.
 
-        In a trial the objectives and the metrics that the sweep bounds must be finite, and every metric within the bounds that the
-        sweep's ``divergence`` gives it.
+        In a trial the objectives and the metrics that the sweep bounds must be finite, and each metric within the bounds that the
+        sweep's ``divergence`` sets for it.
 
         Raises:
-            InvalidInput: a value is not a number, whether or not the run is strict: decisions are made of these.
-            Diverged: a metric is not what it must be, which ends a trial with its last good checkpoint kept.
+            InvalidInput: a value is not a number. This is raised whether or not the run is strict, because decisions depend on it.
+            Diverged: a metric is not finite or out of bounds; it ends the trial, which keeps its last good checkpoint.
         """
         found = sort_values(metrics)
         if found.wrong or found.media:
@@ -145,75 +147,75 @@ class Run:
         self._progress.report(numbers)
 
     def epochs(self, total: int | None = None) -> Iterator[int]:
-        """Yield epoch numbers from the first untrained one up to the granted budget.
+        """Yield the numbers of the epochs to train, from the first untrained one up to the granted budget.
 
-        Inside a trial the sweep grants the budget, and at each rung it decides whether to go on; when the trial is
-        paused the loop simply ends, and a later attempt goes on behind the last checkpoint. In a script of your own
-        give ``total``.
+        Inside a trial the sweep grants the budget, and decides at each rung whether to continue. When the trial is paused the loop
+        simply ends; a later attempt continues from the last checkpoint. In your own script give ``total``.
 
-        A SIGTERM that comes in the middle of a trial's epoch ends the process with status 143 where the trial can be resumed: at the
-        next :meth:`save`, or at the end of the epoch.
+        A SIGTERM in the middle of a trial's epoch ends the process with status 143 where the trial can be resumed: at the next
+        :meth:`save`, or at the end of the epoch.
 
         Raises:
-            ObjectiveMissing, CheckpointMissing: a rung was reached without ``report`` or ``save`` in that epoch.
+            ObjectiveMissing, CheckpointMissing: the epoch ends a rung and had no ``report`` or ``save``.
         """
         return self._progress.epochs(total)
 
     def save(self, **state: Any) -> str | None:
-        """Save a checkpoint, durably, and return its digest; or None when it was skipped: none is due, or the store is away.
+        """Save a checkpoint durably and return its digest; return None where it was skipped: none is due, or the store is unavailable.
 
-        Torch modules, optimizers and whatever else has ``state_dict`` are saved by it; the random generators' states
-        go along. Inside :meth:`epochs` the checkpoint counts once its epoch is complete, so that a checkpoint and
-        what was reported belong together and an epoch that diverges leaves none. In a loop of your own it counts at once.
+        Torch modules, optimizers and anything else with ``state_dict`` are saved by it, and with them the states of the random
+        generators. Inside :meth:`epochs` a checkpoint counts once its epoch is complete, so that it belongs together with what was
+        reported, and an epoch that diverges leaves none. In your own loop it counts at once.
 
-        Call it in every epoch, after :meth:`report`. Inside :meth:`epochs` it writes only as often as is worth its cost (at most 5 %
-        of the time, at most 10 minutes apart), in the first epoch, in the last of a rung or of the loop, in one that is the best so far
-        where the best counts, and under SIGTERM. A call that is skipped costs microseconds. When it turns out at the end of the epoch
-        that its checkpoint is needed after all, it is written then, of what the given objects hold then: leave them as they are.
+        Call it in every epoch, after :meth:`report`. Inside :meth:`epochs` it writes in the first epoch, in the last of a rung or of
+        the loop, in the best so far where the best one counts, under SIGTERM, and in between only as often as is worth its cost (at
+        most 5 % of the time, at least every 10 minutes). A skipped call takes microseconds. If it turns out at the end of the epoch
+        that the checkpoint is needed after all, it is written then from what the given objects hold then, so do not change them after
+        the call.
 
-        A store that is away holds training up for 2 s, once: you are told, checkpoints are skipped, and the first ``save`` after it is back
-        writes. (One that goes away in the middle of a checkpoint's upload is noticed when that call gives up, after 32 s at most.) Where
-        the run may stop behind the checkpoint (at a rung, in the last epoch, under SIGTERM) the store is waited for, up to ten minutes or
-        most of the grace period.
+        An unavailable store delays training once, by 2 s: there is a warning, checkpoints are skipped, and the first ``save`` after the
+        store is back writes one. (Where the store becomes unavailable in the middle of an upload, that call takes up to 32 s to notice.)
+        Where the run may stop after the checkpoint (at a rung, in the last epoch, under SIGTERM) it waits for the store, up to ten
+        minutes or most of the grace period.
 
         Raises:
             InvalidInput: a value can't be saved; the message names it.
-            StoreError: the checkpoint is needed, and the store refuses it or stays away.
+            StoreError: the checkpoint is needed, and the store refuses it or remains unavailable.
         """
         return self._progress.save(state)
 
     def restore(self, **state: Any) -> dict[str, Any]:
-        """Fill ``state`` from the run's latest checkpoint and continue counting epochs there.
+        """Fill ``state`` from the run's latest checkpoint, and continue counting epochs from there.
 
         Returns:
-            The values by name: objects with ``state_dict`` are filled in place; plain values come back from the
-            checkpoint, or as they were given when there is none yet.
+            The values by name. Objects with ``state_dict`` are filled in place; plain values are those of the checkpoint. Without a
+            checkpoint everything is returned as it was given.
 
         Raises:
             CheckpointMismatch: the checkpoint lacks one of the names.
-            StoreError: it cannot be read; a store that is away is waited for, up to ten minutes.
+            StoreError: it cannot be read, or the store was unavailable for ten minutes.
         """
         if self._resume_from is None:
             return state
-        saved = retry_while_away(self.store, f"restore() of {self.id}", partial(self.store.get_blob, self._resume_from.digest))
-        restored = serialization.unpack(saved, state)
+        load = partial(serialization.restore, self.store, self._resume_from.digest, state)
+        restored = retry_while_away(self.store, f"restore() of {self.id}", load)
         self._progress.resume(self._resume_from)
         return restored
 
     def flush(self, deadline: float = 5.0) -> bool:
-        """Write every point logged so far; says whether that was done within ``deadline`` seconds."""
+        """Write every point logged so far to the store; return whether that was done within ``deadline`` seconds."""
         return self._writer.flush(deadline)
 
     def log_artifact(self, path: str | Path, name: str | None = None) -> str:
-        """Store a file by content and attach it to this run under ``name`` (default: the file's name).
+        """Store a file and attach it to this run under ``name`` (default: the file's name).
 
         Returns:
-            The digest, ``sha256:…``.
+            The digest of its content, ``sha256:…``.
 
         Raises:
             InvalidInput: there is no such file.
-            AlreadyExists: the run has other content under that name already.
-            StoreError: the store refuses, or is away for ten minutes; in a trial that was told to end, for most of its grace period.
+            AlreadyExists: the run has other content under that name.
+            StoreError: the store refuses, or was unavailable for ten minutes (after a SIGTERM: for most of the grace period).
         """
         source = Path(path)
         if not source.is_file():
@@ -228,10 +230,10 @@ class Run:
         return retry_while_away(self.store, f"artifact {name} of {self.id}", store, self._progress.give_up_at)
 
     def finish(self, status: str = "finished") -> None:
-        """Write what is pending and close the attempt's record; doing it again, or in a forked child, does nothing.
+        """Write what is pending and record how the attempt ended. A second call, or one in a forked child, does nothing.
 
-        A store that is away is waited for: 20 s, in a trial 90 s, or what is left of its grace period. Then the journal and the
-        attempt's end stay on this machine, for the next open of the run or ``halving recover``; this does not raise.
+        It waits for an unavailable store: 20 s, in a trial 90 s or what is left of its grace period. After that the journal and the
+        attempt's end stay on this machine until the run is opened again or ``halving recover`` writes them. It does not raise.
         """
         if self._finished or os.getpid() != self._process:
             return
@@ -252,7 +254,7 @@ class Run:
         """The snapshot to train on.
 
         Raises:
-            InvalidInput: outside of a trial nobody chose one.
+            InvalidInput: outside of a trial there is none.
         """
         if self._dataset is None:
             raise InvalidInput("run.dataset is not there outside of a trial: read your data yourself, or open halving.Dataset(…)")
@@ -265,43 +267,44 @@ class Run:
 
     @property
     def max_epochs(self) -> int:
-        """Epochs of the whole training if nothing stops it: of a trial's last rung, however few are granted yet; else what
-        :meth:`epochs` was given. A learning-rate schedule that is stretched over these is the same at every rung.
+        """Epochs of the whole training if nothing stops it: in a trial those of the last rung, however few are granted so far; else
+        the number given to :meth:`epochs`. A learning-rate schedule over these is the same at every rung.
 
         Raises:
-            InvalidInput: in a script of your own, before ``epochs(n)``.
+            InvalidInput: in your own script, before ``epochs(n)``.
         """
         return self._progress.max_epochs
 
     @property
     def stopping(self) -> bool:
-        """Whether a SIGTERM has come and the trial is to end within its grace period.
+        """Whether a SIGTERM has come, so that the trial must end within its grace period.
 
-        Where an epoch takes longer than that, look at it between batches, and call :meth:`save` when it is True, with your place in the
-        epoch among the values: the process ends there. The checkpoint counts for the last complete epoch, and ``restore`` gives it back.
+        Where an epoch takes longer than that, check this between batches, and call :meth:`save` when it is True, with your position in
+        the epoch among the values: the process ends there. The checkpoint counts for the last complete epoch, and ``restore`` gives
+        the position back.
         """
         return self._progress.look_at_stopping()
 
     @property
     def reported(self) -> Mapping[str, float]:
-        """What the last :meth:`report` said."""
+        """What this epoch has reported so far; between epochs, what the last complete one reported."""
         return self._progress.reported
 
     @property
     def checkpoint(self) -> SavedCheckpoint | None:
-        """The newest checkpoint that counts: of the last complete epoch that was saved."""
+        """The newest checkpoint that counts: that of the last complete epoch that was saved."""
         return self._saver.newest
 
     def terminate(self) -> bool:
-        """A SIGTERM has come. True: this run ends the process itself, where it can be resumed."""
-        going_on = self._progress.ask_to_stop()
-        if going_on:
-            self._writer.flush(0)  # begins it; the machine may be reclaimed after the grace period
-        return going_on
+        """A SIGTERM has come. True: this run will end the process itself, where it can be resumed."""
+        continues = self._progress.ask_to_stop()
+        if continues:
+            self._writer.flush(0)  # only begins it
+        return continues
 
     @property
     def unsaved(self) -> StoreError | None:
-        """Why the loop was left without the checkpoint that it should have: the store was away. None where it has it."""
+        """Where the loop was left and its checkpoint could not be stored, the store's error; else None."""
         return self._progress.unsaved
 
     def _abandon(self) -> None:
@@ -314,13 +317,13 @@ class Run:
             self.records.end(self.attempt, {"status": "failed"})
 
     def _points_first(self) -> bool:
-        """Whether all that was logged is in the store, or in a journal that is as safe. (A forked child's parent writes it.)
+        """Whether all that was logged is in the store, or in a journal on the same disk. (In a forked child: the parent writes it.)
 
-        A store that refuses holds this up for one request, one that is silent for the 5 s of a flush.
+        It takes one request where the store refuses, and the 5 s of a flush where it does not answer.
         """
         folder = self.store.folder
-        beside = folder is not None and self._writer.folder.is_relative_to(folder)
-        return os.getpid() != self._process or self._writer.flush(insist=False) or beside
+        on_same_disk = folder is not None and self._writer.folder.is_relative_to(folder)
+        return os.getpid() != self._process or self._writer.flush(insist=False) or on_same_disk
 
     def _stop(self) -> NoReturn:
         self.finish("terminated")
@@ -330,14 +333,14 @@ class Run:
         if self._system is not None:
             self._system.stop()
         self._throughput.stop()
-        self._validator.closed = True  # not before: those two log a last time
+        self._validator.closed = True  # only now: these two have logged a last time
         seconds = min(_TRIAL_END_SECONDS if self._progress.is_trial else _END_SECONDS, self._progress.give_up_at() - monotonic())
         seconds = max(_LAST_SECONDS, seconds)
         if status != "failed":
             try:
                 self._progress.make_up(seconds)
             except StoreError as error:
-                tell(f"the last checkpoint of {self.id} is not in the store: {error}")
+                warn(f"the last checkpoint of {self.id} could not be stored: {error}")
         complete = self._writer.close(seconds)
         ended = {"status": status, "epoch": self.epoch, "points": self._writer.points, "summary": self._writer.last, "time": now()}
         ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._validator.rejected}
@@ -345,24 +348,24 @@ class Run:
         if complete:
             try:
                 retry_while_away(self.store, f"the end of {self.id}", partial(self.records.end, self.attempt, ended), longest=seconds)
-            except Exception:  # noqa: BLE001  # the end is kept for the recovery, whatever the store says
+            except Exception:  # noqa: BLE001  # whatever the store raises: the end is kept for the recovery
                 complete = False
         kept = self._writer.release(None if complete else ended)
         self._saver.close()
-        for told in _losses(self, ended, complete, kept):
-            warnings.warn(f"halving: {told}", stacklevel=3)
+        for lost in _losses(self, ended, complete, kept):
+            warnings.warn(f"halving: {lost}", stacklevel=3)
 
 
 def _losses(run: Run, ended: Mapping[str, Any], complete: bool, kept: Path | None) -> list[str]:
-    """What a user has to know when the run is over."""
-    told = []
+    """What a user must know when the run is over."""
+    lost = []
     if not complete and kept is not None:
         advice = "`halving recover`, or the next attempt of this run on this machine, writes it"
-        told.append(f"the store {run.store.root} did not take everything of {run.id}; the rest is in {kept}: {advice}")
+        lost.append(f"the store {run.store.root} did not take everything of {run.id}; the rest is in {kept}: {advice}")
     elif not complete:
-        told.append(f"the store {run.store.root} did not take the end of {run.id}, and no disk took its journal")
+        lost.append(f"the store {run.store.root} did not take the end of {run.id}, and no disk took its journal")
     if ended["dropped_points"]:
-        told.append(f"{ended['dropped_points']} points of {run.id} found no room and were dropped")
+        lost.append(f"{ended['dropped_points']} points of {run.id} found no room and were dropped")
     if ended["rejected_values"]:
-        told.append(f"{ended['rejected_values']} values of {run.id} were not accepted and were left out")
-    return told
+        lost.append(f"{ended['rejected_values']} values of {run.id} were not accepted and were left out")
+    return lost

@@ -1,10 +1,22 @@
 """Open runs are finished when the process ends: at the interpreter's exit, after an exception, and under SIGTERM.
 
-A handler that somebody else has installed stays, and SIGTERM is then theirs. A signal that this process was started to ignore
-(``trap "" TERM`` in the script around it; a shell's background job ignores SIGINT) stays ignored in a program of the user's: to go on
-is what whoever started it asked for, and a library has no say in that. A trial's process is the platform's: a scheduler ends it by
-SIGTERM, so there SIGTERM is handled whatever was inherited, and SIGINT is ignored, because Ctrl-C is for its worker.
+Where somebody else has installed a handler of SIGTERM, that one stays and this module does nothing.
+
+A signal may have been ignored when the process was started (``trap "" TERM`` in a script around it; a shell ignores SIGINT for its
+background jobs). In a user's own program it stays ignored, as it does in any Unix program: whoever started it so wants it to go on.
+A trial's process is the platform's, which ends it by SIGTERM: there SIGTERM is handled whatever was inherited. SIGINT is ignored
+there, because Ctrl-C is meant for the trial's worker.
 """
+
+# Why the handler runs in the main thread, and not in a thread that reads from signal.set_wakeup_fd, which would run even while the main
+# thread hangs in C. A prototype did flush and end such a process, but:
+# - No guard against handlers that interrupt their own thread could go. Others' handlers log and finish runs, too: that of Lightning
+#   for SLURM calls logger.finalize() on SIGUSR1.
+# - There is one such descriptor in a process, and children inherit it. Trio warns that it is taken, asyncio replaces it, and a SIGTERM
+#   that was sent to a forked data loader ended its parent's run.
+# - A finish() beside a running main thread needs locks around all that a run does, and waits for those that are held where it hangs.
+# - Little is gained: the writer's own thread goes on while the main thread hangs in C, so that after one delay (5 s, at most 60 s with
+#   an object store) every point is in the store. Only the end's record is missing, as after a SIGKILL.
 
 import atexit
 import contextlib
@@ -15,7 +27,7 @@ import threading
 from typing import Any, Protocol
 
 STATUS = 128 + signal.SIGTERM
-"""With which a trial ends that has saved its checkpoint after a SIGTERM."""
+"""The exit status of a trial that has saved its checkpoint after a SIGTERM."""
 
 
 class _Open(Protocol):
@@ -24,8 +36,8 @@ class _Open(Protocol):
     def terminate(self) -> bool: ...
 
 
-_open: dict[int, tuple[_Open, int]] = {}
-_waiting: list[int] = []  # a signal that waits for the end of a finish()
+_open: dict[int, tuple[_Open, int]] = {}  # with the process that opened it
+_waiting: list[int] = []  # a signal that came during a finish(), to be raised again after it
 
 
 def listen(*, even_ignored: bool = False) -> None:
@@ -41,8 +53,8 @@ def listen(*, even_ignored: bool = False) -> None:
 
 
 def opened(run: _Open) -> None:
-    """Finish this run with the process, if nobody has until then."""
-    # Functions run last first: behind what the store's libraries have registered, an object store could not be written any more.
+    """Finish this run when the process ends, unless it is finished by then."""
+    # What is registered last runs first. After the functions of the store's libraries an object store could not be written any more.
     atexit.unregister(_exited)
     atexit.register(_exited)
     _open[id(run)] = (run, os.getpid())
@@ -66,20 +78,20 @@ def _terminated(number: int, _: Any) -> None:
     if any(going_on):  # a trial in the middle of an epoch saves a checkpoint first
         return
     _finish("terminated")
-    if _own():  # interrupted in the middle of its finish()
+    if _own():  # the signal interrupted a finish(): closed() raises it again
         _waiting[:] = [number]
         return
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
-    os._exit(STATUS)  # the first process of a container is spared the signal
+    os._exit(STATUS)  # the kernel does not end the first process of a container by a signal without a handler
 
 
 def _finish(status: str) -> None:
     for run in _own():
-        with contextlib.suppress(Exception):  # the process is to end, and the next run is to be finished
+        with contextlib.suppress(Exception):  # the process must end, and the other runs be finished
             run.finish(status)
 
 
 def _own() -> list[_Open]:
-    """The open runs of this process. A forked child has its parent's in here, too, which are not its own to finish."""
+    """The open runs of this process. In a forked child its parent's are listed, too; those are the parent's to finish."""
     return [run for run, process in list(_open.values()) if process == os.getpid()]

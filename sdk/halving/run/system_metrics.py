@@ -1,4 +1,4 @@
-"""What the machine does while a run trains: sampled by one daemon thread, logged in the family ``system/``.
+"""The machine's load while a run trains: sampled by one daemon thread, logged as ``system/…``.
 
 By psutil (extra ``system``):
 
@@ -40,7 +40,7 @@ from typing import Any
 from halving.errors import InvalidInput
 from halving.records.hardware import cpu_quota, memory_limit, usable_cpus
 
-_FIRST = 1.0  # seconds before the first sample: a run that is shorter imports nothing
+_FIRST = 1.0  # seconds before the first sample: a shorter run imports nothing for it
 _JOIN_SECONDS = 2.0  # seconds that stop() waits for a sensor that hangs
 _MOST_PENDING = 4096  # calls of add() that are kept apart
 
@@ -49,13 +49,13 @@ Log = Callable[..., object]
 
 
 class Throughput:
-    """Samples per second: :meth:`add` counts, and whoever samples asks for the :meth:`rate` since the last time.
+    """Samples per second: :meth:`add` counts them, and :class:`SystemMetrics` asks for the :meth:`rate` since its last sample.
 
-    Without system metrics nobody samples; then give ``log``, and ``add`` logs ``system/throughput`` itself, once per ``interval``
-    at most. The clock starts with the first call, so what came before the first batch (reading data, compiling) does not count.
+    Where there are no system metrics, give ``log``: then ``add`` logs ``system/throughput`` itself, at most once per ``interval``.
+    The clock starts with the first call, so the time before the first batch (reading data, compiling) does not count.
 
     Args:
-        log: what ``add`` logs with, or None when :class:`SystemMetrics` does.
+        log: what ``add`` logs with; None where :class:`SystemMetrics` does.
         interval: seconds between two points, with ``log``.
     """
 
@@ -65,7 +65,7 @@ class Throughput:
         self._since: float | None = None
 
     def add(self, samples: float) -> None:
-        """Count samples that were processed: a list append.
+        """Count samples that were processed. It costs a list append.
 
         Raises:
             InvalidInput: not a finite number, or below 0.
@@ -79,14 +79,14 @@ class Throughput:
         if self._since is None:
             self._since = time.monotonic()
             return
-        if len(self._added) >= _MOST_PENDING:  # nobody asks for the rate (a forked child, a sensor that hangs)
+        if len(self._added) >= _MOST_PENDING:  # the rate is not asked for (a forked child, a sensor that hangs)
             self._added.append(self._take())
         self._added.append(float(samples))
         if self._log is not None and time.monotonic() - self._since >= self._interval:
             self._log_rate(self._log)
 
     def rate(self) -> float | None:
-        """Samples/s since the last call (at first: since the first ``add``); None before that and within the same millisecond."""
+        """Samples per second since the last call, at first since the first ``add``; None before that, and within a millisecond of it."""
         since, now = self._since, time.monotonic()
         if since is None or now - since < 1e-3:
             return None
@@ -114,16 +114,16 @@ class Throughput:
 
 
 class SystemMetrics:
-    """Samples until :meth:`stop`. Nothing that it does raises into training: a sensor that fails is left out and tried again.
+    """Samples until :meth:`stop`. It never raises into training: a sensor that fails is left out of that sample and tried again.
 
     The first sample is due 1 s after the start (or after ``interval``, if that is shorter), so that short runs import
-    nothing; rates and the CPU's percentage need two samples. A forked child has no such thread.
+    nothing. Rates and the CPU's percentage need two samples. A forked child does not sample.
 
     Args:
-        log: called on the sampling thread.
+        log: called by the sampling thread.
         interval: seconds between samples.
-        throughput: whose rate is logged along.
-        name: tells the thread ``halving-system-NAME`` apart from others.
+        throughput: its rate is logged with each sample.
+        name: names the thread: ``halving-system-NAME``.
 
     Raises:
         InvalidInput: the interval is not a number of seconds above 0.
@@ -142,7 +142,7 @@ class SystemMetrics:
             raise
 
     def stop(self) -> None:
-        """End the thread, with a last sample if the first was due; waits 2 s at most, for a sensor that hangs."""
+        """End the thread, with a last sample if there was a first one. It waits at most 2 s for a sensor that hangs."""
         if os.getpid() != self._process or self._thread is threading.current_thread():
             return
         self._ended.set()
@@ -176,7 +176,7 @@ class _Machine:
     """CPU, memory, disk and network, by psutil."""
 
     def __init__(self) -> None:
-        self._counters: dict[str, tuple[float, float]] = {}  # what a rate was last taken from: when, and the counter
+        self._counters: dict[str, tuple[float, float]] = {}  # when each counter was last read, and what it was
         self._primed = False
 
     def read(self) -> dict[str, float]:
@@ -213,7 +213,7 @@ class _Machine:
 
     def _disk(self, psutil: Any) -> dict[str, float]:
         counters = psutil.disk_io_counters()
-        if counters is None:  # no disk that counts, as in some containers
+        if counters is None:  # no disk has counters, as in some containers
             return {}
         return self._rates({"system/disk/read": counters.read_bytes, "system/disk/write": counters.write_bytes})
 
@@ -223,7 +223,7 @@ class _Machine:
         return self._rates({"system/network/sent": sent, "system/network/received": received})
 
     def _rates(self, counters: dict[str, float]) -> dict[str, float]:
-        """Per second since the last sample; a counter that fell (an interface that went away) gives none."""
+        """Per second since the last sample; there is none for a counter that fell (an interface was removed)."""
         now, rates = time.monotonic(), {}
         for name, counter in counters.items():
             before = self._counters.get(name)
@@ -237,7 +237,7 @@ class _Gpus:
     """The GPUs that this process may use, by NVML."""
 
     def __init__(self) -> None:
-        self._handles: list[Any] | None = None  # None: not looked for yet, or lost
+        self._handles: list[Any] | None = None  # None: not opened yet, or no longer valid
 
     def read(self) -> dict[str, float]:
         try:
@@ -248,23 +248,23 @@ class _Gpus:
             try:
                 pynvml.nvmlInit()
                 self._handles = _visible(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
-            except Exception:  # noqa: BLE001  # no driver, or one that is being replaced: looked for again with the next sample
+            except Exception:  # noqa: BLE001  # no driver, or one that is being replaced: the next sample tries again
                 return {}
         values: dict[str, float] = {}
         for number, handle in enumerate(self._handles):
             for sensor in (_utilization, _gpu_memory, _temperature, _power):
                 _try(values, sensor, pynvml, handle, f"system/gpu.{number}")
         if self._handles and not values:
-            self._handles = None  # the driver was reloaded: the handles are void
+            self._handles = None  # the driver was reloaded: the handles are no longer valid
         return values
 
 
 def _visible(nvml: Any, listed: str | None) -> list[Any]:
     """The handles of the GPUs named by ``CUDA_VISIBLE_DEVICES``, in its order.
 
-    As CUDA reads it: numbers or beginnings of UUIDs (``GPU-…``, ``MIG-…``); what follows an entry that names no GPU is not
-    visible; one that is named twice makes none visible. NVML numbers GPUs by their place on the bus, CUDA the fastest first:
-    on a machine with different GPUs the numbers agree under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
+    As CUDA reads it: entries are numbers or beginnings of UUIDs (``GPU-…``, ``MIG-…``). An entry that names no GPU ends the list, and
+    a GPU that is named twice makes none visible. NVML numbers GPUs by their place on the bus, CUDA the fastest first: on a machine
+    with different GPUs the numbers agree under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
     """
     count = nvml.nvmlDeviceGetCount()
     if listed is None:
@@ -273,7 +273,7 @@ def _visible(nvml: Any, listed: str | None) -> list[Any]:
     taken: set[str] = set()
     uuids: dict[str, int] = {}
     for entry in (part.strip() for part in listed.split(",")):
-        if entry.startswith("MIG-"):  # NVML takes only the whole of such a name
+        if entry.startswith("MIG-"):  # NVML accepts only the complete name
             name = entry
         elif entry.startswith("GPU-"):
             uuids = uuids or {_uuid(nvml, index): index for index in range(count)}
@@ -324,7 +324,7 @@ def _try(values: dict[str, float], sensor: Callable[..., dict[str, float]], *arg
 
 
 def check_interval(interval: float) -> float:
-    """The seconds between two samples, if they are accepted.
+    """The seconds between two samples, checked.
 
     Raises:
         InvalidInput: not a number above 0.

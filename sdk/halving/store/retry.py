@@ -57,7 +57,7 @@ def retry_while_away(
                 raise
             if not warned:
                 warned = True
-                tell(f"{what} waits for the store {store.root}, up to {left:.0f} s: {error}")
+                warn(f"{what} waits for the store {store.root}, up to {left:.0f} s: {error}")
         again = time.monotonic() + next(pauses)
         while (now := time.monotonic()) < min(again, end, give_up_at()):
             time.sleep(min(0.2, again - now))
@@ -105,7 +105,7 @@ class Reach:
             return
 
 
-def tell(message: str) -> None:
+def warn(message: str) -> None:
     """Warn. Under ``python -W error`` a warning raises; that must not end training, so the error is dropped."""
     try:
         warnings.warn(f"halving: {message}", stacklevel=3)

@@ -1,30 +1,30 @@
-"""The seam between a trainable and whoever runs it: what a trial is given, and whom it asks at a rung."""
+"""The contract between a trainable and the platform that runs it: what a trial is given, and what it asks at a rung."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 
 class Controller(Protocol):
-    """Whoever decides how far a trial may train. The platform's speaks over a pipe; tests bring their own."""
+    """Decides how far a trial may train. The platform's controller asks the worker; tests have their own."""
 
     granted: int
-    """Epochs granted so far: the trial trains up to here and then asks."""
+    """Epochs granted so far: the trial trains up to this one and then asks."""
 
     def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
-        """Report the objectives at the granted epoch and get the new grant; no more than ``epoch`` means: stop here.
+        """Report the objectives at the granted epoch and return the new grant; one that is not above ``epoch`` means: stop here.
 
         Args:
             epoch: epochs trained.
             values: metric to value, all finite: the summary of each objective, and the last value of each bounded metric.
-            checkpoint: digest of the checkpoint saved at this epoch; a resume goes on from it.
-            best_checkpoint: with a first objective summarised by its best value, digest of the checkpoint of that value's epoch.
+            checkpoint: digest of the checkpoint saved at this epoch; a resume continues from it.
+            best_checkpoint: where the first objective is summarised by its best value, digest of the checkpoint of that value's epoch.
         """
         ...
 
 
 @dataclass(frozen=True)
 class ObjectiveRule:
-    """What a trial's reports of a metric add up to.
+    """How a trial's reports of an objective are summarised in one value.
 
     Attributes:
         metric: its name in ``run.report``.
@@ -42,12 +42,12 @@ class ObjectiveRule:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
-    """What the platform hands to a trial's process: plain data, no connection and no credential but the store's.
+    """What the platform gives to a trial's process: plain data. The process has no connection and no credential but the store's.
 
     Attributes:
         objectives: the sweep's objectives, the main one first.
-        bounded: metrics that must be reported, too, because they have to stay within bounds.
-        divergence: metric to ``(min, max)``: a value outside of it, NaN or infinite ends the trial at once. None leaves an end open.
+        bounded: metrics that must be reported, too, because the sweep bounds them at its rungs.
+        divergence: metric to ``(min, max)``, in which None leaves an end open. A value outside, NaN or an infinity ends the trial at once.
         max_epochs: epochs at the last rung.
         grace_seconds: from SIGTERM to SIGKILL.
     """

@@ -13,7 +13,7 @@ from halving.errors import InvalidInput
 
 
 def import_function(field: str, path: str) -> Callable[..., Any]:
-    """The function behind ``module:function``.
+    """Import the function that ``module:function`` names.
 
     Raises:
         InvalidInput: naming the field, what is missing and what the module has instead.
@@ -29,7 +29,7 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
         ) from None
     function = getattr(module, name, None)
     if not callable(function):
-        # Of a package also what it passes on from its own modules.
+        # For a package, also what it re-exports from its own modules.
         defined = sorted(
             key
             for key, value in vars(module).items()
@@ -41,25 +41,25 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
 
 
 def source_digest(path: str) -> str | None:
-    """SHA-256, in hex, of the file that ``module:function`` is in; None where there is no such file."""
+    """SHA-256, in hex, of the source file of ``module:function``; None where there is no such file."""
     add_working_folder()
     try:
         found = find_spec(path.partition(":")[0])
-    except ModuleNotFoundError:  # the package around it
+    except ModuleNotFoundError:  # of a package that contains the module
         return None
     return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest() if found and found.origin and found.has_location else None
 
 
 def add_working_folder() -> None:
-    """Let functions be imported from the folder in which a sweep was started, behind everything that is installed.
+    """Let functions be imported from the folder in which a sweep was started; installed packages come first.
 
-    A script that is started has that folder on its path, the processes that Dagster spawns for a job's steps have not.
+    A script's own folder is on its path, but the processes that Dagster spawns for a job's steps have no such entry.
     """
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
 
 
 def where(error: BaseException) -> str:
-    """The place where an error was raised, ``file.py:17``."""
+    """Where an error was raised: ``file.py:17``."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "unknown place"

@@ -1,7 +1,7 @@
-"""What a trial's process and the platform say to each other: at a rung, at the end; and the same as JSON.
+"""The messages between a trial's process and the platform, at a rung and at the end, and their JSON form.
 
-Between processes of one machine they are pickled over a pipe. A trial in an image of its own gets and gives them as JSON: what
-such an image says is looked at field by field, and never unpickled.
+Between processes of one machine they are pickled over a pipe. A trial in its own image exchanges them as JSON: messages from such an
+image are checked field by field, and never unpickled.
 """
 
 import json
@@ -15,12 +15,12 @@ from halving.store.store import blob_name
 
 @dataclass(frozen=True)
 class ReachedRung:
-    """The trial trained its granted epochs. The platform answers with :class:`Granted`.
+    """The trial has trained its granted epochs. The platform answers with :class:`Granted`.
 
     Attributes:
         values: metric to value: the summary of each objective, and the last value of each bounded metric.
         checkpoint: digest of the checkpoint of this epoch.
-        best_checkpoint: where the first objective's best value counts, digest of the checkpoint of that value's epoch.
+        best_checkpoint: where the best value of the first objective counts, digest of the checkpoint of that value's epoch.
     """
 
     epoch: int
@@ -31,7 +31,7 @@ class ReachedRung:
 
 @dataclass(frozen=True)
 class Granted:
-    """The platform's answer: train up to ``epochs`` in all (no more than before: stop), and whether the trial is complete."""
+    """The platform's answer: train up to ``epochs`` in all; if that is no more than before, stop. ``complete``: the trial is complete."""
 
     epochs: int
     complete: bool
@@ -57,7 +57,7 @@ class ReturnedEarly:
 
 @dataclass(frozen=True)
 class Raised:
-    """The trainable raised; ``final`` says that trying again is pointless."""
+    """The trainable raised. ``final``: it would only raise again, so the trial is not tried again."""
 
     error: str
     final: bool
@@ -66,8 +66,8 @@ class Raised:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The trial was told to end and has saved what counts. Said by a trial in a pod; one on the worker's machine just ends.
-    Or its store was away for too long: then both say so.
+    """The trial received SIGTERM and has saved its checkpoint (sent by a trial in a pod; one on the worker's machine just ends), or its
+    store was unavailable for too long.
     """
 
     reason: str
@@ -75,38 +75,38 @@ class Interrupted:
 
 Message = ReachedRung | Stopped | ReturnedEarly | Raised | Interrupted
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in (ReachedRung, Stopped, ReturnedEarly, Raised, Interrupted, Granted)}
-_MOST = 2**31  # epochs, of which a database keeps 32 bits
+_MOST = 2**31  # epochs: a database keeps 32 bits of them
 _DIGESTS = ("checkpoint", "best_checkpoint")
 
 
 def to_bytes(message: Message | Granted) -> bytes:
-    """A message as JSON, equal for equal messages."""
+    """A message as JSON. Equal messages give equal bytes."""
     return json.dumps({"kind": type(message).__name__, **asdict(message)}, sort_keys=True).encode()
 
 
 def from_bytes(data: bytes) -> Message | Granted:
-    """The message that JSON from the other side is.
+    """Read a message from JSON.
 
     Raises:
-        InvalidInput: it is none, naming the field.
+        InvalidInput: it is not a message; the error names the field.
     """
     try:
-        said = json.loads(data)
+        given = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"a message is not accepted: {error}; give JSON") from None
-    named = said.pop("kind", None) if isinstance(said, dict) else None
+    named = given.pop("kind", None) if isinstance(given, dict) else None
     kind = _KINDS.get(named) if isinstance(named, str) else None
     if kind is None:
         raise InvalidInput(f"a message is not accepted: give an object whose kind is one of {sorted(_KINDS)}")
     wanted = {field.name: field.type for field in fields(kind)}
-    if said.keys() != wanted.keys():
-        raise InvalidInput(f"a message {kind.__name__} with {sorted(said)} is not accepted: give {sorted(wanted)}")
-    for name, value in said.items():
+    if given.keys() != wanted.keys():
+        raise InvalidInput(f"a message {kind.__name__} with {sorted(given)} is not accepted: give {sorted(wanted)}")
+    for name, value in given.items():
         if not _fits(value, wanted[name]):
             raise InvalidInput(f"{kind.__name__}.{name} = {value!r:.80} is not accepted: give {wanted[name]}")
         if name in _DIGESTS and value is not None:
             blob_name(value)
-    message: Message | Granted = kind(**said)
+    message: Message | Granted = kind(**given)
     return message
 
 

@@ -1,7 +1,7 @@
-"""What a trial's reports add up to, epoch after epoch: the value at the end, the best so far, a moving average.
+"""A trial's objectives over its epochs: the value at the end, the best so far, or a moving average.
 
-The sum goes into each checkpoint's record. A resumed trial goes on with what it was at its checkpoint, so that epochs that are trained
-again count once.
+The tallies are saved in each checkpoint's record. A resumed trial continues with those of its checkpoint, so that epochs that are
+trained again count once.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from halving.trial.context import ObjectiveRule
 
 @dataclass
 class _Tally:
-    """One metric's reports up to an epoch.
+    """What one metric has reported up to an epoch.
 
     Attributes:
         epoch, value: the last report.
-        best, best_epoch: the first of the best ones.
-        recent: the last values, the newest at the end, as many as the average needs.
+        best, best_epoch: the best value, and the first epoch that reported it.
+        recent: the last values, as many as the average needs, the newest at the end.
     """
 
     epoch: int
@@ -35,7 +35,7 @@ class Tallies:
 
     Args:
         objectives, bounded: as in :class:`halving.trial.context.TrialContext`.
-        record: what :meth:`as_record` gave at a checkpoint, to go on from there.
+        record: to continue from a checkpoint, what :meth:`as_record` returned for it.
     """
 
     def __init__(self, objectives: tuple[ObjectiveRule, ...], bounded: tuple[str, ...], record: Mapping[str, Any] | None = None) -> None:
@@ -50,7 +50,7 @@ class Tallies:
 
     @property
     def best_checkpoint(self) -> str | None:
-        """Digest of the checkpoint of the first objective's best epoch; None where it has another summary, or saved none in it."""
+        """Digest of the checkpoint of the first objective's best epoch; None where its best does not count, or that epoch saved none."""
         return self._best_checkpoint
 
     def is_objective(self, metric: str) -> bool:
@@ -61,7 +61,7 @@ class Tallies:
         return all(rule.metric in reported for rule in self._objectives)
 
     def improved_by(self, reported: Mapping[str, float]) -> bool:
-        """Whether an epoch with these reports is the best so far by the first objective, if its best is what counts."""
+        """Whether the best of the first objective counts, and an epoch with these reports is the best so far."""
         main = self._objectives[0] if self._objectives else None
         if main is None or main.summary != "best" or main.metric not in reported:
             return False
@@ -72,8 +72,8 @@ class Tallies:
         """Count a complete epoch.
 
         Args:
-            reported: metric to value, finite for those that matter here.
-            checkpoint: digest of what was saved in it, if anything was.
+            reported: metric to value; objectives and bounded metrics are finite.
+            checkpoint: digest of what the epoch saved, if it saved anything.
         """
         if self.improved_by(reported):
             self._best_checkpoint = checkpoint
@@ -85,21 +85,21 @@ class Tallies:
         """Each objective's summary at a complete epoch, and the last value of each bounded metric.
 
         Raises:
-            ObjectiveMissing: one was not reported: in this epoch where the value at the end counts, else in none.
+            ObjectiveMissing: one was not reported in this epoch, where the value at the end counts, or in no epoch.
         """
         found = {rule.metric: self._summary(rule, epoch, reported) for rule in self._objectives}
         for metric in self._bounded:
             if metric not in self._tallies:
                 raise ObjectiveMissing(
-                    f"metric {metric!r}, which the sweep bounds, was not reported up to epoch {epoch}: {_heard(reported)}; "
-                    f"call run.report({metric}=…), or take it out of the sweep's bounds"
+                    f"metric {metric!r}, which the sweep bounds, was not reported up to epoch {epoch}: {_listed(reported)}; "
+                    f"call run.report({metric}=…), or remove it from the sweep's bounds"
                 )
             found.setdefault(metric, self._tallies[metric].value)
         return found
 
     def _count(self, rule: ObjectiveRule, epoch: int, value: float) -> None:
         tally = self._tallies.get(rule.metric)
-        if tally is not None and tally.epoch == epoch:  # both an objective and bounded
+        if tally is not None and tally.epoch == epoch:  # counted already: it is an objective and bounded
             return
         if tally is None:
             self._tallies[rule.metric] = _Tally(epoch, value, value, epoch, [value])
@@ -113,7 +113,7 @@ class Tallies:
         tally = self._tallies.get(rule.metric)
         if tally is None or (rule.summary == "end" and tally.epoch != epoch):
             raise ObjectiveMissing(
-                f"objective {rule.metric!r} was not reported in epoch {epoch}: {_heard(reported)}; "
+                f"objective {rule.metric!r} was not reported in epoch {epoch}: {_listed(reported)}; "
                 f"call run.report({rule.metric}=…) in every epoch, or name another objective.metric in the sweep"
             )
         if rule.summary == "best":
@@ -125,5 +125,5 @@ def _is_better(value: float, than: float, maximize: bool) -> bool:
     return value > than if maximize else value < than
 
 
-def _heard(reported: Mapping[str, float]) -> str:
+def _listed(reported: Mapping[str, float]) -> str:
     return f"it reported {sorted(reported)}" if reported else "it reported nothing"

@@ -1,4 +1,4 @@
-"""Inside a trial's process: run the trainable, ask the platform at each rung, and say how it ended."""
+"""The main function of a trial's process: run the trainable, ask the platform at each rung, and report how the attempt ended."""
 
 import contextlib
 import os
@@ -20,27 +20,30 @@ from halving.trial.import_string import import_function
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from halving.trial.objectives import Tallies
 
-# What would happen again if the trial were tried again: the platform gives such a trial up at once.
+# Errors that would happen again in another attempt: the platform does not try such a trial again.
 _FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput)
 
 
 class Channel(Protocol):
-    """The way to the platform: one end of a pipe, or a mailbox in the store."""
+    """The connection to the platform: one end of a pipe, or a mailbox in the store."""
 
     def send(self, message: Message, /) -> None: ...
 
     def recv(self) -> Granted:
-        """The answer to what was said last."""
+        """The answer to the message that was sent last."""
         ...
 
     def close(self) -> None: ...
 
 
 class Platform:
-    """The controller of a trial that the platform runs: asks it for each decision.
+    """The controller of a trial that the platform runs: it asks the platform for each decision.
 
     Args:
-        leave: ends the process where the other end of the pipe is closed. Nothing is raised: that is not for the trainable to handle.
+        leave: ends the process when the other end of the pipe is closed. Raising instead would let the trainable handle it.
+
+    Attributes:
+        complete: whether the platform has answered that the trial is complete.
     """
 
     def __init__(self, channel: Channel, granted: int, leave: Callable[[], NoReturn]) -> None:
@@ -63,14 +66,14 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
     Args:
         context: the trial.
         trainable: ``module:function``.
-        granted: epochs to train before asking.
+        granted: epochs to train before asking the platform.
         channel: to the platform.
         threads: CPU threads that the trial may use.
 
     Raises:
-        SystemExit: a SIGTERM has come, the checkpoint is saved, and nothing is said: whoever sent it knows. The status is 143.
+        SystemExit: with status 143, after a SIGTERM, when the checkpoint is saved. No message is sent: the sender of the signal knows.
     """
-    # Ctrl-C reaches the whole process group: the worker decides what becomes of the trial, and ends this process.
+    # Ctrl-C reaches the whole process group, but it is the worker that then decides about the trial and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.listen(even_ignored=True)
     run: Run | None = None
@@ -86,18 +89,18 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
         _end_if_stopping(run)
         ended = _ended(run, controller, context)
         run.finish("paused" if isinstance(ended, Stopped) and not controller.complete else "finished")
-    except Exception as error:  # noqa: BLE001  # whatever the trainable raises is its result, not ours
+    except Exception as error:  # noqa: BLE001  # whatever the trainable raises is the attempt's result
         if (parent := parent_process()) and not parent.is_alive():
-            _leave(run)  # it may have raised for that alone: the terminal is gone, or a pipe
+            _leave(run)  # this may be the only reason why it raised: the terminal or a pipe is closed
         if run and not isinstance(error, _FINAL):
-            _end_if_stopping(run)  # a SIGTERM to its children, too, lets data loaders raise
-        if isinstance(error, StoreAway):  # which is not the trial's own fault
-            ended = Interrupted(f"the store was away: {error}")
+            _end_if_stopping(run)  # a SIGTERM that also went to its children makes data loaders raise
+        if isinstance(error, StoreAway):  # not the trial's own fault
+            ended = Interrupted(f"the store was unavailable: {error}")
         else:
             newest = run.checkpoint.digest if run and run.checkpoint else None
             ended = Raised(_without_own_frames(error), isinstance(error, _FINAL), newest)
         if run:
-            with contextlib.suppress(StoreError):  # a store that is away must not keep the platform from hearing of it
+            with contextlib.suppress(StoreError):  # whatever the store does, the platform gets the message
                 run.finish("failed")
     channel.send(ended)
     channel.close()
@@ -126,7 +129,7 @@ def _end_if_stopping(run: Run) -> None:
 
 
 def _stop_with_parent(run: Run) -> None:
-    """End this process when the worker that watches it dies."""
+    """End this process when its worker dies."""
     parent = parent_process()
     if parent is None:
         return
@@ -139,13 +142,13 @@ def _stop_with_parent(run: Run) -> None:
 
 
 def _leave(run: Run | None) -> NoReturn:
-    """End this process, but not the run: the worker has died, and another one will have the trial."""
+    """End this process without finishing the run: the worker has died, and another one will continue the trial."""
     if run:
         run.flush()
-    os._exit(1)  # an orderly exit would finish the run
+    os._exit(1)  # a normal exit would finish the run
 
 
 def _without_own_frames(error: BaseException) -> str:
-    """The traceback from the trainable's first frame on."""
+    """The traceback, beginning with the trainable's first frame."""
     trace = error.__traceback__.tb_next if error.__traceback__ and error.__traceback__.tb_next else error.__traceback__
     return "".join(traceback.format_exception(type(error), error, trace)).strip()

@@ -1,7 +1,7 @@
-"""``python -m halving.trial_process.pod``: a trial in a pod of its own, in any image that has the SDK.
+"""``python -m halving.trial_process.pod``: a trial in its own pod, in any image that has the SDK.
 
-``HALVING_ROOT`` names the store and ``HALVING_MAILBOX`` the attempt's mailbox in it, where the trial is described and its
-worker answers. The pod needs no other address and no other credential.
+``HALVING_ROOT`` names the store, and ``HALVING_MAILBOX`` the attempt's mailbox in it, in which the trial is described and its worker
+answers. The pod needs no other address and no other credential.
 """
 
 import json
@@ -24,7 +24,7 @@ from halving.trial.messages import Granted, Interrupted, Message, Raised
 from halving.trial_process.main import run_trial
 
 VARIABLE = "HALVING_MAILBOX"
-_UNANSWERED_SECONDS = 600.0  # a worker waits less than that for a database that is away
+_UNANSWERED_SECONDS = 600.0  # a worker waits less than that for an unavailable database
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ def post_task(store: Store, folder: str, task: Task) -> None:
     """Describe a trial in its mailbox, for the pod that will be started.
 
     Raises:
-        StoreError: the store is away.
+        StoreError: the store is unavailable, or refuses.
     """
     store.create(_task_file(folder), json.dumps(asdict(task), sort_keys=True).encode())
 
 
 class MailChannel:
-    """A trial's way to its worker, through the store."""
+    """A trial's connection to its worker, through the store."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
@@ -56,7 +56,7 @@ class MailChannel:
         self._mailbox.send(message)
 
     def recv(self) -> Granted:
-        """The worker's answer. Where none comes for ten minutes this process ends as by SIGTERM: nobody is there to train for."""
+        """The worker's answer. When none has come for ten minutes, the worker is gone, and this process ends as by SIGTERM."""
         answer = self._mailbox.receive(_UNANSWERED_SECONDS)
         if answer is None:
             self._mailbox.send(Interrupted(f"the trial's worker gave no answer within {_UNANSWERED_SECONDS:.0f} s"))
@@ -66,14 +66,14 @@ class MailChannel:
         return answer
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing is open."""
 
 
 def main() -> None:
     """Run the trial that the environment names.
 
     Raises:
-        SystemExit: with status 143 when it was told to end and has saved its checkpoint.
+        SystemExit: with status 143 after a SIGTERM, when the checkpoint is saved.
     """
     signals.listen(even_ignored=True)
     store, folder = Store(), os.environ.get(VARIABLE)
@@ -85,7 +85,7 @@ def main() -> None:
     except InvalidInput as error:
         mailbox.send(Raised(str(error), final=True, checkpoint=None))
         sys.exit(str(error))
-    # The worker knows the image by its name, and this process what is in it.
+    # The worker knows the image's name, and this process what the image contains.
     captured = provenance.capture(store)
     captured["image"] = captured["image"] or task.context.provenance.get("image")
     parent = {**task.context.parent, "trainable_sha256": source_digest(task.trainable)}
@@ -94,7 +94,7 @@ def main() -> None:
         run_trial(context, task.trainable, task.granted, MailChannel(mailbox), task.threads)
     except SystemExit as ended:
         if ended.code == signals.STATUS:
-            mailbox.send(Interrupted(f"the trial's pod {captured['hardware']['host']} was told to end by SIGTERM, and saved a checkpoint"))
+            mailbox.send(Interrupted(f"the trial's pod {captured['hardware']['host']} received SIGTERM and saved a checkpoint"))
         raise
 
 

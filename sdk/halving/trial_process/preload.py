@@ -1,7 +1,7 @@
-"""Imported last by the fork server that trials are forked from: what every trial would import for itself.
+"""What every trial would import for itself. The fork server imports it last, before trials are forked from it.
 
-``torch.optim`` imports ``torch._dynamo`` (and sympy with it) only when the first optimizer is made, which takes over a
-second in every process; Parquet is first needed when the first points are written.
+``torch.optim`` imports ``torch._dynamo`` (and sympy with it) only when the first optimizer is made, which takes more than a
+second in each process; Parquet is first needed when the first points are written.
 """
 
 import contextlib

@@ -145,13 +145,13 @@ def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(ba
 
 def test_a_sweep_that_cannot_be_replayed_says_why(backend: Backend, small_spec: Spec) -> None:
     searching = search(backend, small_spec(), score, most=2)
-    with pytest.raises(NotReplayable, match=f"sweep {searching} is searching: replay it when its search is over"):
+    with pytest.raises(NotReplayable, match=f"sweep {searching} is still searching: replay it when its search is over"):
         replayed(backend, searching, "asha")
     failed = search(backend, small_spec(max_trials=1, seed=1), lambda *_: None)
     with pytest.raises(NotReplayable, match="has no trial with a result"):
         replayed(backend, failed, "asha")
     without = search(backend, small_spec(max_trials=1, seed=2), score)
-    with pytest.raises(LookupError, match="has no points of sweep"):
+    with pytest.raises(LookupError, match="no longer has points of sweep"):
         replayed(backend, without, "asha")
     with pytest.raises(LookupError, match="no sweep 'nope'"):
         replayed(backend, "nope", "asha")
@@ -163,7 +163,7 @@ def test_a_strategy_is_written_as_in_a_spec(text: str, meant: Any) -> None:
 
 
 def test_text_that_is_no_yaml_is_refused_in_a_line() -> None:
-    with pytest.raises(ValueError, match=r"^strategy = '\[a' is no YAML: [^\n]*; give a name, or 'asha: \{min_budget: 3\}'$"):
+    with pytest.raises(ValueError, match=r"^strategy = '\[a' is not YAML: [^\n]*; give a name, or 'asha: \{min_budget: 3\}'$"):
         read_strategy("[a")
 
 

@@ -17,15 +17,15 @@ from tests.backends import snapshot_row
 
 
 @pytest.mark.parametrize(
-    ("told", "paused", "queued"),
+    ("ask", "paused", "queued"),
     [
         (resume_sweep, "to be promoted, when it is among the best of its rung", "for a free worker"),
-        (pause_sweep, "its sweep is paused", "its sweep is paused"),
-        (stop_sweep, "for nothing: its sweep was told to stop", "for nothing: its sweep was told to stop"),
+        (pause_sweep, "for its sweep, which is paused", "for its sweep, which is paused"),
+        (stop_sweep, "for nothing: its sweep is being stopped", "for nothing: its sweep is being stopped"),
     ],
 )
 def test_a_trial_waits_only_for_what_can_come(
-    backend: Backend, small_spec: Callable[..., SweepSpec], told: Callable[[Catalog, str], Any], paused: str, queued: str
+    backend: Backend, small_spec: Callable[..., SweepSpec], ask: Callable[[Catalog, str], Any], paused: str, queued: str
 ) -> None:
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
@@ -34,5 +34,5 @@ def test_a_trial_waits_only_for_what_can_come(
     first, second, third = [one for one in given if isinstance(one, Assignment)]
     scheduler.reached(first, ReachedRung(1, {"score": 0.1}, "sha256:c"), 1.0)
     scheduler.released(second, 1.0)
-    told(backend.catalog, scheduler.id)
+    ask(backend.catalog, scheduler.id)
     assert [history_of(backend.catalog, one.key).waiting for one in (first, second, third)] == [paused, queued, None]

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from halving import Dataset, InvalidInput, Store, StoreError
 from halving.trial.import_string import import_function
 from resources.backend import Backend
-from resources.datasets import snapshots
+from resources.datasets import dvc_tracking, snapshots
 from resources.datasets.snapshots import split_rows, take_snapshot
 from resources.sweep_spec import DatasetSource
 
@@ -83,6 +84,16 @@ def test_splits_share_no_row_and_together_are_all_rows(backend: Backend) -> None
     assert sorted(rows) == sorted(dataset.read()["x"].to_pylist())
 
 
+def test_a_table_is_written_in_batches_that_a_reader_can_hold(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = import_function("source", POINTS["source"])()
+    monkeypatch.setattr(snapshots, "_BATCH_BYTES", whole.nbytes // 4)
+    dataset = Dataset(backend.store, "points", take_snapshot(backend.store, backend.catalog, source()).digest)
+    with backend.store.open_file(f"{dataset.folder}/data.arrow") as file:
+        assert pa.ipc.open_file(file).num_record_batches == 5
+    assert dataset.read().equals(whole)
+    assert sum(dataset.read(split).num_rows for split in dataset.splits) == 90
+
+
 def test_splits_are_row_numbers_not_copies(backend: Backend) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, source())
     folder = Path(backend.store.path(Dataset(backend.store, "points", snapshot.digest).folder))
@@ -98,15 +109,16 @@ def test_splits_are_row_numbers_not_copies(backend: Backend) -> None:
 )
 def test_every_row_is_dealt_into_exactly_one_split_the_same_way_each_time(rows: int, shares: list[int], seed: int) -> None:
     given_shares = {f"split{index}": share / sum(shares) for index, share in enumerate(shares)}
-    dealt = split_rows(rows, given_shares, seed)
+    dealt = {name: split.tolist() for name, split in split_rows(rows, given_shares, seed).items()}
     assert sorted(row for split in dealt.values() for row in split) == list(range(rows))
-    assert dealt == split_rows(rows, given_shares, seed)
+    assert dealt == {name: split.tolist() for name, split in split_rows(rows, given_shares, seed).items()}
     for name, share in given_shares.items():
         assert abs(len(dealt[name]) - share * rows) <= 1
 
 
 def test_the_shuffle_is_frozen_for_ever() -> None:
-    assert split_rows(10, {"test": 0.3, "train": 0.7}, seed=0) == {"test": [2, 4, 8], "train": [0, 1, 3, 5, 6, 7, 9]}
+    dealt = split_rows(10, {"test": 0.3, "train": 0.7}, seed=0)
+    assert {name: split.tolist() for name, split in dealt.items()} == {"test": [2, 4, 8], "train": [0, 1, 3, 5, 6, 7, 9]}
 
 
 def test_a_folder_of_files_is_a_snapshot_with_a_row_for_each_file(backend: Backend, tmp_path: Path, provide: Callable[[Any], None]) -> None:
@@ -164,6 +176,34 @@ def test_the_first_two_sweeps_of_a_store_may_track_at_once(tmp_path: Path) -> No
     both = [subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True) for folder in folders]
     assert [(process.communicate()[1], process.returncode) for process in both] == [("", 0)] * 2
     assert all(Path(f"{folder}.dvc").exists() for folder in folders)
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_locked_project_is_waited_for_and_one_that_stays_locked_is_an_error(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, released: bool
+) -> None:
+    take_snapshot(backend.store, backend.catalog, source())
+    monkeypatch.setattr(dvc_tracking, "_LOCK_SECONDS", 60.0 if released else 1.0)
+    project = Path(backend.store.path("datasets"))
+    holder = (
+        "import sys; from dvc.repo import Repo; lock = Repo(sys.argv[1]).lock; lock.lock(); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(project)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holding:
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == "held\n"
+        done: list[None] = []
+        tracking = threading.Thread(target=lambda: done.append(dvc_tracking.track(project, next((project / "points").glob("*/")))))
+        if released:
+            tracking.start()
+            holding.communicate()
+            tracking.join()
+            assert done == [None]
+        else:
+            with pytest.raises(StoreError, match="stays locked"):
+                tracking.run()
+            holding.kill()
 
 
 @pytest.mark.parametrize(

@@ -230,5 +230,5 @@ def test_a_spread_keeps_the_first_and_the_even_rest() -> None:
 )
 def test_time_is_told_in_the_unit_that_fits(seconds: float, unit: str, shown: float) -> None:
     began = utcnow()
-    elapsed, told = clock(began, began + timedelta(seconds=seconds))
-    assert (elapsed(began + timedelta(seconds=seconds)), told) == (shown, unit)
+    elapsed, name = clock(began, began + timedelta(seconds=seconds))
+    assert (elapsed(began + timedelta(seconds=seconds)), name) == (shown, unit)

@@ -14,7 +14,7 @@ from halving.records.run_record import RunRecords
 from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
-from resources.evaluation.page import duration, number
+from resources.evaluation.page import number
 from resources.evaluation.report import EvaluationReport, NoWinner, evaluate_sweep, explain_failures, load_report, report_path
 from resources.execution.worker import TrialRunner, work
 from resources.registry.promotion import judge, missing_lineage, promote_winner
@@ -187,8 +187,3 @@ def test_the_same_reason_is_told_once() -> None:
 )
 def test_numbers_are_shown_short(value: Any, shown: str) -> None:
     assert number(value) == shown
-
-
-@pytest.mark.parametrize(("seconds", "shown"), [(3.2, "3 s"), (90, "1.5 min"), (9000, "2.5 h")])
-def test_durations_are_shown_in_the_unit_that_fits(seconds: float, shown: str) -> None:
-    assert duration(seconds) == shown

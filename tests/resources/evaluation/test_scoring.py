@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from halving import Dataset, InvalidInput
-from halving.checkpoints.serialization import pack
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.scoring import PredictionFailed, Scores, evaluate_checkpoint, held_out, is_regression, score
 from resources.sweep_spec import DatasetSource
+from tests.checkpoints import packed
 
 
 def test_classes_are_scored_as_by_hand() -> None:
@@ -40,7 +40,7 @@ def judged(backend: Backend) -> Callable[..., Scores]:
     def judge(predictor: str, **changes: Any) -> Scores:
         given = {"name": "points", "source": "tests.trainables:data", "target": "label", **changes}
         snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(given))
-        checkpoint = backend.store.put_blob(pack({"epochs_seen": [1]}))
+        checkpoint = backend.store.put_blob(packed({"epochs_seen": [1]}))
         rows = held_out(Dataset(backend.store, snapshot.name, snapshot.digest))
         return evaluate_checkpoint(rows, predictor=f"tests.trainables:{predictor}", params={}, checkpoint=checkpoint)
 

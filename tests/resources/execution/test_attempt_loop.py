@@ -13,9 +13,9 @@ from halving import Store
 from halving.query.divergence_watch import DivergenceWatch
 from resources.backend import Backend
 from resources.catalog import AttemptRow
-from resources.execution import heartbeat, stream_watch
+from resources.execution import watches
 from resources.execution.local_processes import LocalProcess
-from resources.execution.stream_watch import StreamWatch
+from resources.execution.watches import StreamWatch
 from resources.execution.worker import work
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
@@ -31,8 +31,8 @@ Spec = Callable[..., SweepSpec]
 
 @pytest.fixture(autouse=True)
 def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(stream_watch, "FOLDER_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(watches, "FOLDER_LOOK_SECONDS", 0.1)
 
 
 def endless(small_spec: Spec) -> SweepSpec:
@@ -109,7 +109,7 @@ def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(b
 def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_checkpoint(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(watches, "UNHEARD_SECONDS", 0.5)
     spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 25}})
     ran = Ran(backend, spec)
 
@@ -132,7 +132,7 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
 def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: str
 ) -> None:
-    monkeypatch.setattr(stream_watch, "OBJECT_STORE_LOOK_SECONDS", 1000.0)
+    monkeypatch.setattr(watches, "OBJECT_STORE_LOOK_SECONDS", 1000.0)
     looks: list[float] = []
     monkeypatch.setattr(DivergenceWatch, "check", lambda _: looks.append(time.monotonic()))
     ran = Ran(backend, small_spec())

@@ -20,7 +20,7 @@ from resources.backend import Backend
 from resources.catalog import RungResultRow, TrialRow
 from resources.catalog.pipelined import transaction
 from resources.datasets.snapshots import take_snapshot
-from resources.execution import heartbeat
+from resources.execution import watches
 from resources.execution.machine import local_concurrency
 from resources.execution.worker import TrialRunner, work, worker_name
 from resources.scheduling import leases
@@ -185,7 +185,7 @@ def _when_begun(path: Path, epochs: int, act: Callable[[], None]) -> None:
 def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}))
     given = ran.scheduler.next_work(worker_name())
     assert isinstance(given, Assignment)
@@ -219,7 +219,7 @@ def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(backend: Ba
 
 
 def test_a_trainable_that_takes_long_to_import_keeps_its_lease(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
     ran = Ran(backend, small_spec(trainable="tests.slow_to_import:train", max_trials=1)).work()
     assert [(row.status, row.attempt, row.failures) for row in ran.rows()] == [("paused", 1, 0)]
@@ -228,7 +228,7 @@ def test_a_trainable_that_takes_long_to_import_keeps_its_lease(backend: Backend,
 def test_a_catalog_that_is_unavailable_for_a_moment_costs_no_attempt(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.05)
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}))
     failing = iter(range(6))
 

@@ -58,9 +58,13 @@ def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_
     }
 
 
-def test_the_checkpoints_of_every_version_and_of_each_trials_highest_rung_stay(backend: Backend) -> None:
-    add_sweep(backend, "s-1", "finished", "archived")
-    assert protected(backend.store, backend.catalog).blobs == {"sha256:s-1-winner", "sha256:s-1-rung1"}
+def test_reports_and_the_checkpoints_of_every_version_and_of_each_trials_highest_rung_stay(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished", "archived", reported=True)
+    with backend.catalog.write() as session:
+        version = session.get(ModelVersionRow, ("digits", "1.0.1")) or pytest.fail("no version")
+        report, version.report = version.report, "sha256:earlier report"
+    named = {"sha256:s-1-winner", "sha256:s-1-rung1", report, "sha256:h", "sha256:earlier report"}
+    assert protected(backend.store, backend.catalog).blobs == named
 
 
 def test_a_report_that_cannot_be_read_stops_retention(backend: Backend) -> None:

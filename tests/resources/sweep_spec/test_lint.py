@@ -1,4 +1,4 @@
-"""Settings that waste GPU time are told before it is spent: the field, its value, what it means and what to do."""
+"""Settings that waste GPU time are reported before it is spent: the field, its value, what it means and what to do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +55,7 @@ LOUD = [
         "strategy.random.budget above 3",
     ),
     (training(lr_schedule="cosine", schedule_epochs=9), "training.schedule_epochs = 9: ", "before the last rung, at 27"),
-    (training(lr_schedule="linear", schedule_epochs=81), "training.schedule_epochs = 81: ", "no trial gets to the end of its schedule"),
+    (training(lr_schedule="linear", schedule_epochs=81), "training.schedule_epochs = 81: ", "no trial reaches the end of its schedule"),
     (training(schedule_epochs=9), "training.schedule_epochs = 9: ", "anneal over run.max_epochs"),
     (space(t_max={"int": {"low": 9, "high": 27}}), "space.t_max is searched", "not comparable"),
     (space(T_max={"constant": 9}), "space.T_max = 9: ", "give 27"),

@@ -40,7 +40,7 @@ RANGES = [
     (space(x={"float": {"low": 0.0, "high": 1.0, "step": 0}}), ["space.x.float.step", "0", "greater than 0"]),
     (space(a={"categorical": []}), ["space.a.categorical", "[]", "at least 1"]),
     (space(a={"categorical": ["x", "x"]}), ["space.a", "['x', 'x']", "each value once"]),
-    (space(a={"categorical": [1, 1.0]}), ["space.a", "[1, 1.0]", "each value once; 1.0 comes again"]),
+    (space(a={"categorical": [1, 1.0]}), ["space.a", "[1, 1.0]", "each value once; 1.0 is there twice"]),
     (space(a={"categorical": [[1]]}), ["space.a.categorical.0 = [1]", "a text, a finite number, true or false"]),
     (space(a={**X, "int": {"low": 0, "high": 1}}), ["space.a", "exactly one of", "categorical", "got ['float', 'int']"]),
     (space(a={**X, "constant": 1}), ["space.a", "exactly one of", "got ['float', 'constant']"]),
@@ -121,13 +121,13 @@ STARTS = [
         ["start_from.0", "m = 0.5", "only when {'kind': ['sgd']}", "given is {}"],
     ),
     ({"warm_start": "auto"}, ["warm_start = 'auto'", "strategy.asha.sampler = 'random'", "give sampler tpe or gp"]),
-    ({"warm_start": ["a-1"], **strategy(random={})}, ["warm_start = ['a-1']", "strategy.random learns from no trial"]),
+    ({"warm_start": ["a-1"], **strategy(random={})}, ["warm_start = ['a-1']", "strategy.random does not learn from trials"]),
     ({"warm_start": ["a-1"], **strategy(grid={"points": 2})}, ["warm_start = ['a-1']", "strategy.grid", "leave it out"]),
     ({"warm_start": ["a-1"], **strategy(nsga2={})}, ["warm_start = ['a-1']", "strategy.nsga2", "start_from"]),
     ({"warm_start": ["a-1"], **strategy(hyperband={})}, ["warm_start = ['a-1']", "strategy.hyperband.sampler = 'random'"]),
     ({"warm_start": "all", **strategy(tpe={})}, ["warm_start = 'all'", "give auto, or a list"]),
     ({"warm_start": [], **strategy(tpe={})}, ["warm_start = []", "give auto, or a list"]),
-    ({"warm_start": ["a b"], **strategy(tpe={})}, ["warm_start = ['a b']", "'a b' is no sweep's id", "letters, digits"]),
+    ({"warm_start": ["a b"], **strategy(tpe={})}, ["warm_start = ['a b']", "'a b' is not the id of a sweep", "letters, digits"]),
 ]
 
 OTHERS = [
@@ -163,7 +163,7 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_accepted(
         parse_spec(small(**change))
     for part in said:
         assert part in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 2  # the one problem, told once
+    assert len(str(caught.value).splitlines()) == 2  # the one problem, reported once
 
 
 def test_a_grid_too_large_to_build_is_refused_without_being_built(small: Callable[..., dict[str, Any]]) -> None:

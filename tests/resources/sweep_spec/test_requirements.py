@@ -22,7 +22,7 @@ def test_memory_is_a_quantity_as_kubernetes_takes_it(quantity, size, small):
             r"resources.memory = '32GB' is not accepted: give bytes with a unit, for example 512Mi or 32Gi",
         ),
         ({"memory": 512}, r"resources.memory = .*512 is 512 bytes, less than 1Mi"),
-        ({"gpu_type": "a100"}, r"resources.*gpu_type = 'a100' goes with gpus of 1 or more"),
+        ({"gpu_type": "a100"}, r"resources.*gpu_type = 'a100' needs gpus of 1 or more"),
         ({"nodes": 2}, r"resources.*nodes = 2 is not accepted: a trial runs in one pod"),
         ({"gpu_type": "a 100", "gpus": 1}, r"resources.gpu_type = 'a 100' is not accepted: give a Kubernetes name"),
         (

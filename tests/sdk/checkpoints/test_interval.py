@@ -11,7 +11,7 @@ from halving.checkpoints.interval import CheckpointInterval
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes only when a test says so."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -39,7 +39,7 @@ def trained(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterva
 
 @given(st.integers(1, 300), st.floats(0.001, 2_000), st.floats(0.0, 30.0))
 @settings(max_examples=100)
-def test_checkpoints_cost_at_most_a_twentieth_of_the_time_behind_the_first(epochs: int, seconds: float, cost: float) -> None:
+def test_checkpoints_cost_at_most_a_twentieth_of_the_time_after_the_first(epochs: int, seconds: float, cost: float) -> None:
     found, written, elapsed = trained(epochs, seconds, cost)
     assert len(written) == found.saves
     assert found.seconds == pytest.approx(found.saves * cost, abs=1e-6)

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from torch import nn
 
 from halving import CheckpointMismatch, InvalidInput, Store, TrainedRun
-from halving.checkpoints.serialization import pack, unpack
 from halving.data.dataset import Dataset
+from tests.checkpoints import packed, unpacked
 from tests.sdk.conftest import Script
 
 DTYPES = st.one_of(hnp.boolean_dtypes(), hnp.integer_dtypes(), hnp.unsigned_integer_dtypes(), hnp.floating_dtypes(sizes=(16, 32, 64)))
@@ -56,9 +56,9 @@ def same(left: Any, right: Any) -> bool:
 @given(PLAIN)
 @settings(max_examples=60)
 def test_plain_data_survives_a_torch_archive(value: Any) -> None:
-    data = pack({"value": value})
+    data = packed({"value": value})
     assert data[:2] == b"PK"
-    assert same(value, unpack(data, {"value": None})["value"])
+    assert same(value, unpacked(data, {"value": None})["value"])
 
 
 @given(PLAIN)
@@ -66,9 +66,9 @@ def test_plain_data_survives_a_torch_archive(value: Any) -> None:
 def test_plain_data_survives_json(value: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(sys.modules, "torch")  # what a process that never imported it has
-        data = pack({"value": value})
+        data = packed({"value": value})
         json.loads(data)
-        restored = unpack(data, {"value": None})["value"]
+        restored = unpacked(data, {"value": None})["value"]
     if isinstance(value, np.ndarray):  # JSON keeps the byte order as well
         restored = restored.astype(restored.dtype.newbyteorder("="))
     assert same(_native(value), _native(restored))
@@ -103,13 +103,13 @@ def test_subclasses_of_plain_values_come_back_as_the_plain_value(with_torch: boo
     with pytest.MonkeyPatch.context() as patch:
         if not with_torch:
             patch.delitem(sys.modules, "torch")
-        restored = unpack(pack(values), dict.fromkeys(values))
+        restored = unpacked(packed(values), dict.fromkeys(values))
     assert same(restored, {"number": 1, "text": "train", "numpy": [0.5, 0.25, 3, True, "x", 7], "keys": {3: 1, "train": 2}})
 
 
 def test_tensors_come_back_as_they_were() -> None:
     tensors = [torch.rand(3, 4), torch.ones(2, dtype=torch.bfloat16), torch.tensor(3), torch.zeros(0), torch.tensor([True, False])]
-    restored = unpack(pack({"tensors": tensors, "named": {"weight": tensors[0]}}), {"tensors": None, "named": None})
+    restored = unpacked(packed({"tensors": tensors, "named": {"weight": tensors[0]}}), {"tensors": None, "named": None})
     for one, other in zip(tensors, restored["tensors"], strict=True):
         assert one.dtype == other.dtype
         assert torch.equal(one, other)
@@ -122,14 +122,15 @@ def test_a_checkpoint_of_a_process_without_torch_restores_in_one_with_it(script:
         "from pathlib import Path\n"
         "from halving.checkpoints.serialization import pack, unpack\n"
         "random.seed(5)\n"
-        "data = pack({'w': [0.5, float('nan')], 'n': {1: b'x'}})\n"
-        "assert unpack(data, {'n': None})['n'] == {1: b'x'}\n"
+        "with Path('blob').open('wb+') as file:\n"
+        "    pack({'w': [0.5, float('nan')], 'n': {1: b'x'}}, file)\n"
+        "    file.seek(0)\n"
+        "    assert unpack(file, {'n': None})['n'] == {1: b'x'}\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
-        "Path('blob').write_bytes(data)\n"
         "print(random.random())\n"
     )
     assert done.returncode == 0, done.stderr
-    restored = unpack((tmp_path / "blob").read_bytes(), {"w": None, "n": None})
+    restored = unpacked((tmp_path / "blob").read_bytes(), {"w": None, "n": None})
     assert same(restored, {"w": [0.5, math.nan], "n": {1: b"x"}})
     assert random.random() == float(done.stdout)
 
@@ -137,7 +138,7 @@ def test_a_checkpoint_of_a_process_without_torch_restores_in_one_with_it(script:
 def test_the_same_state_is_the_same_blob() -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
-    assert pack({"model": model, "epoch": 1}) == pack({"model": model, "epoch": 1})
+    assert packed({"model": model, "epoch": 1}) == packed({"model": model, "epoch": 1})
 
 
 class Training:
@@ -196,11 +197,11 @@ def test_training_that_was_interrupted_is_bit_for_bit_the_training_that_was_not(
     seed()
     first = Training(seed=1)
     first.train(2)
-    blob = pack(first.state())
+    blob = packed(first.state())
     random.seed(99)
     np.random.seed(99)
     second = Training(seed=99)
-    second.drawn = unpack(blob, second.state())["drawn"]
+    second.drawn = unpacked(blob, second.state())["drawn"]
     second.train(2)
 
     assert second.drawn == straight.drawn
@@ -244,9 +245,9 @@ def test_a_learning_rate_schedule_goes_on_where_it_was(make: Callable[..., Any])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)  # SequentialLR's own deprecated call
         _advance(schedule, 4)
-        blob = pack({"optimizer": optimizer, "schedule": schedule})
+        blob = packed({"optimizer": optimizer, "schedule": schedule})
         other_optimizer, other = fresh()
-        unpack(blob, {"optimizer": other_optimizer, "schedule": other})
+        unpacked(blob, {"optimizer": other_optimizer, "schedule": other})
         assert _advance(other, 5) == _advance(schedule, 5)
 
 
@@ -268,19 +269,19 @@ class Counting(nn.Module):
 def test_the_extra_state_of_a_module_is_restored() -> None:
     saved, fresh = Counting(), Counting()
     saved.counts[1] = 7
-    data = pack({"module": nn.Sequential(saved, nn.BatchNorm1d(2))})
-    unpack(data, {"module": nn.Sequential(fresh, nn.BatchNorm1d(2))})
+    data = packed({"module": nn.Sequential(saved, nn.BatchNorm1d(2))})
+    unpacked(data, {"module": nn.Sequential(fresh, nn.BatchNorm1d(2))})
     assert fresh.counts.tolist() == [0, 7]
 
 
 def test_a_missing_name_is_named_with_what_there_is() -> None:
-    blob = pack({"model": nn.Linear(1, 1), "epoch": 3})
+    blob = packed({"model": nn.Linear(1, 1), "epoch": 3})
     with pytest.raises(CheckpointMismatch, match=r"has no \['optimizer'\]; it holds \['epoch', 'model'\]"):
-        unpack(blob, {"model": nn.Linear(1, 1), "optimizer": None})
+        unpacked(blob, {"model": nn.Linear(1, 1), "optimizer": None})
 
 
 def test_names_that_are_not_asked_for_are_left_alone() -> None:
-    assert unpack(pack({"a": 1, "b": 2}), {"b": None}) == {"b": 2}
+    assert unpacked(packed({"a": 1, "b": 2}), {"b": None}) == {"b": 2}
 
 
 @pytest.mark.parametrize("with_torch", [True, False])
@@ -298,15 +299,15 @@ def test_what_cannot_be_saved_is_named(with_torch: bool) -> None:
             patch.delitem(sys.modules, "torch")
         for value, named in refused:
             with pytest.raises(InvalidInput, match=f"checkpoint entry {named} is not accepted: give"):
-                pack({"entry": value})
+                packed({"entry": value})
 
 
 def test_names_that_the_format_needs_itself_are_refused() -> None:
     for state, named in (({"__rng__": 1}, "__rng__"), ({"a": {"__numpy__": 1}}, "__numpy__"), ({"a": [{"__bytes__": 1}]}, "__bytes__")):
         with pytest.raises(InvalidInput, match=f"{named}.* is not accepted: the"):
-            pack(state)
+            packed(state)
     with pytest.raises(InvalidInput, match="has the key b'x', which is not accepted"):
-        pack({"a": {b"x": 1}})
+        packed({"a": {b"x": 1}})
 
 
 class Bomb:
@@ -320,7 +321,7 @@ def test_loading_a_checkpoint_never_runs_code(tmp_path: Path) -> None:
     (tmp_path / "pickle").write_bytes(pickle.dumps({"model": Bomb(), "__rng__": {}}, protocol=2))
     for name in ("archive", "legacy", "pickle"):
         with pytest.raises(pickle.UnpicklingError):
-            unpack((tmp_path / name).read_bytes(), {"model": None})
+            unpacked((tmp_path / name).read_bytes(), {"model": None})
         assert not (tmp_path / "exploded").exists()
     pickle.loads((tmp_path / "pickle").read_bytes())  # the bomb is a real one
     assert (tmp_path / "exploded").exists()
@@ -328,7 +329,7 @@ def test_loading_a_checkpoint_never_runs_code(tmp_path: Path) -> None:
 
 def test_a_predictor_gets_the_weights_and_keeps_its_random_generators(store: Store) -> None:
     model, fresh = nn.Linear(3, 2), nn.Linear(3, 2)
-    digest = store.put_blob(pack({"model": model, "threshold": 0.5}))
+    digest = store.put_blob(packed({"model": model, "threshold": 0.5}))
     random.seed(7)
     expected = random.random()
     random.seed(7)

@@ -21,6 +21,8 @@ import pytest
 import halving
 from halving import Store
 from halving.cli.main import main
+from halving.cli.output import duration
+from halving.query.api import leaderboard, sql
 
 
 class Said(NamedTuple):
@@ -170,7 +172,7 @@ def test_show_tells_everything_about_a_run(filled: Store, command: Halving) -> N
     assert (said.status, said.err) == (0, "")
     for told in (
         "digits/base-0: finished",
-        "optim.name    adam",
+        "optim/name    adam",
         "kind    k0",
         "CPython",
         "in all (--packages)",
@@ -212,7 +214,7 @@ def test_show_of_a_resumed_run_lists_its_attempts_and_one_stitched_curve(filled:
 def test_show_of_a_killed_run_says_how_to_save_its_points(filled: Store, command: Halving) -> None:
     said = command("show", "killed")
     assert "text/killed: unfinished" in said.out
-    assert "halving recover, on the machine that did" in said.out
+    assert "run halving recover on the machine that did" in said.out
     assert command("show", "killed", "--json").data["metrics"]["loss"] == {"last": 2.0, "min": 2.0, "max": 3.0, "points": 2}
 
 
@@ -232,9 +234,9 @@ def test_compare_shows_what_differs_and_counts_what_is_equal(filled: Store, comm
     lines = [line.split() for line in said.out.splitlines()]
     for row in (["status", "finished", "failed"], ["lr", "0.1", "0.01"], ["loss", "0.025", "0.0025"]):
         assert row in lines
-    assert "optim.name" not in said.out
+    assert "optim/name" not in said.out
     assert "equal and not shown: params 1, " in said.out
-    assert ["optim.name", "adam", "adam"] in [line.split() for line in command("compare", "base-0", "base-1", "--all").out.splitlines()]
+    assert ["optim/name", "adam", "adam"] in [line.split() for line in command("compare", "base-0", "base-1", "--all").out.splitlines()]
 
 
 def test_compare_as_data_is_complete_with_what_differs_first(filled: Store, command: Halving) -> None:
@@ -256,6 +258,24 @@ def test_packages_that_differ_are_compared(filled: Store, command: Halving) -> N
     lines = [line.split() for line in command("compare", "base-0", "base-1").out.splitlines()]
     assert ["numpy", np.__version__, "1.0"] in lines
     assert [line[2] for line in lines if line[:1] == ["pyarrow"]] == ["-"]
+
+
+def test_a_nested_param_has_one_name_wherever_params_are_named(filled: Store, command: Halving) -> None:
+    for run, lr in (("one", 0.1), ("two", 0.2)):
+        params = {"optimizer": {"lr": lr, "schedule": {"kind": "cosine"}, "betas": [0.9, 0.99]}}
+        training = halving.init("nested", params, filled.root, id=run, system_metrics=None)
+        training.log({"loss": lr}, step=0)
+        training.finish()
+    names = {"optimizer/lr", "optimizer/schedule/kind", "optimizer/betas"}
+    words = {line.split()[0] for line in command("show", "one").out.splitlines() if line.split()}
+    assert names <= words
+    assert set(command("compare", "one", "two", "--json").data["params"]) == names
+    assert ["optimizer/lr", "0.1", "0.2"] in [line.split() for line in command("compare", "one", "two").out.splitlines()]
+    assert set(sql("SELECT name FROM params WHERE project = 'nested'", root=filled)["name"].to_pylist()) == names
+    board = leaderboard("nested", "loss", direction="minimize", root=filled)
+    assert {name.removeprefix("params.") for name in board.column_names if name.startswith("params.")} == names
+    for run in (*command("runs", "--project", "nested", "--json").data["runs"], command("show", "one", "--json").data):
+        assert set(run["params"]["optimizer"]) == {"lr", "schedule", "betas"}  # as data they are nested as they were given
 
 
 def test_comparing_needs_two_different_runs(filled: Store, command: Halving) -> None:
@@ -329,7 +349,7 @@ def test_recover_tells_what_is_live_and_what_had_to_be_kept(filled: Store, comma
     said = command("recover")
     assert said.status == 1
     assert [line.split()[4:5] for line in said.out.splitlines()[2:4]] == [["kept:"], ["live"]]
-    assert "the same command tries again" in said.out
+    assert "run the same command again to retry" in said.out
     run.finish()
 
 
@@ -400,10 +420,10 @@ def test_what_retention_left_is_shown_and_what_it_took_is_not_exported(filled: S
     apply_retention(filled, protected=[], days=1, now=later)
     assert command("show", "resumed", "--json").data["metrics"] == before
     said = command("export", "resumed", "base-0", "-k", "loss")
-    assert (said.status, "were taken away by retention" in said.err) == (1, True)
+    assert (said.status, "were dropped by retention" in said.err) == (1, True)
     said = command("export", "resumed", "base-0")
     assert (said.status, {row["run"] for row in rows_of(said)}) == (0, {"base-0"})
-    assert "left out: the points of 'loss' in run 'resumed' were taken away by retention" in said.err
+    assert "left out: the points of 'loss' in run 'resumed' were dropped by retention" in said.err
     apply_retention(filled, protected=[], days=1, rollup_days=2, now=later + timedelta(days=30))
     assert command("show", "resumed", "--json").data["metrics"] == {"loss": {"last": 7.5, "min": None, "max": None, "points": None}}
 
@@ -422,6 +442,13 @@ def test_what_a_person_wrote_is_shown_as_it_is(store: Store, command: Halving) -
     assert command("show", "r", "--json").data["params"] == {"note": "[bold]x[/] :smile:", "nan": "NaN"}
     assert "no metrics" in command("show", "r").out
     assert "not in a git checkout" in command("show", "r").out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(None, "-"), (0, "0 s"), (3.24, "3.2 s"), (12.0, "12 s"), (90, "1.5 min"), (9000, "2.5 h"), (180_000, "2.1 d")]
+)
+def test_durations_are_shown_in_the_unit_that_fits(seconds: float | None, shown: str) -> None:
+    assert duration(seconds) == shown
 
 
 def test_calling_it_wrongly_is_status_2(command: Halving, capfd: pytest.CaptureFixture[str]) -> None:

@@ -211,7 +211,7 @@ def test_a_child_that_logs_on_while_its_parent_finishes_loses_nothing(script: Sc
         "    os.read(read, 1)\n"
         "    run.log({'child': 1}, step=1)\n"
         "    os._exit(0)\n"
-        "def end(*arguments):\n"  # the child logs behind the last drain, and is gone before the journal is removed
+        "def end(*arguments):\n"  # the child logs after the last drain, and is gone before the journal is removed
         "    os.write(write, b'x'); os.wait(); real(*arguments)\n"
         "run.records.end = end\n"
         "run.finish()\n"
@@ -232,7 +232,7 @@ def test_dicts_that_make_up_values_are_read_as_they_are(store: Store) -> None:
 
 
 class Broken:
-    """Whose every look raises."""
+    """An object of which every attribute raises."""
 
     def __repr__(self) -> str:
         raise RuntimeError("not materialised")
@@ -277,7 +277,7 @@ def test_artifacts_of_many_threads_keep_their_own_content(store: Store) -> None:
     assert all(store.get_blob(row["digest"]).decode() == f"{row['key'][1:]}.{row['step']}" for row in rows)
 
 
-def test_artifacts_are_bounded_too_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_artifacts_are_bounded_too_while_the_store_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "store").write_text("not a folder")
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
     with pytest.warns(UserWarning, match="halving: "):

@@ -114,7 +114,7 @@ def test_flush_says_that_everything_is_in_the_store(store: Store) -> None:
     assert closed(writer) == (True, 0)
 
 
-def test_a_store_that_is_away_for_a_while_loses_nothing_and_never_raises_into_training(tmp_path: Path) -> None:
+def test_a_store_that_is_unreachable_for_a_while_loses_nothing_and_never_raises_into_training(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = Store(root)
     writer = MetricWriter(store, "p", "r", 1, delay=SOON)
@@ -135,8 +135,8 @@ def test_a_store_that_is_away_for_a_while_loses_nothing_and_never_raises_into_tr
     assert counted(store) == {("a", step): 1 for step in range(100)}
 
 
-def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store that is not there, whose journal is elsewhere on this machine, as with an object store."""
+def unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store that is unreachable, whose journal is elsewhere on this machine, as with an object store."""
     (tmp_path / "store").write_text("not a folder")
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
     return Store(tmp_path / "store")
@@ -147,8 +147,8 @@ def back(store: Store) -> None:
     store.folder.unlink()
 
 
-def test_the_user_is_told_once_when_the_store_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = away(tmp_path, monkeypatch)
+def test_the_user_is_warned_once_when_the_store_becomes_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = unreachable(tmp_path, monkeypatch)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         writer = MetricWriter(store, "p", "r", 1, delay=SOON)
@@ -159,8 +159,8 @@ def test_the_user_is_told_once_when_the_store_goes_away(tmp_path: Path, monkeypa
     assert "StoreError: cannot write" in str(caught[0].message)
 
 
-def test_who_does_not_insist_waits_for_one_refusal_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = away(tmp_path, monkeypatch)
+def test_a_flush_that_does_not_insist_waits_for_one_refusal_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = unreachable(tmp_path, monkeypatch)
     with pytest.warns(UserWarning, match="The journal keeps them, and writing is retried"):
         writer = MetricWriter(store, "p", "r", 1, delay=SOON)
         for step in range(3):
@@ -174,7 +174,7 @@ def test_who_does_not_insist_waits_for_one_refusal_and_no_longer(tmp_path: Path,
 def test_what_the_store_never_took_stays_in_the_journal_and_is_recovered_with_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = away(tmp_path, monkeypatch)
+    store = unreachable(tmp_path, monkeypatch)
     with pytest.warns(UserWarning, match="The journal keeps them, and writing is retried"):
         writer = MetricWriter(store, "p", "r", 1, delay=SOON)
         for step in range(7):
@@ -194,13 +194,13 @@ def test_what_the_store_never_took_stays_in_the_journal_and_is_recovered_with_it
 def test_what_exceeds_the_journals_bound_is_dropped_and_counted_and_the_rest_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = away(tmp_path, monkeypatch)
-    with pytest.warns(UserWarning, match="halving: ") as told:
+    store = unreachable(tmp_path, monkeypatch)
+    with pytest.warns(UserWarning, match="halving: ") as caught:
         writer = MetricWriter(store, "p", "r", 1, delay=SOON, max_bytes=3 * SMALL, log_segment_bytes=SMALL)
         for step in range(5_000):
             writer.append({"a": 1.0, "b": 2.0}, step, 0)
         assert not writer.flush(0.3)
-    assert sum("points of run r are dropped and counted: the journal holds" in str(warning.message) for warning in told) == 1
+    assert sum("points of run r are dropped and counted: the journal holds" in str(warning.message) for warning in caught) == 1
     kept = 5_000 - writer.dropped // 2
     assert 3 * SMALL // 48 - 50 < kept < 3 * SMALL // 48
     back(store)
@@ -210,7 +210,7 @@ def test_what_exceeds_the_journals_bound_is_dropped_and_counted_and_the_rest_is_
     assert counted(store) == {**{(key, step): 1 for key in "ab" for step in range(kept)}, ("a", 5_000): 1}
 
 
-def test_a_disk_that_takes_no_journal_is_told_and_costs_no_point_while_the_process_lives(
+def test_a_disk_that_takes_no_journal_is_warned_about_and_costs_no_point_while_the_process_lives(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HALVING_JOURNAL", "/proc/no/such/folder")
@@ -399,7 +399,7 @@ def test_what_was_flushed_survives_sigkill_and_the_attempt_has_no_end(script: Sc
     assert not store.exists("runs/project=p/r/end-0001.json")
 
 
-def test_sigterm_finishes_the_run_and_then_ends_the_process_as_ever(script: Script, store: Store) -> None:
+def test_sigterm_finishes_the_run_and_then_ends_the_process_as_usual(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, signal, time\n"
         "run = halving.init('p', id='r', system_metrics=None)\n"
@@ -499,7 +499,7 @@ def test_a_script_whose_warnings_are_errors_still_gets_its_end_record(script: Sc
     assert end_record(store)["rejected_values"] == 1
 
 
-def test_training_goes_on_to_its_end_while_the_store_is_away(tmp_path: Path, store: Store) -> None:
+def test_training_goes_on_to_its_end_while_the_store_is_unreachable(tmp_path: Path, store: Store) -> None:
     """The store's root is replaced by a file while the script trains, and is repaired before the script ends."""
     source = (
         "import halving, sys, time\n"
@@ -507,7 +507,7 @@ def test_training_goes_on_to_its_end_while_the_store_is_away(tmp_path: Path, sto
         "run._writer._delay = 0.01\n"
         "for i in range(10): run.log({'a': i}, step=i)\n"
         "assert run.flush(30)\n"
-        "print('away', flush=True); sys.stdin.readline()\n"
+        "print('unreachable', flush=True); sys.stdin.readline()\n"
         "for i in range(10, 30): run.log({'a': i}, step=i)\n"
         "print(run.flush(0.2), flush=True)\n"
         "while not run._writer._pauses: time.sleep(0.01)\n"
@@ -521,7 +521,7 @@ def test_training_goes_on_to_its_end_while_the_store_is_away(tmp_path: Path, sto
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == "away\n"
+        assert process.stdout.readline() == "unreachable\n"
         Path(store.root).rename(tmp_path / "unmounted")
         Path(store.root).write_text("not a folder")
         process.stdin.write("\n")

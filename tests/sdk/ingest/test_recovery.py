@@ -79,7 +79,7 @@ def test_folders_of_a_process_killed_while_it_made_or_removed_its_journal_are_me
     (folder,) = attempt_folders(store)
     folder.rename(folder.with_name(".done-0001-12345"))
     (folder.parent / ".new-abcdef").mkdir()
-    assert recover(store) == []  # so young they may be somebody's
+    assert recover(store) == []  # so young that a living process may be at work on them
     monkeypatch.setattr("halving.journal.directory._UNFINISHED_SECONDS", 0)
     assert [found.state for found in recover(store)] == ["recovered"]
     assert counted(store) == LOGGED
@@ -198,7 +198,7 @@ def test_two_processes_with_the_same_run_id_are_two_attempts_and_lose_nothing(sc
 
 @pytest.mark.folder
 def test_permission_lost_while_training_is_survived_and_recovered(tmp_path: Path, script: Script, store: Store) -> None:
-    """Immutable by attribute: root, as whom tests may run, passes every permission bit."""
+    """Immutable by attribute: root, who may run the tests, passes every permission bit."""
     root = Path(store.root)
     root.mkdir()
     probe = subprocess.run(["chattr", "+i", str(root)], capture_output=True, check=False)

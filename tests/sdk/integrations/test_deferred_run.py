@@ -1,4 +1,4 @@
-"""The run behind an integration: opened late, with params as plain data."""
+"""The run of an integration: opened late, with params as plain data."""
 
 import enum
 import functools

@@ -63,7 +63,7 @@ def test_a_training_leaves_params_and_every_point_and_ends_finished(store: Store
     assert left.ends(run) == ["finished"]
 
 
-def test_what_comes_behind_the_training_is_the_next_attempt_of_its_run(store: Store, left: Left, tmp_path: Path) -> None:
+def test_what_comes_after_the_training_is_the_next_attempt_of_its_run(store: Store, left: Left, tmp_path: Path) -> None:
     callback = HalvingCallback("p", root=store.root)
     trainer = training(callback, tmp_path, num_train_epochs=1)
     trainer.train()

@@ -91,7 +91,7 @@ def test_a_fit_that_fails_ends_failed_with_its_points(store: Store, left: Left, 
     assert left.ends(logger.version) == ["failed"]
 
 
-def test_a_test_behind_the_fit_is_the_next_attempt_of_the_same_run(store: Store, left: Left, tmp_path: Path) -> None:
+def test_a_test_after_the_fit_is_the_next_attempt_of_the_same_run(store: Store, left: Left, tmp_path: Path) -> None:
     logger, line = HalvingLogger("p", root=store.root), Line()
     both = trainer(logger, tmp_path, max_epochs=1)
     both.fit(line)

@@ -265,18 +265,18 @@ def test_files_that_are_compacted_away_while_they_are_read_are_listed_again(stor
 @pytest.mark.parametrize(
     ("ask", "error", "message"),
     [
-        (lambda store: curves("nope", "m", project="p", root=store), NotFound, "no run 'nope' in project 'p' .*; the runs are r"),
-        (lambda store: curves("r", "m", project="q", root=store), NotFound, "no project 'q' in .*; the projects are p"),
+        (lambda store: curves("nope", "m", project="p", root=store), NotFound, "no run 'nope' in project 'p' .*; there are 1 runs: r"),
+        (lambda store: curves("r", "m", project="q", root=store), NotFound, "no project 'q' in .*; there are 1 projects: p"),
         (lambda store: curves("rr", "m", root=store), NotFound, "no run 'rr'"),
         (lambda store: curves("r", "lss", project="p", root=store), NotFound, "no metric 'lss' in r; close to it: loss"),
-        (lambda store: last("r", ["loss", "k"], project="p", root=store), NotFound, "no metric 'k' in r; the metrics are loss"),
+        (lambda store: last("r", ["loss", "k"], project="p", root=store), NotFound, "no metric 'k' in r; there are 1 metrics: loss"),
         (lambda store: best("r", "k", project="p", root=store, direction="minimize"), NotFound, "no metric 'k'"),
         (lambda store: best("r", "loss", project="p", root=store, direction="up"), InvalidInput, "direction 'up' is not accepted"),
         (lambda store: curves("../r", "loss", project="p", root=store), InvalidInput, "is not accepted"),
         (lambda store: curves("r", 3, project="p", root=store), InvalidInput, "key"),
         (lambda store: curves("r", "loss", project="p", root=store, max_points=0), InvalidInput, "max_points 0 is not accepted"),
         (lambda store: curves("r", "loss", project="p", root=store, x="epoch"), InvalidInput, "x 'epoch' is not accepted"),
-        (lambda store: curves("r", "loss", project="p", root=store, window=(5, 1)), InvalidInput, "its first end 5 is behind"),
+        (lambda store: curves("r", "loss", project="p", root=store, window=(5, 1)), InvalidInput, "its first end 5 comes after"),
         (
             lambda store: curves("r", "loss", project="p", root=store, window=("a", 1)),
             InvalidInput,

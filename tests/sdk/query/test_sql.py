@@ -159,5 +159,5 @@ def test_where_retention_left_only_rollups_they_answer_and_single_points_are_ref
     put_segment(store, "r", 2, 0, {"m": [(19_990, 1, -5.0)]})
     assert best("r", "m", project="p", root=store, direction="minimize")["value"].to_pylist() == [-5.0]
     for options in ({"max_points": None}, {"attempts": "raw"}):
-        with pytest.raises(NotFound, match="taken away by retention"):
+        with pytest.raises(NotFound, match="dropped by retention"):
             curves("r", "m", project="p", root=store, **options)  # type: ignore[arg-type]

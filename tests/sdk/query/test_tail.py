@@ -36,7 +36,7 @@ def test_the_tail_of_a_live_run_is_what_no_segment_has(store: Store) -> None:
     assert tail(store, "p", "r", run_files(store, "p", "r")) is None
 
 
-@pytest.mark.folder  # an object store's segments are taken away later
+@pytest.mark.folder  # an object store deletes compacted segments later
 def test_what_is_drained_and_compacted_while_the_tail_is_read_is_looked_for_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = MetricWriter(store, "p", "r", 1, delay=3600)
     writer.append({"a": 1.0}, 0, 1_000_000)
@@ -45,7 +45,7 @@ def test_what_is_drained_and_compacted_while_the_tail_is_read_is_looked_for_agai
     def listed(*_: str) -> RunFiles:
         assert writer.flush()
         stale = run_files(store, "p", "r")
-        compact(store, "p", "r")  # takes the segments away
+        compact(store, "p", "r")  # deletes the segments
         return stale
 
     monkeypatch.setattr("halving.query.tail.run_files", listed)

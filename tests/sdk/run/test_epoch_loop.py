@@ -5,13 +5,13 @@ import json
 import math
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from halving import Diverged, InvalidInput, ObjectiveMissing, Run, Store
 from halving.checkpoints import interval, serialization
-from halving.checkpoints.serialization import unpack
+from halving.checkpoints.serialization import restore
 from halving.trial.context import ObjectiveRule
 from tests.sdk.checkpoints.test_interval import Clock
 from tests.sdk.run.test_run import Grants, ended, start, trial
@@ -26,9 +26,9 @@ class Slow(Clock):
         super().__init__()
         real = serialization.pack
 
-        def pack(state: dict[str, Any]) -> bytes:
+        def pack(state: dict[str, Any], file: IO[bytes]) -> None:
             self.now += 1
-            return real(state)
+            real(state, file)
 
         monkeypatch.setattr(interval, "monotonic", self)
         monkeypatch.setattr(serialization, "pack", pack)
@@ -49,7 +49,7 @@ def saved_epochs(run: Run) -> list[int]:
 def epoch_in(store: Store, digest: str | None) -> int:
     """The epoch that was saved as plain data in a checkpoint."""
     assert digest is not None
-    return int(unpack(store.get_blob(digest), {"epoch": None}, with_rng=False)["epoch"])
+    return int(restore(store, digest, {"epoch": None}, with_rng=False)["epoch"])
 
 
 # When a checkpoint is written
@@ -117,7 +117,7 @@ def test_a_save_in_mid_epoch_never_stands_for_the_end_of_its_epoch(store: Store,
     checkpoints = run.records.checkpoints()
     assert len(checkpoints) > 5
     for saved in checkpoints:
-        assert unpack(store.get_blob(saved.digest), {"epoch": 0, "batch": 0}, with_rng=False) == {"epoch": saved.epoch, "batch": 3}
+        assert restore(store, saved.digest, {"epoch": 0, "batch": 0}, with_rng=False) == {"epoch": saved.epoch, "batch": 3}
 
 
 # Objectives
@@ -175,7 +175,7 @@ def test_epochs_that_a_resumed_trial_trains_again_count_once(store: Store) -> No
     assert [epoch_in(store, digest) for digest in grants.best] == [6]
 
 
-def test_a_bounded_metric_is_told_with_the_objective_and_missed_by_name(store: Store) -> None:
+def test_a_bounded_metric_is_reported_with_the_objective_and_missed_by_name(store: Store) -> None:
     grants = Grants(2)
     with trial(store, grants, bounded=("latency",)) as run:
         for epoch in run.epochs():
@@ -243,7 +243,7 @@ def test_max_epochs_is_the_last_rungs_in_a_trial_and_the_loops_in_a_script(store
         assert len(list(epochs)) == 12
 
 
-def test_an_epoch_longer_than_the_grace_period_is_told_once_unless_the_trainable_asks(
+def test_an_epoch_longer_than_the_grace_period_is_warned_of_once_unless_the_trainable_asks(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -258,14 +258,14 @@ def test_an_epoch_longer_than_the_grace_period_is_told_once_unless_the_trainable
                 run.save(epoch=epoch)
 
     train(trial(store, Grants(2)), look=True)
-    with pytest.warns(UserWarning, match="an epoch takes 95 s and a trial that is stopped gets 30 s") as told:
+    with pytest.warns(UserWarning, match="an epoch takes 95 s, and a trial that is stopped has 30 s to save") as warned:
         train(trial(store, Grants(4), attempt=2), look=False)
-    assert len(told) == 1
-    assert told[0].filename == __file__
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize("finish", [lambda run: None, lambda run: run.finish()])
-def test_a_loop_that_is_left_behind_by_an_exception_writes_nothing_after_the_end(store: Store, finish: Callable[[Run], None]) -> None:
+def test_a_loop_that_an_exception_has_left_writes_nothing_after_the_end(store: Store, finish: Callable[[Run], None]) -> None:
     run = trial(store, Grants(5))
 
     def train() -> None:

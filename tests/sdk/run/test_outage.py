@@ -1,4 +1,4 @@
-"""S3 that goes away while runs train: points wait, checkpoints are skipped or waited for, and nothing is lost or slowed down."""
+"""S3 that becomes unavailable while runs train: points wait, checkpoints are skipped or waited for, and nothing is lost or slowed down."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ import pytest
 import halving
 from halving import Dataset, Store, StoreError
 from halving.checkpoints.saver import Saver
-from halving.checkpoints.serialization import unpack
+from halving.checkpoints.serialization import restore
 from halving.errors import StoreAway
 from halving.ingest.recovery import recover
 from halving.records.run_record import RunRecords, SavedCheckpoint
@@ -51,7 +51,7 @@ def root(s3: S3, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def retried_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is too expensive to be saved, what is away is asked often, and what is there may be slow to answer on a busy machine."""
+    """No checkpoint is too expensive, an unavailable store is asked often, and an available one may be slow on a busy machine."""
     monkeypatch.setattr("halving.checkpoints.interval.SHARE", float("inf"))
     monkeypatch.setattr("halving.store.retry.backoff", partial(backoff, 0.1, 0.2))
     monkeypatch.setattr("halving.store.retry._ANSWER_SECONDS", ANSWER_SECONDS)
@@ -65,11 +65,11 @@ def saved(root: str) -> list[tuple[int, Any]]:
     """Epoch and content of every checkpoint that counts."""
     store = Store(root)
     found = RunRecords(store, "p", "r").checkpoints()
-    return [(each.epoch, unpack(store.get_blob(each.digest), {"seen": None}, with_rng=False)["seen"]) for each in found]
+    return [(each.epoch, restore(store, each.digest, {"seen": None}, with_rng=False)["seen"]) for each in found]
 
 
 def wait_for_the_watch() -> None:
-    """Until who asks for a store that is away has noticed that it is back."""
+    """Until the thread that asks an unavailable store has noticed that it is back."""
     until = time.monotonic() + 60
     while any(thread.name == "halving-store-watch" for thread in threading.enumerate()):
         assert time.monotonic() < until
@@ -78,9 +78,9 @@ def wait_for_the_watch() -> None:
 
 @pytest.mark.parametrize("shut", AWAY)
 @pytest.mark.usefixtures("retried_soon")
-def test_training_goes_on_while_s3_is_away_and_nothing_is_lost_when_it_is_back(root: str, gate: Gate, shut: Shut) -> None:
+def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is_back(root: str, gate: Gate, shut: Shut) -> None:
     took = []
-    with pytest.warns(UserWarning, match="halving: ") as told, halving.init("p", id="r", root=root, system_metrics=None) as run:
+    with pytest.warns(UserWarning, match="halving: ") as warned, halving.init("p", id="r", root=root, system_metrics=None) as run:
         for epoch in run.epochs(12):
             began = time.monotonic()
             run.log({"a": 1.0}, step=epoch)
@@ -93,8 +93,8 @@ def test_training_goes_on_while_s3_is_away_and_nothing_is_lost_when_it_is_back(r
                 gate.open()
                 wait_for_the_watch()  # this epoch's checkpoint is made up for at its end
     assert max(took[2:8]) < ANSWER_SECONDS + 5
-    assert sorted(took[2:8])[-2] < ANSWER_SECONDS / 2  # only the first that finds S3 away waits for it
-    assert sum("is away, r trains on" in str(each.message) for each in told) == 1
+    assert sorted(took[2:8])[-2] < ANSWER_SECONDS / 2  # only the first that finds S3 unavailable waits for it
+    assert sum("a checkpoint of r could not be stored; training continues" in str(each.message) for each in warned) == 1
     assert steps(root) == dict.fromkeys(range(1, 13), 1)
     assert [epoch for epoch, _ in saved(root)] == [1, 2, 8, 9, 10, 11, 12]
 
@@ -102,7 +102,7 @@ def test_training_goes_on_while_s3_is_away_and_nothing_is_lost_when_it_is_back(r
 @pytest.mark.usefixtures("retried_soon")
 def test_the_last_epoch_waits_for_s3_to_be_back(root: str, gate: Gate) -> None:
     back = threading.Timer(4, gate.open)
-    with pytest.warns(UserWarning, match="halving: ") as told, halving.init("p", id="r", root=root, system_metrics=None) as run:
+    with pytest.warns(UserWarning, match="halving: ") as warned, halving.init("p", id="r", root=root, system_metrics=None) as run:
         for epoch in run.epochs(3):
             if epoch == 2:
                 gate.shut()
@@ -110,7 +110,7 @@ def test_the_last_epoch_waits_for_s3_to_be_back(root: str, gate: Gate) -> None:
                 back.start()
             run.log({"a": 1.0}, step=epoch)
             run.save(seen=epoch)
-    assert any("a checkpoint of r waits for the store s3://" in str(each.message) for each in told)
+    assert any("a checkpoint of r waits for the store s3://" in str(each.message) for each in warned)
     assert saved(root) == [(1, 1), (3, 3)]
     assert steps(root) == {1: 1, 2: 1, 3: 1}
 
@@ -165,12 +165,12 @@ run_trial(given, "trained:train", 5, theirs, 1)
 """
 
 
-def test_a_trial_that_is_told_to_end_waits_for_s3_no_longer_than_its_grace_period(root: str, gate: Gate, tmp_path: Path) -> None:
+def test_a_trial_that_is_stopped_waits_for_s3_no_longer_than_its_grace_period(root: str, gate: Gate, tmp_path: Path) -> None:
     (tmp_path / "trained.py").write_text(
         "import sys, time\n"
         "def train(run):\n"
         "    for epoch in run.epochs():\n"
-        "        if epoch == 2: print('away', flush=True); sys.stdin.readline()\n"
+        "        if epoch == 2: print('unavailable', flush=True); sys.stdin.readline()\n"
         "        run.report(score=0.1)\n"
         "        run.save(seen=epoch)\n"
     )
@@ -179,7 +179,7 @@ def test_a_trial_that_is_told_to_end_waits_for_s3_no_longer_than_its_grace_perio
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stdout.readline() == "away\n"
+        assert process.stdout.readline() == "unavailable\n"
         gate.shut()
         process.send_signal(signal.SIGTERM)
         began = time.monotonic()
@@ -224,9 +224,12 @@ def test_an_artifact_is_stored_when_s3_is_back(root: str, gate: Gate, tmp_path: 
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_a_store_that_goes_away_within_an_epoch_holds_up_its_end_only_until_that_is_noticed(root: str, gate: Gate) -> None:
+def test_a_store_that_becomes_unavailable_within_an_epoch_holds_up_its_end_only_until_that_is_noticed(root: str, gate: Gate) -> None:
     began = 0.0
-    with pytest.warns(UserWarning, match="is away, r trains on"), halving.init("p", id="r", root=root, system_metrics=None) as run:
+    with (
+        pytest.warns(UserWarning, match="a checkpoint of r could not be stored; training"),
+        halving.init("p", id="r", root=root, system_metrics=None) as run,
+    ):
         for epoch in run.epochs(3):
             if epoch == 2:
                 assert time.monotonic() - began < ANSWER_SECONDS + 3
@@ -251,7 +254,7 @@ def test_a_checkpoint_that_is_needed_counts_when_its_points_are_in_the_store_and
 
     saver = Saver(records.store, records, flush, lambda: float("inf"))
     saver.write({"seen": 1})
-    with pytest.warns(UserWarning, match="trains on and saves its checkpoint when it is back: the points up to the checkpoint"):
+    with pytest.warns(UserWarning, match="as soon as that is possible: the points up to the checkpoint"):
         saver.count(1, 1, {}, None, needed=False)
     assert (saver.newest, asked) == (None, 1)
     with pytest.warns(UserWarning, match="a checkpoint's record of r waits for the store"):
@@ -275,19 +278,22 @@ def test_a_checkpoint_that_is_needed_waits_no_more_than_its_time_for_points_that
 
 @pytest.mark.usefixtures("retried_soon")
 def test_the_record_of_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.warns(UserWarning, match="is away, r trains on"), halving.init("p", id="r", root=root, system_metrics=None) as run:
-        with monkeypatch.context() as patch:  # away between two requests of one save: no gate is that quick
+    with (
+        pytest.warns(UserWarning, match="a checkpoint of r could not be stored; training"),
+        halving.init("p", id="r", root=root, system_metrics=None) as run,
+    ):
+        with monkeypatch.context() as patch:  # unavailable between two requests of one save: no gate is that quick
 
-            def away(_: SavedCheckpoint) -> None:
+            def unavailable(_: SavedCheckpoint) -> None:
                 raise StoreAway("HTTP status 503")
 
-            patch.setattr(run.records, "add_checkpoint", away)
+            patch.setattr(run.records, "add_checkpoint", unavailable)
             assert run.save(seen=1) is not None
         assert saved(root) == []
     assert saved(root) == [(0, 1)]
 
 
-def leave_while_away(run: halving.Run) -> None:
+def leave_while_unavailable(run: halving.Run) -> None:
     """Return from the middle of the loop; ``where`` says whether in an epoch that is complete."""
     for epoch in run.epochs():
         if epoch == 2:
@@ -295,16 +301,16 @@ def leave_while_away(run: halving.Run) -> None:
         GATE[0].shut()
         run.report(score=0.5)
         run.save(seen=epoch)
-        if run.params["where"] == "behind save":
+        if run.params["where"] == "after save":
             return
 
 
 GATE: list[Gate] = []
 
 
-@pytest.mark.parametrize("where", ["behind save", "in the next epoch"])
+@pytest.mark.parametrize("where", ["after save", "in the next epoch"])
 @pytest.mark.usefixtures("retried_soon")
-def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_away_is_not_to_blame(
+def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_unavailable_is_not_to_blame(
     root: str, gate: Gate, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     GATE[:] = [gate]
@@ -312,8 +318,8 @@ def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_away_is_not_to_bl
     monkeypatch.setattr("halving.run.run._TRIAL_END_SECONDS", 1.0)
     given, platform = test_execute.context(Store(root), where=where), multiprocessing.Pipe()
     with pytest.warns(UserWarning, match="halving: "):
-        run_trial(given, f"{__name__}:leave_while_away", 9, platform[1], 1)
+        run_trial(given, f"{__name__}:leave_while_unavailable", 9, platform[1], 1)
     said = platform[0].recv()
     assert isinstance(said, Interrupted)
-    assert said.reason.startswith("the store was away: ")
-    wait_for_the_watch()  # S3 stays away, but the run is over: nobody asks for it any more
+    assert said.reason.startswith("the store was unavailable: ")
+    wait_for_the_watch()  # S3 remains unavailable, but the run is over: nobody asks it any more

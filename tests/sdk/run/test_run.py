@@ -23,7 +23,7 @@ from tests.waiting import wait_for
 
 
 class Grants:
-    """A controller that hands out budgets from a list and remembers what it was told; after the last it pauses."""
+    """A controller that hands out budgets from a list and remembers what it was asked; after the last it pauses."""
 
     def __init__(self, *budgets: int) -> None:
         self.granted = budgets[0]
@@ -150,7 +150,7 @@ def test_a_script_of_ones_own_has_to_say_how_many_epochs(store: Store) -> None:
         next(run.epochs())
 
 
-def test_a_second_attempt_goes_on_behind_the_last_checkpoint(store: Store) -> None:
+def test_a_second_attempt_continues_from_the_last_checkpoint(store: Store) -> None:
     with start(store) as run:
         state = run.restore(seen=[])
         assert state == {"seen": []}
@@ -203,14 +203,14 @@ def test_a_wrong_value_is_refused_by_name_in_a_strict_run_and_nothing_of_its_cal
 
 
 @pytest.mark.parametrize("value", WRONG)
-def test_a_wrong_value_is_left_out_counted_and_told_once_by_default(store: Store, value: Any) -> None:
+def test_a_wrong_value_is_left_out_counted_and_warned_of_once_by_default(store: Store, value: Any) -> None:
     run = start(store)
     run.log({"fine": 1.0, "bad": 0.0}, step=0)  # the same names were fine before
-    with pytest.warns(UserWarning, match=r"metric 'bad' = .* is not accepted: give") as told:
+    with pytest.warns(UserWarning, match=r"metric 'bad' = .* is not accepted: give") as warned:
         for step in (1, 2, 3):
             run.log({"fine": 1.0, "bad": value}, step=step)
-    assert len(told) == 1
-    assert told[0].filename == __file__
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
     with pytest.raises(InvalidInput, match="metric 'loss'"):  # what decisions are made of is always checked
         run.report(loss=value)
     with pytest.warns(UserWarning, match="3 values of r were not accepted"):
@@ -238,7 +238,7 @@ def test_a_run_has_at_most_ten_thousand_names_and_says_which_one_is_too_many(sto
     assert len(points(run)) == 10_001
 
 
-def test_logging_after_the_end_is_told_and_never_raises(store: Store) -> None:
+def test_logging_after_the_end_is_warned_of_and_never_raises(store: Store) -> None:
     run = start(store, strict=True)
     run.log({"a": 1.0}, step=1)
     run.finish()
@@ -533,7 +533,7 @@ def test_the_controller_is_asked_exactly_at_the_granted_budgets(store: Store) ->
     assert grants.digests == [saved.digest for saved in run.records.checkpoints() if saved.epoch in (1, 3, 9)]
 
 
-def test_a_pause_ends_the_loop_and_a_later_attempt_goes_on_behind_it(store: Store) -> None:
+def test_a_pause_ends_the_loop_and_a_later_attempt_continues_from_it(store: Store) -> None:
     trained = []
     for attempt, budget in ((1, 2), (2, 6)):
         grants = Grants(budget)

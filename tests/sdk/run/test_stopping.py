@@ -4,18 +4,22 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from halving import Run, Store
+from halving.ingest.recovery import recover
 from halving.records.run_record import RunRecords
 from halving.trial.messages import Granted, Message, ReachedRung, Stopped
 from halving.trial_process.main import run_trial
 from tests.sdk.conftest import IGNORING, Script
 from tests.sdk.trial_process.test_main import CHECKOUT, context, execute, status
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("signals")
 
@@ -50,11 +54,11 @@ def stopped(store: Store, trainable: str, granted: int, *answers: Granted, attem
 
 def newest(store: Store) -> tuple[int, Any]:
     """Epoch and what was saved of the newest checkpoint."""
-    from halving.checkpoints.serialization import unpack
+    from halving.checkpoints.serialization import restore
 
     saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
     assert saved is not None
-    return saved.epoch, unpack(store.get_blob(saved.digest), {"seen": None}, with_rng=False)["seen"]
+    return saved.epoch, restore(store, saved.digest, {"seen": None}, with_rng=False)["seen"]
 
 
 def train(run: Run) -> None:
@@ -263,10 +267,10 @@ def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(trial: 
         "import os, signal\n"
         "from halving.ingest.metric_writer import MetricWriter\n"
         "close = MetricWriter.close\n"
-        "def told_again(writer, *given):\n"
+        "def terminated_again(writer, *given):\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    return close(writer, *given)\n"
-        "MetricWriter.close = told_again\n"
+        "MetricWriter.close = terminated_again\n"
         "def train(run):\n"
         "    for epoch in run.epochs():\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -280,11 +284,38 @@ def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(trial: 
 
 def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(trial: Script, store: Store) -> None:
     trainable = "def train(run):\n    for epoch in run.epochs():\n        run.report(score=0.5)\n        run.save(seen=[epoch])\n"
-    told = "threading.Thread(target=lambda: (platform.recv(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()\nrun_trial("
-    done = trial(trainable, TRIAL.replace("import os", "import threading, os").replace("run_trial(", told))
+    terminating = (
+        "threading.Thread(target=lambda: (platform.recv(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()\nrun_trial("
+    )
+    done = trial(trainable, TRIAL.replace("import os", "import threading, os").replace("run_trial(", terminating))
     assert done.returncode == -signal.SIGTERM, done.stderr
     assert status(store) == "terminated"
     assert newest(store) == (2, [2])
+
+
+def test_a_main_thread_that_hangs_in_c_keeps_no_point_from_the_store(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "hanging.py").write_text(
+        "import ctypes, halving\n"
+        "run = halving.init('p', id='s.0001', system_metrics=None)\n"
+        "for step in range(1_000): run.log({'a': 1.0}, step=step)\n"
+        "ctypes.CDLL(None).system(b'echo hangs; exec sleep 600')\n"
+    )
+    command, environment = [sys.executable, str(tmp_path / "hanging.py")], {**os.environ, "HALVING_ROOT": store.root}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hangs\n"
+        process.terminate()
+        wait_for(lambda: logged(store) == list(range(1_000)), 60, "the points of a process that hangs")
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+    assert [found.state for found in recover(store)] == ["recovered"]
+    assert status(store) == "crashed"
+
+
+def logged(store: Store) -> list[int]:
+    folder = "metrics/project=p/run=s.0001/live"
+    tables = [pq.ParquetFile(store.path(f"{folder}/{name}")).read() for name in store.names(folder)]
+    return sorted(row["step"] for table in tables for row in table.to_pylist())
 
 
 def test_a_script_ends_by_sigterm_as_ever_in_the_middle_of_its_epochs(script: Script, store: Store) -> None:

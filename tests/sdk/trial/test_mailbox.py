@@ -71,7 +71,7 @@ def test_a_message_with_one_field_changed_is_refused_or_another_message_of_its_k
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("given", "message"),
     [
         (b"\x80\x04N.", "give JSON"),
         (b'{"kind": "Pickle"}', "give an object whose kind is one of"),
@@ -93,10 +93,10 @@ def test_a_message_with_one_field_changed_is_refused_or_another_message_of_its_k
         ),
     ],
 )
-def test_what_is_not_accepted_is_named(said: bytes, told: str) -> None:
+def test_what_is_not_accepted_is_named(given: bytes, message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        from_bytes(said)
-    assert told in str(refused.value)
+        from_bytes(given)
+    assert message in str(refused.value)
 
 
 def test_each_end_hears_what_the_other_says_in_order_and_once(any_store: Store) -> None:
@@ -121,7 +121,7 @@ def test_nobody_else_speaks_for_an_end(any_store: Store) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:halving.*waits for the store:UserWarning")
-def test_a_store_that_is_away_is_waited_for(s3: S3) -> None:
+def test_an_unavailable_store_is_waited_for(s3: S3) -> None:
     gate = Gate((s3.host, s3.port))
     trial, worker = ends(Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint)))
     gate.shut()

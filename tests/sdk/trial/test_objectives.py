@@ -36,7 +36,7 @@ def test_summaries_after_a_resume_are_those_of_the_curve_that_counts(
     at = data.draw(st.integers(0, len(values) - 1))
     lost = data.draw(st.integers(at, len(values)))
     tallies, record = Tallies(rules(window, maximize), ()), None
-    for epoch in range(1, lost + 1):  # the attempt that was killed behind its checkpoint of epoch ``at``
+    for epoch in range(1, lost + 1):  # the attempt that was killed after its checkpoint of epoch ``at``
         tallies.add(epoch, reports(values[epoch - 1]), f"a{epoch}")
         record = json.dumps(tallies.as_record()) if epoch == at else record
     tallies = Tallies(rules(window, maximize), (), json.loads(record) if record else None)

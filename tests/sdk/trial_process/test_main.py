@@ -225,7 +225,7 @@ def test_an_early_return_without_a_complete_epoch_is_final_and_says_what_to_call
 
 
 @pytest.mark.usefixtures("every_save")
-def test_an_exception_is_told_with_the_users_line_and_the_last_good_checkpoint(store: Store) -> None:
+def test_an_exception_is_reported_with_the_users_line_and_the_last_good_checkpoint(store: Store) -> None:
     (raised,) = execute(store, "fail_in_three", 9)
     assert isinstance(raised, Raised)
     assert (raised.final, raised.checkpoint) == (False, checkpoints(store)[1])
@@ -280,7 +280,7 @@ def test_an_attempt_that_somebody_else_has_may_be_tried_again(store: Store) -> N
     assert "attempt 1 of run 's.0001' was taken by another process" in raised.error
 
 
-def test_the_platform_hears_of_a_store_that_is_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_platform_hears_of_an_unavailable_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halving.run.system_metrics._FIRST", 3600.0)  # without points the end is not waited for
     with pytest.warns(UserWarning, match="did not take the end of s.0001"):
         (raised,) = execute(store, "lose_the_store", 2)

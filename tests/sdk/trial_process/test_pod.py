@@ -35,10 +35,10 @@ def train(run):
         run.save(seen=[epoch])
 
 
-def train_until_told(run):
+def train_until_stopped(run):
     for epoch in run.epochs():
         print("epoch", epoch, flush=True)
-        while not pathlib.Path("told").exists():
+        while not pathlib.Path("stopped").exists():
             time.sleep(0.01)
         run.report(score=epoch / 10)
         run.save(seen=[epoch])
@@ -127,13 +127,13 @@ def test_the_record_says_what_the_image_is_and_has(start: Start, store: Store) -
 
 @pytest.mark.parametrize("before", [(), IGNORING], ids=["", "started to ignore it"])
 def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(start: Start, store: Store, before: tuple[str, ...]) -> None:
-    pod = start("train_until_told", granted=100, before=before)
+    pod = start("train_until_stopped", granted=100, before=before)
     assert pod.wait_for_line() == "epoch 1\n"
     pod.process.send_signal(signal.SIGTERM)
-    Path("told").touch()
+    Path("stopped").touch()
     said = pod.hear()
     assert isinstance(said, Interrupted)
-    assert "was told to end by SIGTERM, and saved a checkpoint" in said.reason
+    assert "received SIGTERM and saved a checkpoint" in said.reason
     assert pod.end()[0] == 143
     assert [saved.epoch for saved in RunRecords(store, "p", "s.0001").checkpoints()] == [1]
     assert status(store) == "terminated"

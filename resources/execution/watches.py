@@ -1,0 +1,99 @@
+"""What is watched while an attempt runs, each in a thread of its own: its lease, and the metrics that it streams."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from halving import Store
+from halving.query.divergence_watch import DivergenceWatch
+from resources.catalog.retry import WORKER_SECONDS
+from resources.execution.divergence import ranges_of
+from resources.scheduling.assignment import Assignment, Superseded
+from resources.scheduling.leases import HEARTBEAT_SECONDS
+from resources.scheduling.scheduler import Scheduler
+from resources.search.state import Control
+from resources.sweep_spec import SweepSpec
+
+UNHEARD_SECONDS = 2 * WORKER_SECONDS
+"""How long heartbeats may fail (10 minutes) until the trial has to save a checkpoint and end: by then it may run elsewhere, too. A worker
+waits less for a decision, so an outage that it waits out ends no trial."""
+FOLDER_LOOK_SECONDS = 3.0
+"""Between two looks at the metrics that a trial streams into a folder."""
+OBJECT_STORE_LOOK_SECONDS = 60.0
+"""The same in an object store, where each look costs requests; a long training writes only one segment a minute."""
+
+_LOOK_ENDS_SECONDS = 2.0  # for a look that is under way when the attempt is over
+
+_log = logging.getLogger(__name__)
+
+
+class _Watch(threading.Thread):
+    """Calls :meth:`look` every so many seconds, until that gives True or the watch is closed; errors are logged."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        super().__init__(name=name, daemon=True)
+        self._seconds, self._closed = seconds, threading.Event()
+
+    def look(self) -> bool:
+        raise NotImplementedError
+
+    def run(self) -> None:
+        over = False
+        while not over and not self._closed.wait(self._seconds):
+            try:
+                over = self.look()
+            except Exception as error:  # noqa: BLE001  # whatever a database or a store may raise: training goes on
+                _log.warning("%s failed, and tries again in %g s: %s", self.name, self._seconds, error)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+
+
+class Heartbeat(_Watch):
+    """Renews an attempt's lease, whatever the worker's main thread is busy with: a trainable's import, Dagster's event log, a slow store.
+
+    ``withdraw`` is called when the trial is to be given back: with None if the sweep was paused or stopped, with a reason if heartbeats
+    have failed for :data:`UNHEARD_SECONDS`; perhaps more than once. ``superseded`` is set once another attempt has the trial.
+    """
+
+    def __init__(self, scheduler: Scheduler, assignment: Assignment, withdraw: Callable[[str | None], None]) -> None:
+        super().__init__(f"halving-lease-{assignment.key}", HEARTBEAT_SECONDS)
+        self._scheduler, self._assignment, self._withdraw = scheduler, assignment, withdraw
+        self.superseded: Superseded | None = None
+        self._heard = time.monotonic()
+
+    def look(self) -> bool:
+        try:
+            control = self._scheduler.heartbeat(self._assignment)
+        except Superseded as superseded:
+            self.superseded = superseded
+            return True
+        except Exception as error:
+            if (silent := time.monotonic() - self._heard) > UNHEARD_SECONDS:
+                self._withdraw(f"its worker could not renew the lease for {silent:.0f} s: {error}")
+            raise
+        self._heard = time.monotonic()
+        if control is not Control.RUN:
+            self._withdraw(None)
+        return False
+
+
+class StreamWatch(_Watch):
+    """Looks at the metrics that an attempt streams; ``diverged`` says what was out of the spec's bounds, and is None until then."""
+
+    def __init__(self, store: Store, spec: SweepSpec, assignment: Assignment) -> None:
+        super().__init__(f"halving-stream-{assignment.key}", OBJECT_STORE_LOOK_SECONDS if store.folder is None else FOLDER_LOOK_SECONDS)
+        self._stream = DivergenceWatch(store, spec.name, assignment.key, assignment.attempt, ranges_of(spec))
+        self.diverged: str | None = None
+
+    def look(self) -> bool:
+        self.diverged = self._stream.check()
+        return self.diverged is not None
+
+    def close(self) -> None:
+        super().close()
+        if self.ident is not None:
+            # An interpreter that ends while a file is being read crashes. A look at an S3 that does not answer takes longer: leave it.
+            self.join(_LOOK_ENDS_SECONDS)

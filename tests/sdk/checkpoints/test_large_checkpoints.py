@@ -1,0 +1,62 @@
+"""A checkpoint passes through files: it is not in memory a second time, and a disk that refuses it ends no training."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from halving import Store, StoreError
+from halving.checkpoints.serialization import restore
+from tests.checkpoints import packed
+from tests.sdk.conftest import Script
+
+MEASURED = """
+import resource, sys, torch, halving
+run = halving.init('p', id='r', system_metrics=None)
+model = torch.nn.ParameterDict({f'w{i}': torch.nn.Parameter(torch.full((2**21,), float(i))) for i in range(32)})  # 8 MiB each
+run.flush()
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+before = peak()
+run.save(model=model) if run.attempt == 1 else run.restore(model=model)
+print(peak() - before)
+run.finish()
+"""
+
+
+def test_saving_a_model_takes_no_memory_and_restoring_it_takes_it_once(script: Script) -> None:
+    saving, restoring = (script(MEASURED) for _ in range(2))
+    assert int(saving.stdout) < 100, saving.stderr  # MiB, of a model of 256 MiB
+    assert int(restoring.stdout) < 256 + 100, restoring.stderr
+
+
+@pytest.mark.parametrize("torch_is_used", [True, False], ids=["torch", "JSON"])
+def test_a_disk_without_room_for_a_checkpoint_skips_it_and_training_goes_on(script: Script, tmp_path: Path, torch_is_used: bool) -> None:
+    (tmp_path / "scratch").mkdir()
+    done = script(
+        f"import halving, resource{', torch' if torch_is_used else ''}\n"
+        "run = halving.init('p', id='r', system_metrics=None)\n"
+        "before = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        "for epoch in run.epochs(2):\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (2**23, before[1]) if epoch == 1 else before)\n"
+        f"    run.save(weights={'torch.ones(2**22)' if torch_is_used else '[0.5] * 2**22'}, epoch=epoch)\n"
+        "run.finish()\n"
+        "print(run.checkpoint.epoch)\n",
+        before=("env", f"TMPDIR={tmp_path / 'scratch'}"),
+    )
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+    assert "File too large" in done.stderr
+    assert "TMPDIR" in done.stderr
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_damaged_checkpoint_is_noticed_before_anything_is_changed(store: Store) -> None:
+    model = nn.Linear(3, 2)
+    digest = store.put_blob(packed({"model": model}))
+    (path,) = [path for path in (Path(store.root) / "artifacts").rglob("*") if path.is_file()]
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    fresh = nn.Linear(3, 2)
+    before = fresh.weight.clone()
+    with pytest.raises(StoreError, match="is damaged"):
+        restore(store, digest, {"model": fresh})
+    assert torch.equal(fresh.weight, before)
