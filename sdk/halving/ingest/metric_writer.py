@@ -21,8 +21,8 @@ from halving.journal.appender import Appender, JournalFull
 from halving.journal.log_segment import LOG_SEGMENT_BYTES, MAIN
 from halving.journal.own_tail import OwnTail
 from halving.journal.trust import media_name
+from halving.store.backoff import backoff
 from halving.store.json_files import to_json
-from halving.store.retry import backoff
 from halving.store.store import Store
 
 MAX_JOURNAL_BYTES = 1 << 30

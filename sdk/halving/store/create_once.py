@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from halving.store.retry import backoff
+from halving.store.backoff import backoff
 
 if TYPE_CHECKING:
     from pyarrow import fs

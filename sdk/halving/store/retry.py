@@ -1,36 +1,25 @@
-"""Trying again while the store is unavailable: the SDK's one schedule of pauses, who waits by it, and who must not wait."""
+"""Trying again while the store is unavailable: what waits for it, and how training finds out without waiting."""
 
 import math
-import random
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from halving.errors import StoreAway, StoreError
-
-if TYPE_CHECKING:
-    from halving.store.store import Store
+from halving.store.backoff import backoff
+from halving.store.store import Store
 
 RETRY_SECONDS = 600.0
 """How long the beginning of a run, ``restore`` and a rung wait for an unavailable store."""
 
 _ANSWER_SECONDS = 2.0  # in which a store has to answer before training counts on it
-_JITTER = random.SystemRandom()  # of its own: the global generator is the training's, and its states are checkpointed
 _Result = TypeVar("_Result")
 
 
-def backoff(first: float = 0.5, longest: float = 10.0) -> Iterator[float]:
-    """Pauses in seconds that double from first to longest, each multiplied by a random factor in [0.5, 1.5)."""
-    pause = first
-    while True:
-        yield min(pause, longest) * _JITTER.uniform(0.5, 1.5)
-        pause = min(2 * pause, longest)
-
-
 def retry_while_away(
-    store: "Store",
+    store: Store,
     what: str,
     action: Callable[[], _Result],
     give_up_at: Callable[[], float] = lambda: math.inf,
@@ -69,7 +58,7 @@ class Reach:
     When a store does not answer at once, a thread goes on asking until it does.
     """
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._answered, self._closed = threading.Event(), threading.Event()
         self._asking: threading.Thread | None = None

@@ -9,7 +9,8 @@ import time
 from functools import partial
 
 from halving.errors import NotFound
-from halving.store.retry import backoff, retry_while_away
+from halving.store.backoff import backoff
+from halving.store.retry import retry_while_away
 from halving.store.store import Store
 from halving.trial.messages import Granted, Message, from_bytes, to_bytes
 

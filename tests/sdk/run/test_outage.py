@@ -23,7 +23,7 @@ from halving.checkpoints.serialization import restore
 from halving.errors import StoreAway
 from halving.ingest.recovery import recover
 from halving.records.run_record import RunRecords, SavedCheckpoint
-from halving.store.retry import backoff
+from halving.store.backoff import backoff
 from halving.trial.messages import Interrupted
 from halving.trial_process.main import run_trial
 from tests.s3 import S3, Gate

@@ -8,7 +8,8 @@ import pytest
 
 from halving import Store
 from halving.errors import StoreAway
-from halving.store.retry import backoff, retry_while_away
+from halving.store.backoff import backoff
+from halving.store.retry import retry_while_away
 
 
 def test_pauses_double_up_to_the_longest_each_within_half_of_it() -> None:
