@@ -98,7 +98,9 @@ def code_of(info: RunInfo) -> dict[str, Any]:
         dirty = {True: "changed files: the patch has them", False: "clean", None: unknown}[git.get("dirty")]
         pairs = {"commit": git.get("commit"), "branch": git.get("branch"), "remote": git.get("remote"), "working tree": dirty}
         pairs["patch"] = git.get("patch")
-        pairs["left out of it"] = ", ".join(git.get("untracked_left_out") or []) or None
+        left_out = [f"{file['path']} ({size(file['bytes'])})" for file in git.get("left_out") or []]
+        more = git.get("left_out_count", 0) - len(left_out)
+        pairs["left out of it"] = ", ".join([*left_out, *([f"{more} smaller files"] if more > 0 else [])]) or None
     else:
         pairs["commit"] = "not in a git checkout"
     pairs["lockfile"] = f"{lockfile['name']} sha256:{lockfile['sha256'][:12]}" if lockfile else None

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from halving.records.hardware import usable_cpus, usable_memory
 from halving.records.redaction import holds_secrets, redacted_patch, without_password, without_secrets
@@ -19,9 +20,11 @@ from halving.store.store import Store
 LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "constraints.txt", "requirements.txt")
 IMAGE_VARIABLES = ("HALVING_IMAGE_DIGEST", "CONTAINER_IMAGE_DIGEST", "DAGSTER_CURRENT_IMAGE")
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
-_UNTRACKED_LIMIT = 10 * 2**20  # bytes of one untracked file that still enters the patch
+_UNTRACKED_LIMIT = 10 * 2**20  # bytes of untracked files in the patch
+_CHANGED_LIMIT = 32 * 2**20  # bytes of changed files in the patch, before and after
+_LISTED = 100  # files that are left out
 _SECONDS = 60.0  # that git may take
-_TRIES = 5  # one in 25 fails where a file comes and goes without a pause
+_TRIES = 5  # one in 25 fails where a file comes and goes all the time
 _TEMPORARY_HOME = "/.tmp_dagster_home_"  # Dagster's databases, where no DAGSTER_HOME is set: in the working directory, for one command
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's name for a tree with nothing in it
 
@@ -47,42 +50,54 @@ def capture(store: Store, folder: Path | None = None) -> dict[str, Any]:
 def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     """Commit, branch, remote and dirty patch of the checkout around ``folder``; None outside of git.
 
-    The patch is binary-safe and holds untracked files too (but for those over 10 MiB, nested repositories and files that are made to
-    hold secrets, like ``.env``, which are listed), so ``git checkout COMMIT && git apply PATCH`` gives the very code that ran; but for
-    ``patch_redacted``, the number of its lines in which a secret was hidden (see :func:`halving.records.redaction.redacted_patch`).
-    ``dirty`` is None where git could not say, and ``error`` then holds its words.
+    The patch is binary-safe and holds untracked files, too, so that ``git checkout COMMIT && git apply PATCH`` gives the very code that
+    ran; except for ``patch_redacted`` lines, in which a secret was hidden (:func:`halving.records.redaction.redacted_patch`), and for
+    ``left_out_count`` files: nested repositories, files that are made to hold secrets, like ``.env``, and the largest ones where changed
+    files come to more than 32 MiB (before and after together), or untracked ones to more than 10 MiB. ``left_out`` has ``path`` and
+    ``bytes`` of the 100 largest. ``dirty`` is None where git could not say, and ``error`` then holds its words.
     """
     top = _git_or_none(folder, "rev-parse", "--show-toplevel")
     if top is None:
         return None
     checkout = Path(top.decode().strip())
     commit = _git_or_none(checkout, "rev-parse", "--verify", "HEAD")
-    patch, left_out, error = _dirty_patch(checkout, store, "HEAD" if commit else _EMPTY_TREE)
-    shown, redacted = redacted_patch(patch or b"", os.environ)
+    patch, error = _dirty_patch(checkout, store, "HEAD" if commit else _EMPTY_TREE)
+    shown, redacted = redacted_patch(patch.text, os.environ) if patch else (b"", 0)
     remote = _git_or_none(checkout, "remote", "get-url", "origin")
     branch = _git_or_none(checkout, "symbolic-ref", "--short", "-q", "HEAD")
+    left_out = patch.left_out if patch else {}
+    largest = sorted(left_out, key=lambda name: -left_out[name])[:_LISTED]
     return {
         "commit": commit.decode().strip() if commit else None,
         "branch": branch.decode().strip() if branch else None,
         "remote": without_password(remote.decode().strip()) if remote else None,
-        "dirty": None if patch is None else bool(patch),
+        "dirty": patch and patch.dirty,
         "error": error,
         "patch": store.put_blob(shown) if shown else None,
         "patch_redacted": redacted,
-        "untracked_left_out": left_out,
+        "left_out": [{"path": name, "bytes": left_out[name]} for name in sorted(largest)],
+        "left_out_count": len(left_out),
     }
 
 
-def _dirty_patch(checkout: Path, store: Store, base: str) -> tuple[bytes | None, list[str], str | None]:
-    """The patch against ``base`` and the untracked files that it leaves out; or no patch, and why git could make none.
+class _Patch(NamedTuple):
+    """What differs from a commit: as git prints it, and the files that are not in it with their bytes."""
 
-    Files come and go while git reads them (an editor's, a database's), and git gives up at one that has gone since it listed them:
-    it is asked again, for as long as a run may wait for it. One that hangs is not.
+    text: bytes
+    dirty: bool
+    left_out: dict[str, int]
+
+
+def _dirty_patch(checkout: Path, store: Store, base: str) -> tuple[_Patch | None, str | None]:
+    """The patch against ``base``; or None, and why git could make none.
+
+    Files come and go while git reads them (an editor's, a database's), and git gives up at one that has gone since it was listed.
+    Then it is tried again, for as long as a run may wait for it; but not when git hangs.
     """
     error, until = "", time.monotonic() + _SECONDS
     for _ in range(_TRIES):
         try:
-            return *_patch_now(checkout, store, base), None
+            return _patch_now(checkout, store, base), None
         except subprocess.CalledProcessError as refused:
             said = [line for line in refused.stderr.decode(errors="replace").splitlines() if line.startswith(("error: ", "fatal: "))]
             error = f"git {refused.cmd[3]}: {'; '.join(said[-3:]) or f'exit status {refused.returncode}'}"
@@ -91,18 +106,21 @@ def _dirty_patch(checkout: Path, store: Store, base: str) -> tuple[bytes | None,
             break
         if time.monotonic() > until:
             break
-    return None, [], without_secrets([error], os.environ)[0]
+    return None, without_secrets([error], os.environ)[0]
 
 
-def _patch_now(checkout: Path, store: Store, base: str) -> tuple[bytes, list[str]]:
-    """The patch, and what it leaves out; what this run and its tools write meanwhile, the store and Dagster's home, is part of neither."""
-    listed = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z")
-    untracked = [name for name in listed.decode(errors="surrogateescape").split("\0") if name and _TEMPORARY_HOME not in f"/{name}"]
-    # A name with a slash at its end is a repository inside this one: git would note its commit at most, or refuse it.
-    left_out = [name for name in untracked if name.endswith("/") or holds_secrets(name) or _is_large(checkout / name)]
+def _patch_now(checkout: Path, store: Store, base: str) -> _Patch:
+    """The patch without what this run and its tools write meanwhile: the store and Dagster's home."""
+    store_inside = None
+    if store.folder is not None and store.folder.resolve().is_relative_to(checkout):
+        store_inside = f"{store.folder.resolve().relative_to(checkout).as_posix()}/"
+
+    def is_ours(name: str) -> bool:
+        return _TEMPORARY_HOME in f"/{name}" or (store_inside is not None and name.startswith(store_inside))
+
     git_folder = Path(_git(checkout, "rev-parse", "--absolute-git-dir").decode().strip())
     objects = Path(_git(checkout, "rev-parse", "--git-path", "objects").decode().strip())
-    # A scratch index and object folder: the user's own index and repository stay as they are.
+    # Scratch indexes and a scratch object folder: the user's own index and repository stay as they are.
     with tempfile.TemporaryDirectory() as scratch:
         environment = {
             "GIT_INDEX_FILE": f"{scratch}/index",
@@ -112,26 +130,55 @@ def _patch_now(checkout: Path, store: Store, base: str) -> tuple[bytes, list[str
         if (git_folder / "index").exists():
             # With its time: git looks into files that are not older than the index, whatever their size and time say.
             shutil.copy2(git_folder / "index", f"{scratch}/index")
-        exclusions = [f":(exclude,glob)**{_TEMPORARY_HOME}*/**", *(f":(exclude,literal){name}" for name in left_out)]
-        if store.folder is not None and store.folder.resolve().is_relative_to(checkout):
-            inside = store.folder.resolve().relative_to(checkout).as_posix()
-            left_out = [name for name in left_out if not name.startswith(f"{inside}/")]
-            if _git_or_none(checkout, "check-ignore", "--quiet", inside) is None:  # git add refuses to exclude what is ignored anyway
-                exclusions.append(f":(exclude,literal){inside}")
-        _git(checkout, "add", "--all", "--", ".", *exclusions, environment=environment)
+        _git(checkout, "update-index", "-q", "--unmerged", "--refresh", environment=environment)
+        changed = {name: size for name, size in _changed(checkout, base, environment).items() if not is_ours(name)}
+        listed = _names(_git(checkout, "ls-files", "--others", "--exclude-standard", "-z", environment=environment))
+        untracked = {name: _bytes_of(checkout / name) for name in listed if not is_ours(name)}
+        # A name with a slash at its end is a repository inside this one: git would note its commit at most, or refuse it.
+        accepted = {name: size for name, size in untracked.items() if not name.endswith("/") and not holds_secrets(name)}
+        taken = _smallest(changed, _CHANGED_LIMIT) | _smallest(accepted, _UNTRACKED_LIMIT)
+        environment["GIT_INDEX_FILE"] = f"{scratch}/patched"
+        _git(checkout, "read-tree", base, environment=environment)
+        names = b"".join(os.fsencode(name) + b"\0" for name in sorted(taken))
+        _git(checkout, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", environment=environment, given=names)
         # diff-index, not diff: no setting of the user's (diff.noprefix, diff.context, textconv) may change the patch.
-        patch = _git(checkout, "diff-index", "--cached", "--patch", "--binary", "--no-ext-diff", base, environment=environment)
-    return patch, left_out
+        text = _git(checkout, "diff-index", "--cached", "--patch", "--binary", "--no-ext-diff", base, environment=environment)
+    left_out = {name: size for name, size in (changed | untracked).items() if name not in taken}
+    return _Patch(text, bool(text or changed.keys() - taken), left_out)
 
 
-def _is_large(path: Path) -> bool:
+def _changed(checkout: Path, base: str, environment: dict[str, str]) -> dict[str, int]:
+    """The tracked files that differ from ``base``, with their bytes before and after together."""
+    fields = _names(_git(checkout, "diff-index", "--raw", "--no-abbrev", "--ignore-submodules=dirty", "-z", base, environment=environment))
+    before = {name: entry.split()[2] for entry, name in zip(fields[::2], fields[1::2], strict=True)}
+    asked = "".join(f"{blob}\n" for blob in before.values()).encode()
+    sizes = _git(checkout, "cat-file", "--batch-check=%(objectsize)", given=asked).decode().splitlines() if asked else []
+    return {name: _bytes_of(checkout / name) + (int(size) if size.isdigit() else 0) for name, size in zip(before, sizes, strict=True)}
+
+
+def _smallest(sizes: Mapping[str, int], limit: int) -> set[str]:
+    """As many of the files as come to ``limit`` bytes at most, the smallest first."""
+    taken, total = set(), 0
+    for size, name in sorted((size, name) for name, size in sizes.items()):
+        total += size
+        if total > limit:
+            break
+        taken.add(name)
+    return taken
+
+
+def _bytes_of(path: Path) -> int:
     try:
-        return path.is_file() and path.stat().st_size > _UNTRACKED_LIMIT
-    except OSError:  # it has just gone
-        return False
+        return 0 if path.is_dir() else path.lstat().st_size
+    except OSError:  # deleted
+        return 0
 
 
-def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> bytes:
+def _names(output: bytes) -> list[str]:
+    return [os.fsdecode(name) for name in output.split(b"\0") if name]
+
+
+def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = None, given: bytes = b"") -> bytes:
     """What git prints.
 
     Raises:
@@ -141,6 +188,7 @@ def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = Non
     """
     return subprocess.run(
         ["git", "-C", str(folder), *arguments],
+        input=given,
         capture_output=True,
         check=True,
         timeout=_SECONDS,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from halving import Store
+from halving.records import provenance
 from halving.records.provenance import capture, git_state
 
 
@@ -101,7 +102,8 @@ def test_a_clean_checkout_is_its_commit(store: Store, checkout: Path) -> None:
         "error": None,
         "patch": None,
         "patch_redacted": 0,
-        "untracked_left_out": [],
+        "left_out": [],
+        "left_out_count": 0,
     }
 
 
@@ -194,17 +196,87 @@ def test_the_same_code_is_the_same_patch(store: Store, checkout: Path) -> None:
     assert git_state(store, checkout) == git_state(store, checkout)
 
 
-def test_a_huge_untracked_file_is_listed_and_left_out(store: Store, checkout: Path) -> None:
-    write(checkout, "weights[1].bin", b"\1" * (10 * 2**20 + 1))
-    write(checkout, "limit.bin", b"\1" * (10 * 2**20))
+def test_untracked_files_are_in_the_patch_up_to_ten_mebibytes_in_all_the_smallest_first_and_the_others_are_listed(
+    store: Store, checkout: Path
+) -> None:
     write(checkout, "small.py", b"x = 1\n")
+    write(checkout, "data/limit.bin", b"\1" * (10 * 2**20 - 6))
+    write(checkout, "data/a little more.bin", b"\1" * (10 * 2**20 - 5))
+    write(checkout, "weights[1].bin", b"\1" * (10 * 2**20 + 1))
     state = git_state(store, checkout)
     assert state is not None
-    assert state["untracked_left_out"] == ["weights[1].bin"]
+    larger = [("data/a little more.bin", 10 * 2**20 - 5), ("weights[1].bin", 10 * 2**20 + 1)]
+    assert state["left_out"] == [{"path": name, "bytes": size} for name, size in larger]
     patch = store.get_blob(state["patch"])
     assert b"small.py" in patch
     assert b"limit.bin" in patch
+    assert b"more.bin" not in patch
     assert b"weights" not in patch
+
+
+def test_a_long_list_of_what_is_left_out_ends_with_a_count(store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "_UNTRACKED_LIMIT", 10)
+    for number in range(150):
+        write(checkout, f"data/{number:03d}", b"x" * (11 + number))
+    state = git_state(store, checkout)
+    assert state is not None
+    assert (state["left_out_count"], state["patch"]) == (150, None)
+    assert state["left_out"] == [{"path": f"data/{number:03d}", "bytes": 11 + number} for number in range(50, 150)]
+
+
+@pytest.mark.parametrize("change", ["written", "staged", "deleted"])
+def test_a_large_change_of_a_tracked_file_is_left_out_and_the_tree_is_dirty_all_the_same(
+    store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    write(checkout, "table.csv", b"1,2,3\n" * 1000)
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "--message=second")
+    monkeypatch.setattr(provenance, "_CHANGED_LIMIT", 5000)
+    if change == "deleted":
+        (checkout / "table.csv").unlink()
+    else:
+        write(checkout, "table.csv", b"1,2,4\n" * 1000)
+    if change == "staged":
+        git(checkout, "add", ".")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert (state["dirty"], state["patch"]) == (True, None)
+    assert state["left_out"] == [{"path": "table.csv", "bytes": 6000 if change == "deleted" else 12_000}]
+    write(checkout, "train.py", b"changed\n")
+    state = git_state(store, checkout)
+    assert state is not None
+    assert b"+changed" in store.get_blob(state["patch"])
+    assert b"table.csv" not in store.get_blob(state["patch"])
+
+
+def test_files_that_were_only_touched_or_copied_are_no_change(store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "_CHANGED_LIMIT", 0)
+    for path in checkout.glob("*.*"):
+        if path.is_file():
+            os.utime(path, (1, 1))
+    state = git_state(store, checkout)
+    assert state is not None
+    assert (state["dirty"], state["left_out"]) == (False, [])
+
+
+def test_a_file_that_is_intended_to_be_added_or_became_a_folder_is_reproduced(store: Store, checkout: Path, tmp_path: Path) -> None:
+    write(checkout, "intended.py", b"x = 1\n")
+    git(checkout, "add", "--intent-to-add", "intended.py")
+    (checkout / "old.py").unlink()
+    write(checkout, "old.py/now a folder.py", b"x = 2\n")
+    (checkout / "package/model.py").unlink()
+    (checkout / "package").rmdir()
+    write(checkout, "package", b"now a file\n")
+    assert reproduce(store, checkout, tmp_path / "clone") == tree(checkout)
+
+
+def test_what_a_merge_has_left_unmerged_is_reproduced_as_it_is(store: Store, checkout: Path, tmp_path: Path) -> None:
+    for branch, content in (("side", b"theirs\n"), ("main", b"ours\n")):
+        git(checkout, "checkout", "--quiet", *(["-b"] if branch == "side" else []), branch)
+        write(checkout, "train.py", content)
+        git(checkout, "commit", "--quiet", "--all", "--message=changed")
+    assert subprocess.run(["git", "-C", str(checkout), "merge", "side"], capture_output=True, check=False).returncode == 1
+    assert reproduce(store, checkout, tmp_path / "clone") == tree(checkout)
 
 
 def test_a_repository_inside_the_checkout_is_listed_and_costs_no_other_change(store: Store, checkout: Path) -> None:
@@ -216,7 +288,7 @@ def test_a_repository_inside_the_checkout_is_listed_and_costs_no_other_change(st
     git(checkout / "vendor/committed", "commit", "--quiet", "--message=theirs")
     state = git_state(store, checkout)
     assert state is not None
-    assert state["untracked_left_out"] == ["vendor/committed/", "vendor/empty/"]
+    assert state["left_out"] == [{"path": "vendor/committed/", "bytes": 0}, {"path": "vendor/empty/", "bytes": 0}]
     patch = store.get_blob(state["patch"])
     assert b"+changed" in patch
     assert b"vendor" not in patch
@@ -272,7 +344,7 @@ def test_a_store_inside_the_checkout_is_no_part_of_its_patch(checkout: Path, ign
         git(checkout, "commit", "--quiet", "--all", "--message=ignore the store")
     store = Store(checkout / ".halving")
     store.put_blob(b"x" * 11_000_000)
-    assert git_state(store, checkout) == {**(git_state(store, checkout) or {}), "dirty": False, "patch": None, "untracked_left_out": []}
+    assert git_state(store, checkout) == {**(git_state(store, checkout) or {}), "dirty": False, "patch": None, "left_out": []}
     write(checkout, "new.py", b"x = 1\n")
     state = git_state(store, checkout)
     assert state is not None
@@ -307,7 +379,7 @@ def test_where_git_gives_up_each_time_it_is_said_why(store: Store, checkout: Pat
     state = git_state(store, checkout)
     assert state is not None
     assert (state["dirty"], state["patch"]) == (None, None)
-    assert state["error"].startswith("git add: error: external filter ")
+    assert state["error"].startswith("git update-index: error: external filter ")
     assert state["error"].endswith("; fatal: a.data: clean filter 'meddle' failed")
 
 
@@ -321,7 +393,7 @@ def test_dagsters_home_of_one_command_is_no_part_of_the_patch(store: Store, chec
     write(checkout, f"{folder}/.tmp_dagster_home_1a2b/storage/large", b"x" * 11_000_000)
     state = git_state(store, checkout)
     assert state is not None
-    assert (state["dirty"], state["error"], state["untracked_left_out"]) == (False, None, [])
+    assert (state["dirty"], state["error"], state["left_out"]) == (False, None, [])
 
 
 def test_a_patch_that_git_could_not_make_is_not_taken_for_a_clean_tree(checkout: Path) -> None:

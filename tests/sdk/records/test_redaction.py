@@ -69,7 +69,7 @@ def test_untracked_files_that_are_made_for_secrets_are_listed_and_not_in_the_pat
         (checkout / name).write_text("planted")
     state = git_state(store, checkout)
     assert state is not None
-    assert state["untracked_left_out"] == [".env", "deploy.pem"]
+    assert [file["path"] for file in state["left_out"]] == [".env", "deploy.pem"]
     assert b"train.py" in store.get_blob(state["patch"])
     assert b"deploy.pem" not in store.get_blob(state["patch"])
 
