@@ -95,7 +95,7 @@ def test_a_system_that_gives_no_thread_ends_the_attempt(store: Store, monkeypatc
     real: Callable[..., Any] = getattr(halving.run.run, attribute)
 
     def without_room(*given: Any, **named: Any) -> Any:
-        before = threading.stack_size(1 << 46)  # more than a process can have
+        before = threading.stack_size(1 << 60)  # more than a process can address, whatever the system promises
         try:
             return real(*given, **named)
         finally:
