@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _params(item: pytest.Item) -> dict[str, object]:
     return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+@pytest.fixture(autouse=True)
+def _own_module_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is imported from the working folder of an earlier test: importing a trainable adds that folder to the path."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @pytest.fixture(scope="session")

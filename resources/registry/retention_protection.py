@@ -28,8 +28,8 @@ class Protected:
 def protected(store: Store, catalog: Catalog) -> Protected:
     """What the registry, the reports and unfinished sweeps reach.
 
-    Runs: of champions and staging versions, of every report's winner, and all of sweeps that are not finished. Checkpoints: of
-    every version, because an archived one may be made champion again, and of every trial the one of its highest rung. Every report.
+    Runs: of champions and staging versions, of every report's winner, and all of sweeps that are not finished. Blobs: every report, the
+    checkpoint of every version, because an archived one may be made champion again, and of every trial the one of its highest rung.
     """
     with catalog.read() as session:
         return Protected(

@@ -37,7 +37,7 @@ class Dataset:
         return f"Dataset({self.name!r}, {self.digest!r})"
 
     def __reduce__(self) -> "tuple[type[Dataset], tuple[Store, str, str]]":
-        return Dataset, (self.store, self.name, self.digest)  # a data loader's process gets no part of the run
+        return Dataset, (self.store, self.name, self.digest)  # a data loader's process does not get the run
 
     @property
     def folder(self) -> str:

@@ -32,8 +32,8 @@ _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's name for a tre
 def capture(store: Store, folder: Path | None = None) -> dict[str, Any]:
     """Describe this process and the code in ``folder`` (default: the working directory).
 
-    The dirty patch goes to ``store`` as a blob; the record holds its digest. The same for any number of
-    runs of one process, so a caller with many runs captures once.
+    The dirty patch goes to ``store`` as a blob; the record holds its digest. All runs of one process
+    have the same provenance, so a caller with many runs captures once.
     """
     folder = folder or Path.cwd()
     return {
@@ -229,7 +229,7 @@ def _hardware() -> dict[str, Any]:
         "cpus": usable_cpus(),
         "memory_bytes": usable_memory(),
         "gpus": _gpus(),
-        # Which of them this process may use, as it was told: by a worker's slot, or by the cluster.
+        # Which GPUs this process may use: its worker's slot or the cluster has set these.
         "visible_gpus": {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ},
     }
 

@@ -1,19 +1,19 @@
-"""What must not come into a record: passwords and keys in a command line, an address or a patch, and files that are made to hold some."""
+"""Keeping passwords and keys out of records: in a command line, an address and a patch, and files that are made to hold secrets."""
 
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 
 _HIDDEN = "…"
-# By their end: max_tokens and TOKENIZERS_PARALLELISM are no secrets.
+# A name is a secret's by its end: max_tokens and TOKENIZERS_PARALLELISM are no secrets.
 _KEY = r"(?:api|access|secret|private|auth|account|encryption|signing|storage|wandb)[_-]?key(?:[_-]?id)?"
 _NAME_END = rf"(?:secret|token|passw(?:or)?d|passphrase|pwd|auth|credentials?|connection[_-]?string|{_KEY})"
 _SECRET_NAME = rf"[\w.-]*{_NAME_END}"
-_SHORTEST = 6  # characters of a value: a shorter one is no secret, and in many words
+_SHORTEST = 6  # characters of a value: a shorter one is no secret, and is part of many words
 _OPTION = re.compile(rf"(-*{_SECRET_NAME}=).{{{_SHORTEST},}}", re.IGNORECASE | re.DOTALL)  # --api-key=…, or password=… as Hydra writes it
 _OPTION_ALONE = re.compile(rf"-+{_SECRET_NAME}", re.IGNORECASE)  # --api-key, and the key is the next argument
 _SECRET_VARIABLE = re.compile(rf"(?!(?:OLD)?PWD$){_SECRET_NAME}|HALVING_CATALOG|DATABASE_URL", re.IGNORECASE)  # PWD is a folder
-# In code only literals: what is behind `token =` may be an expression. <|endoftext|>, ${TOKEN} and {{ token }} are no secrets.
+# In code only literals are hidden: what follows `token =` may be an expression. <|endoftext|>, ${TOKEN} and {{ token }} are no secrets.
 _QUOTED = re.compile(rf"""({_NAME_END}["']?\]?\s*(?::\s*str\s*)?[:=]\s*[rbu]?)(["'])(?!\$)[^\s"'<{{\[]{{{_SHORTEST},}}\2""", re.IGNORECASE)
 _UNQUOTED = re.compile(rf"({_NAME_END}\s*[:=]\s*)[^\s\"'<>|{{}}()\[\]$]{{{_SHORTEST},}}", re.IGNORECASE)
 _SETTINGS = (
@@ -30,7 +30,7 @@ _SETTINGS = (
     "*containerfile*",
     "*dockerfile*",
 )
-_WORDS = ("secret", "token", "pass", "pwd", "auth", "credential", "string", "key")  # one is in every name; quick to look for
+_WORDS = ("secret", "token", "pass", "pwd", "auth", "credential", "string", "key")  # each name has one of them; they are quick to look for
 _LONGEST_LINE = 10_000  # characters: a longer one is data, not code
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _FILES = (
@@ -50,35 +50,35 @@ _FILES = (
 
 
 def without_password(address: str) -> str:
-    """An address without what is before its host, also where a password has a slash in it; a port is no password."""
+    """An address without user and password before its host, even if the password has a slash in it; a port is no password."""
     return re.sub(r"(?<=://)(?:[^/\s]+@|[^/\s:@]*:(?!\d+(?:[/?#,]|$))(?:(?!://)\S)*@)", "", address)
 
 
 def without_secrets(command: Iterable[str], environment: Mapping[str, str]) -> list[str]:
     """A command line as it may be recorded.
 
-    Hidden are the values of options that are named like secrets, what is before the host of an address, and the values of
-    the environment's secrets, wherever they stand.
+    Hidden are the values of options that are named like secrets, user and password in an address, and the values of the environment's
+    secrets, wherever they stand.
     """
     known = _secrets_of(environment)
     shown: list[str] = []
     hide_next = False
     for argument in command:
         option = _OPTION.fullmatch(argument)
-        told = _HIDDEN if hide_next and len(argument) >= _SHORTEST else option[1] + _HIDDEN if option else argument
+        safe = _HIDDEN if hide_next and len(argument) >= _SHORTEST else option[1] + _HIDDEN if option else argument
         hide_next = bool(_OPTION_ALONE.fullmatch(argument))
         for secret in known:
-            told = told.replace(secret, _HIDDEN)
-        shown.append(without_password(_QUOTED.sub(rf"\1\2{_HIDDEN}\2", told)))
+            safe = safe.replace(secret, _HIDDEN)
+        shown.append(without_password(_QUOTED.sub(rf"\1\2{_HIDDEN}\2", safe)))
     return shown
 
 
 def redacted_patch(patch: bytes, environment: Mapping[str, str]) -> tuple[bytes, int]:
     """A git patch as it may be stored, and in how many of its lines something was hidden.
 
-    Hidden in lines that it adds are the values of the environment's secrets, literals that are assigned to names like secrets', and in
-    files that are made to hold secrets everything. Lines that it takes away or only shows stay: they are in the commit anyway, and
-    without them it could not be applied. A patch of a binary file stays as it is.
+    In the lines that it adds, the values of the environment's secrets are hidden, and literals that are assigned to names like secrets';
+    in files that are made to hold secrets, everything. Lines that it removes, and the unchanged lines around, stay: they are in the commit
+    anyway, and without them the patch could not be applied. A binary file's patch stays as it is.
     """
     known = _secrets_of(environment)
     lines, old, new, hidden = patch.split(b"\n"), 0, 0, 0

@@ -15,7 +15,7 @@ from halving.store.store import Store
 
 
 class SavedCheckpoint(NamedTuple):
-    """One checkpoint in a run's history: its blob, what was reported in its epoch, and in a trial what the reports add up to."""
+    """One checkpoint in a run's history: its blob, what was reported in its epoch, and in a trial the objectives' tallies so far."""
 
     epoch: int
     attempt: int
@@ -35,7 +35,7 @@ class RunRecords:
         """Write ``record.json`` on the first attempt and ``start-ATTEMPT.json`` on later ones; give the attempt.
 
         Args:
-            began: with a ``token`` that nothing else has, doing it again gives the same attempt. Without, each call is another.
+            began: when it has a unique ``token``, calling again with it gives the same attempt. Without one, each call is another attempt.
 
         Raises:
             AlreadyExists: the run exists with other params, or another process took this very attempt.
@@ -91,7 +91,7 @@ class RunRecords:
         return self._checkpoint(names[-1]) if names else None
 
     def checkpoints(self) -> list[SavedCheckpoint]:
-        """All checkpoints, oldest epoch first and later attempts behind earlier ones."""
+        """All checkpoints by epoch; within an epoch an earlier attempt comes before a later one."""
         return [self._checkpoint(name) for name in self._checkpoint_names()]
 
     def add_artifact(self, name: str, digest: str, size: int) -> None:
