@@ -87,7 +87,7 @@ class MetricWriter:
             self._wake.ring()
             self.appender.close()
             with contextlib.suppress(RuntimeError):  # it has not begun
-                self._thread.join(timeout=1.0)
+                self._thread.join(timeout=5.0)
             directory.release(self.folder, remove=True)
             raise
         _LIVE.add(self)

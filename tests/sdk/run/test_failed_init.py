@@ -5,12 +5,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from halving import Store
 from halving.journal import directory
+from halving.journal.appender import Appender
 from halving.query.runs import read_run
 from halving.run import signals
 from tests.sdk.run.test_run import start
@@ -64,6 +66,28 @@ def test_ctrl_c_just_after_a_thread_has_started_stops_that_thread(store: Store, 
         start(store, system_metrics=0.01)
 
 
+def test_ctrl_c_while_the_first_log_segment_is_made_leaves_no_journal(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, waits = Appender._create, threading.Event()
+
+    def create(appender: Appender) -> Any:
+        waits.set()
+        with suppress(TimeoutError):  # who removes the folder now, without waiting for this thread, has it made again
+            wait_for(lambda: directory._held == {}, 0.5, "the journal's folder to be released", every=0.01)
+        return real(appender)
+
+    start_thread = threading.Thread.start
+
+    def start_and_interrupt(thread: threading.Thread) -> None:
+        start_thread(thread)
+        assert waits.wait(30)
+        interrupt()
+
+    monkeypatch.setattr(Appender, "_create", create)
+    monkeypatch.setattr(threading.Thread, "start", start_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        start(store)
+
+
 @pytest.mark.parametrize("attribute", ["MetricWriter", "SystemMetrics"])
 def test_a_system_that_gives_no_thread_ends_the_attempt(store: Store, monkeypatch: pytest.MonkeyPatch, attribute: str) -> None:
     import halving.run.run
@@ -71,7 +95,7 @@ def test_a_system_that_gives_no_thread_ends_the_attempt(store: Store, monkeypatc
     real: Callable[..., Any] = getattr(halving.run.run, attribute)
 
     def without_room(*given: Any, **named: Any) -> Any:
-        before = threading.stack_size(1 << 46)  # more than a process can have
+        before = threading.stack_size(1 << 60)  # more than a process can address, whatever the system promises
         try:
             return real(*given, **named)
         finally:
