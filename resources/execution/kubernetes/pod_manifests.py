@@ -127,7 +127,12 @@ def trial_manifest(
             "serviceAccountName": pods.service_account,
             "automountServiceAccountToken": False,
             "imagePullSecrets": [{"name": secret} for secret in pods.image_pull_secrets],
-            "securityContext": {"fsGroup": pods.run_as_user, "seccompProfile": {"type": "RuntimeDefault"}},
+            "securityContext": {
+                "fsGroup": pods.run_as_user,
+                # Otherwise each pod makes all that is on a volume writable for the group, and a journal must not be.
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
             "terminationGracePeriodSeconds": math.ceil(resources.grace_seconds),
             "volumes": [{"name": "scratch", "emptyDir": {}}, _camel(_SHARED_MEMORY), *pods.volumes],
             "containers": [container],

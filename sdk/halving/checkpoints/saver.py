@@ -5,10 +5,8 @@ An unavailable store is waited for where the run may stop after the checkpoint; 
 
 import contextlib
 import math
-import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import IO, Any, cast
 
@@ -16,6 +14,7 @@ from halving.checkpoints import serialization
 from halving.checkpoints.interval import CheckpointInterval
 from halving.errors import StoreAway, StoreError
 from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.store.local_files import path_of, temporary_file
 from halving.store.retry import Reach, retry_while_away, warn
 from halving.store.store import Store, digest_of
 
@@ -158,21 +157,24 @@ class Saver:
             self._skip(error)
         if best:  # the checkpoint owed of the former best epoch is no longer needed
             self._drop_owed()
-            if digest is None:
+        if best and digest is None:
+            try:
                 self._owed = _packed(state)
-                digest = digest_of(Path(self._owed.name))
+                digest = digest_of(path_of(self._owed))
+            except StoreError as error:  # this machine's disk refuses it, too
+                self._skip(error)
         if digest is not None:
             self._digest, self._skipped = digest, None
         return digest
 
     def _put(self, state: dict[str, Any]) -> str:
         with self.interval.writing(), _packed(state) as file:
-            return self._store.put_blob(Path(file.name))
+            return self._store.put_blob(path_of(file))
 
     def _pay(self) -> None:
         """Store the checkpoint that only this machine has."""
         if self._owed is not None:
-            self._store.put_blob(Path(self._owed.name))
+            self._store.put_blob(path_of(self._owed))
             self._drop_owed()
 
     def _drop_owed(self) -> None:
@@ -221,17 +223,21 @@ def _packed(state: dict[str, Any]) -> IO[bytes]:
         StoreError: the disk refuses the file.
     """
     try:
-        file: IO[bytes] = tempfile.NamedTemporaryFile(prefix="halving-checkpoint-")  # noqa: SIM115  # whoever calls closes it
+        file = temporary_file()
     except OSError as error:
-        raise StoreError(f"cannot write a checkpoint to the folder for temporary files: {error}; name another by TMPDIR") from error
+        raise _refused(error) from error
     sink = _Sink(file)
     try:
         serialization.pack(state, cast("IO[bytes]", sink))
         sink.flush()
         if sink.error is not None:
-            raise StoreError(f"cannot write a checkpoint to {file.name}: {sink.error}; name another folder by TMPDIR") from sink.error
+            raise _refused(sink.error) from sink.error
     except BaseException:
         with contextlib.suppress(OSError):
             file.close()
         raise
     return file
+
+
+def _refused(error: OSError) -> StoreError:
+    return StoreError(f"cannot write a checkpoint to the folder for temporary files: {error}; name another by TMPDIR")

@@ -195,7 +195,9 @@ class _Machine:
             return {name: 100 * cpus / min(quota[0], usable_cpus()) for name, cpus in used.items()}
         each = psutil.cpu_percent(None, percpu=True)
         self._primed, measured = True, self._primed  # the first call has nothing to compare with and says 0
-        usable = [each[cpu] for cpu in os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else each
+        allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(each))
+        # LXC shows a container its own CPUs only, numbered from 0, while its affinity has the machine's numbers.
+        usable = [each[cpu] for cpu in allowed] if max(allowed) < len(each) else each
         return {"system/cpu/percent": sum(usable) / len(usable)} if measured else {}
 
     def _memory(self, psutil: Any) -> dict[str, float]:

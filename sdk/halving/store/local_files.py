@@ -1,9 +1,12 @@
-"""Publishing files in a folder: whole or not at all, and durable once published."""
+"""Files on this machine: temporary ones, and publishing others whole or not at all, durable once published."""
 
 import os
 import secrets
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 _CHUNK = 1 << 20
 
@@ -16,6 +19,20 @@ def chunks_of(content: bytes | Path) -> Iterator[bytes]:
     with content.open("rb") as file:
         while chunk := file.read(_CHUNK):
             yield chunk
+
+
+def temporary_file() -> IO[bytes]:
+    """A file that is deleted when it is closed. On Linux it has no name, so that a killed process does not leave it on the disk.
+
+    Raises:
+        OSError: the disk refuses it.
+    """
+    return tempfile.TemporaryFile() if sys.platform == "linux" else tempfile.NamedTemporaryFile(prefix="halving-")
+
+
+def path_of(file: IO[bytes]) -> Path:
+    """By which this process opens a :func:`temporary_file` once more, to read it from its beginning."""
+    return Path(f"/proc/self/fd/{file.fileno()}" if sys.platform == "linux" else file.name)
 
 
 def write_temporary(target: Path, chunks: Iterable[bytes]) -> Path:

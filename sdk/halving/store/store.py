@@ -6,7 +6,6 @@ Blobs are named by their SHA-256, so that identical content is stored once.
 import contextlib
 import hashlib
 import re
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from halving.errors import InvalidInput, StoreError
 from halving.store.create_once import create_once
 from halving.store.files import Files
 from halving.store.filesystem import store_error
-from halving.store.local_files import chunks_of
+from halving.store.local_files import chunks_of, path_of, temporary_file
 
 REFRESH_SECONDS = 86_400.0
 """A blob that is put again this long after it was written is written again: retention counts the age of unrecorded blobs from there."""
@@ -100,13 +99,13 @@ class Store(Files):
             self._check(digest, actual)
             yield self.folder / name
             return
-        with tempfile.NamedTemporaryFile(prefix="halving-blob-") as copy:
+        with temporary_file() as copy:
             with self._reading(name), self.filesystem.open_input_stream(self.path(name)) as stream:
                 while chunk := stream.read(_CHUNK):
                     copy.write(chunk)
             copy.flush()
-            self._check(digest, digest_of(Path(copy.name)))
-            yield Path(copy.name)
+            self._check(digest, digest_of(path_of(copy)))
+            yield path_of(copy)
 
     def collect_blob(self, digest: str, before: float) -> bool:
         """Delete a blob unless it was put again after ``before`` (seconds since 1970, by the store's clock); whether it was deleted.

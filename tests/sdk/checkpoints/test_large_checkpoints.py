@@ -1,5 +1,8 @@
 """A checkpoint passes through files: it is not in memory a second time, and a disk that refuses it ends no training."""
 
+import contextlib
+import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,8 +11,10 @@ from torch import nn
 
 from halving import Store, StoreError
 from halving.checkpoints.serialization import restore
+from halving.trial.context import ObjectiveRule
 from tests.checkpoints import packed
 from tests.sdk.conftest import Script
+from tests.sdk.run.test_run import Grants, trial
 
 MEASURED = """
 import resource, sys, torch, halving
@@ -60,3 +65,30 @@ def test_a_damaged_checkpoint_is_noticed_before_anything_is_changed(store: Store
     with pytest.raises(StoreError, match="is damaged"):
         restore(store, digest, {"model": fresh})
     assert torch.equal(fresh.weight, before)
+
+
+def test_a_process_that_is_killed_while_it_saves_leaves_no_temporary_file(script: Script, tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    done = script(
+        "import halving, os, signal\n"
+        "class Killing:\n"
+        "    def state_dict(self): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    def load_state_dict(self, state): pass\n"
+        "halving.init('p', id='r', system_metrics=None).save(model=Killing())\n",
+        before=("env", f"TMPDIR={tmp_path / 'scratch'}"),
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_disk_without_room_for_the_best_epochs_checkpoint_ends_no_trial(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grants = Grants(2)
+    with trial(store, grants, objectives=(ObjectiveRule("score", "best"),)) as run:
+        for epoch, score in zip(run.epochs(), [0.9, 0.5], strict=True):
+            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing") if epoch == 1 else None)
+            run.report(score=score)
+            with pytest.warns(UserWarning, match="TMPDIR") if epoch == 1 else contextlib.nullcontext():
+                assert (run.save(epoch=epoch) is None) == (epoch == 1)
+    assert (grants.asked, grants.best) == ([(2, {"score": 0.9})], [None])

@@ -143,6 +143,15 @@ def test_the_first_sample_has_nothing_to_compare_with_and_gives_no_rate(
     assert set(sample(Logged(), sampling)) == {"system/memory/process", "system/memory/used", "system/memory/percent", "system/disk/used"}
 
 
+def test_a_container_of_lxc_that_shows_its_own_cpus_only_is_measured_by_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halving.run.system_metrics.cpu_quota", lambda: None)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {12, 13})
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval, percpu: [20.0, 40.0])
+    machine = _Machine()
+    machine.read()
+    assert machine.read()["system/cpu/percent"] == 30.0
+
+
 def test_rates_are_bytes_per_second_without_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr("halving.run.system_metrics.time.monotonic", lambda: clock[0])

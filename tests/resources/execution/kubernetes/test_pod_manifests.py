@@ -95,6 +95,11 @@ def test_a_trials_own_pod_has_no_rights_and_no_writable_image(small_spec):
     assert container["envFrom"] == [{"secretRef": {"name": "store"}}]
 
 
+def test_a_trials_own_pod_leaves_the_journals_on_a_volume_to_their_user_alone(small_spec):
+    """``fsGroup`` makes them writable for the group at every mount, unless the volume's root belongs to the group already."""
+    assert manifest(small_spec(image="train:1"))["spec"]["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+
+
 def test_a_gpu_type_that_the_cluster_does_not_know_is_refused_with_those_it_does(small_spec):
     with pytest.raises(InvalidInput, match=r"resources.gpu_type = 'a10' .*did you mean 'a100'.*\['a100'\]"):
         check_resources(small_spec(resources={"gpus": 1, "gpu_type": "a10"}), CLUSTER)
