@@ -2,8 +2,8 @@
 
 ``HALVING_JOURNAL``, else ``journal/`` in the store when that is a folder on a disk of this machine, else
 ``~/.local/state/halving/journal``: a network disk that hangs would hang every process that writes to mapped memory on it. Where that
-cannot be written, the folder for temporary files. What Halving creates in these places is for this user alone, and what another user
-could have put there is refused (:mod:`halving.journal.trust`).
+cannot be written, or there is no home, the folder for temporary files. What Halving creates in these places is for this user alone, and
+what another user could have put there is refused (:mod:`halving.journal.trust`).
 """
 
 import contextlib
@@ -215,7 +215,7 @@ def _give_up(unseen: Path, descriptor: int) -> None:
 def _folders(store: Store, project: str | None, run: str | None, name: str, untrusted: set[str] | None = None) -> Iterator[Path]:
     """The folders in either home whose names match and that only this user can change; why others are left out goes to ``untrusted``."""
     left_out = set() if untrusted is None else untrusted
-    for home in (_home(store), _fallback(store)):
+    for home in dict.fromkeys((_home(store), _fallback(store))):
         if _is_own(home.folder, home.base, left_out):
             for folder in home.folder.glob(f"project={project or '*'}/run={run or '*'}/{name}"):
                 if _is_own(folder, home.folder, left_out):
@@ -241,7 +241,12 @@ def _home(store: Store) -> _Home:
     named = os.environ.get("HALVING_JOURNAL")
     if not named and store.folder is not None and not _on_network(store.folder):
         return _Home(store.folder, store.folder / "journal")
-    base = Path(named or os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().absolute()
+    try:
+        base = Path(named or os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().absolute()
+    except RuntimeError:  # a user without a home, as in a container that runs under any user id
+        if named:
+            raise
+        return _fallback(store)
     return _Home(base, base / ("" if named else "halving/journal") / _digest(store))  # journals of several stores may lie here
 
 
