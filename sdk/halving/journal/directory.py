@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
@@ -24,6 +23,7 @@ from typing import NamedTuple
 
 from halving.journal.log_segment import MAIN, is_written, log_segment_files
 from halving.journal.trust import UntrustedDirectory, check_own, make_own, open_file
+from halving.store.retry import warn
 from halving.store.store import Store
 
 _NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gluster", "beegfs", "gpfs", "9p", "afs", "ocfs", "wekafs", "virtiofs")
@@ -125,8 +125,7 @@ def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
         if os.environ.get("HALVING_JOURNAL"):
             raise
         if isinstance(error, UntrustedDirectory):
-            with contextlib.suppress(Warning):  # `python -W error` raises it, and no training may end by it
-                warnings.warn(f"halving: the journal of run {run} is in {_fallback(store).folder}: {error}", stacklevel=4)
+            warn(f"the journal of run {run} is in {_fallback(store).folder}: {error}")
         return _create_locked(_fallback(store), name)
 
 
