@@ -9,7 +9,6 @@ import itertools
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from halving.journal.own_tail import OwnTail
 from halving.journal.trust import media_name
 from halving.store.backoff import backoff
 from halving.store.json_files import to_json
+from halving.store.retry import warn
 from halving.store.store import Store
 
 MAX_JOURNAL_BYTES = 1 << 30
@@ -208,7 +208,7 @@ class MetricWriter:
             except Exception as error:  # noqa: BLE001  # the drain thread outlives any fault; the journal keeps the points
                 if self._pauses is None:
                     self._pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
-                    self._warn(
+                    warn(
                         f"cannot write metrics to {self._store.root} ({type(error).__name__}: {error}). "
                         "The journal keeps them, and writing is retried until the run ends"
                     )
@@ -254,17 +254,13 @@ class MetricWriter:
 
     def _drop(self, count: int, error: Exception) -> None:
         if not self.dropped:
-            self._warn(f"points of run {self._run} are dropped and counted: {error}")
+            warn(f"points of run {self._run} are dropped and counted: {error}")
         self.dropped += count
 
     def _on_refused(self, error: OSError) -> None:
         if not self._refused:
             self._refused = True
-            self._warn(f"cannot write the journal of run {self._run} ({error}): points wait in memory, and are lost if the process dies")
-
-    def _warn(self, message: str) -> None:
-        with contextlib.suppress(Warning):  # `python -W error` raises it, and it must end neither training nor the drain thread
-            warnings.warn(f"halving: {message}", stacklevel=2)
+            warn(f"cannot write the journal of run {self._run} ({error}): points wait in memory, and are lost if the process dies")
 
     def _after_fork(self) -> None:
         """In a forked child (a worker of a DataLoader): log into log segments of its own, which the parent drains."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import warnings
 from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from halving.metrics.manifest import run_files
 from halving.metrics.position import segments_of
 from halving.records.run_record import RunRecords
 from halving.store.json_files import now
+from halving.store.retry import warn
 from halving.store.store import Store
 
 
@@ -45,7 +45,7 @@ def recover(store: Store, project: str | None = None, run: str | None = None) ->
         project, run: only these.
     """
     for reason in sorted(directory.untrusted(store, project, run)):
-        warnings.warn(f"halving: {reason}", stacklevel=2)
+        warn(reason)
     return _recover_all(store, project, run)
 
 
@@ -53,10 +53,9 @@ def recover_run(store: Store, project: str, run: str) -> None:
     """Drain what earlier attempts at a run left here. A store that refuses does not stop the training; the journals are kept."""
     for found in _recover_all(store, project, run):
         if found.state.startswith("kept"):
-            warnings.warn(
-                f"halving: attempt {found.attempt} of {run} left points that are not in the store yet: {found.state}. They stay on this "
-                "machine; `halving recover` tries again",
-                stacklevel=4,
+            warn(
+                f"attempt {found.attempt} of {run} left points that are not in the store yet: {found.state}. They stay on this machine; "
+                "`halving recover` tries again"
             )
 
 

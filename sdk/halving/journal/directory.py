@@ -2,8 +2,8 @@
 
 ``HALVING_JOURNAL``, else ``journal/`` in the store when that is a folder on a disk of this machine, else
 ``~/.local/state/halving/journal``: a network disk that hangs would hang every process that writes to mapped memory on it. Where that
-cannot be written, the folder for temporary files. What Halving creates in these places is for this user alone, and what another user
-could have put there is refused (:mod:`halving.journal.trust`).
+cannot be written, or there is no home, the folder for temporary files. What Halving creates in these places is for this user alone, and
+what another user could have put there is refused (:mod:`halving.journal.trust`).
 """
 
 import contextlib
@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
@@ -24,6 +23,7 @@ from typing import NamedTuple
 
 from halving.journal.log_segment import MAIN, is_written, log_segment_files
 from halving.journal.trust import UntrustedDirectory, check_own, make_own, open_file
+from halving.store.retry import warn
 from halving.store.store import Store
 
 _NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gluster", "beegfs", "gpfs", "9p", "afs", "ocfs", "wekafs", "virtiofs")
@@ -125,8 +125,7 @@ def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
         if os.environ.get("HALVING_JOURNAL"):
             raise
         if isinstance(error, UntrustedDirectory):
-            with contextlib.suppress(Warning):  # `python -W error` raises it, and no training may end by it
-                warnings.warn(f"halving: the journal of run {run} is in {_fallback(store).folder}: {error}", stacklevel=4)
+            warn(f"the journal of run {run} is in {_fallback(store).folder}: {error}")
         return _create_locked(_fallback(store), name)
 
 
@@ -215,7 +214,7 @@ def _give_up(unseen: Path, descriptor: int) -> None:
 def _folders(store: Store, project: str | None, run: str | None, name: str, untrusted: set[str] | None = None) -> Iterator[Path]:
     """The folders in either home whose names match and that only this user can change; why others are left out goes to ``untrusted``."""
     left_out = set() if untrusted is None else untrusted
-    for home in (_home(store), _fallback(store)):
+    for home in dict.fromkeys((_home(store), _fallback(store))):
         if _is_own(home.folder, home.base, left_out):
             for folder in home.folder.glob(f"project={project or '*'}/run={run or '*'}/{name}"):
                 if _is_own(folder, home.folder, left_out):
@@ -241,7 +240,12 @@ def _home(store: Store) -> _Home:
     named = os.environ.get("HALVING_JOURNAL")
     if not named and store.folder is not None and not _on_network(store.folder):
         return _Home(store.folder, store.folder / "journal")
-    base = Path(named or os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().absolute()
+    try:
+        base = Path(named or os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().absolute()
+    except RuntimeError:  # a user without a home, as in a container that runs under any user id
+        if named:
+            raise
+        return _fallback(store)
     return _Home(base, base / ("" if named else "halving/journal") / _digest(store))  # journals of several stores may lie here
 
 

@@ -18,7 +18,7 @@ from halving import Store
 from halving.ingest.metric_writer import MetricWriter
 from halving.ingest.recovery import Recovered, recover
 from halving.journal.appender import Appender
-from halving.journal.directory import attempt_folder, attempt_folders, journal_home
+from halving.journal.directory import attempt_folder, attempt_folders, create_folder, journal_home, release
 
 SECRET = b"nobody's business\n"
 OTHER_USER = 12345
@@ -200,6 +200,19 @@ def test_a_store_whose_journals_belong_to_another_user_has_its_journals_in_the_f
     assert list(journal_home(store).iterdir()) == []
     assert writer.close()
     writer.release()
+
+
+def test_a_user_without_a_home_has_the_journals_of_an_object_store_in_the_folder_for_temporary_files(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HOME", "XDG_STATE_HOME", "HALVING_JOURNAL"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 987_654)  # as in a container that runs under any user id
+    store = Store("s3://bucket/prefix")
+    folder = create_folder(store, "p", "r", 1)
+    assert folder.is_relative_to(temporary)
+    assert attempt_folders(store) == [folder]
+    release(folder, remove=True)
 
 
 def test_every_directory_of_a_journal_is_for_its_user_alone_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
