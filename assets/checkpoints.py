@@ -1,5 +1,7 @@
 """``promoted_checkpoint``: a winner that passed its gates, as a version in the registry."""
 
+from typing import Any
+
 import dagster as dg
 
 from assets.events import GROUP, Materialized, asset_link, failure
@@ -21,17 +23,23 @@ from resources.registry.promotion import promote_winner
 )
 def promoted_checkpoint(context: dg.AssetExecutionContext, backend: Backend) -> dg.MaterializeResult:
     """Register the winner of a sweep."""
+    return promoted(context, backend, context.partition_key).result()
+
+
+def promoted(context: Any, backend: Backend, sweep: str) -> Materialized:
+    """Register the winner of a sweep if it passes the gates."""
     try:
-        known = load_report(backend.store, backend.catalog, context.partition_key)
+        known = load_report(backend.store, backend.catalog, sweep)
         row, report = promote_winner(backend, known)
     except HalvingError as error:
         raise failure(error) from None
     if report.digest != known.digest:  # made again, because the champion had changed
         context.log_event(materialized_report(report).event())
-    return materialized_checkpoint(row, report).result()
+    context.log.info(f"model {row.model} {row.version} is {row.stage}: {row.checkpoint}")
+    return _materialized(row, report)
 
 
-def materialized_checkpoint(row: ModelVersionRow, report: EvaluationReport) -> Materialized:
+def _materialized(row: ModelVersionRow, report: EvaluationReport) -> Materialized:
     return Materialized(
         "promoted_checkpoint",
         partition=row.sweep,

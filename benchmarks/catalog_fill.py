@@ -13,7 +13,7 @@ _AT_ONCE = 5_000  # rows in a statement
 
 
 def fill(
-    url: str, *, sweeps: int, known: int, running: int, more: int, driver: str = "job", places: int | None = None, first: int = 0
+    url: str, *, sweeps: int, known: int, running: int, more: int, driver: str = "job", concurrency: int | None = None, first: int = 0
 ) -> list[str]:
     """Open sweeps and give their ids; in a process of its own.
 
@@ -21,7 +21,7 @@ def fill(
         known: trials of each sweep that have been started.
         running: those of them that a worker has.
         more: trials of each sweep that may still be started.
-        places: trials of each sweep that may run at once.
+        concurrency: trials of each sweep that may run at once.
         first: number of the first sweep, where the catalog has some.
     """
     from sqlalchemy import insert
@@ -35,7 +35,7 @@ def fill(
     with catalog.write() as session:
         session.merge(SnapshotRow(**_snapshot()))
     for number in range(first, first + sweeps):
-        changes = {"max_trials": known + more, "seed": number, "concurrency": places or running + more}
+        changes = {"max_trials": known + more, "seed": number, "concurrency": concurrency or running + more}
         spec = parse_spec(spec_of(_STRATEGY, **changes) | {"space": {"x": _SPACE["x1"], **_SPACE}})
         if number == first:
             rows = _rows(spec, known, running)

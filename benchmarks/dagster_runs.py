@@ -26,7 +26,7 @@ _LEAST = 10  # runs that a rate is made of
 _Result = TypeVar("_Result")
 _TEXT = f"""
 Dagster's own daemon, and its event log, runs and schedules on Postgres; the catalog is on the same server, all on this machine. First
-the sensor `start_trials` finds one sweep with {RUNS * len(THREADS)} free places and requests as many runs, which are queued. Then the
+the sensor `start_trials` finds one sweep with {RUNS * len(THREADS)} free slots and requests as many runs, which are queued. Then the
 daemon is started again with 1, 4 and 16 threads (`run_queue: dequeue_num_workers`) and launches {RUNS} of them each time, at last with
 {IN_PROGRESS:,} other runs in progress. The launcher starts nothing: it waits {1000 * API_SECONDS:.0f} ms, as long as a cluster's API
 takes to create a Job. *Launched* counts from the first run's start event to the last one's; where that takes longer than
@@ -37,7 +37,7 @@ _TICKS = f"""
 One tick of each sensor, called in a process of its own, with {IN_PROGRESS:,} runs in progress on Dagster's side. The sweeps are spread
 evenly: each has {KNOWN:,} known trials, {RUNNING} of them running, and place for one more. *First*: the process has seen none of the
 sweeps; *next*: it has, and since then every trial that was handed out has been claimed and {HANDED_OUT} have ended their rung and given
-their places free, which is what 10,000 running trials with a rung every ten minutes do between two ticks. A tick may take 60 s.
+their slots free, which is what 10,000 running trials with a rung every ten minutes do between two ticks. A tick may take 60 s.
 """
 
 

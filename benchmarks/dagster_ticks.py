@@ -23,7 +23,7 @@ def ticks(backend: Any, setting: Setting, note: str) -> Table:
     opened = 0
     for sweeps in setting.choose(1, 10), setting.choose(2, IN_PROGRESS // RUNNING):
         backend.end_sweeps()
-        given = {"sweeps": sweeps, "known": known, "running": running, "more": 20, "places": running + 1, "first": 2 + opened}
+        given = {"sweeps": sweeps, "known": known, "running": running, "more": 20, "concurrency": running + 1, "first": 2 + opened}
         ids = in_child("benchmarks.catalog_fill:fill", url=backend.catalog, driver="sensors", **given)
         opened += sweeps
         found = in_child("benchmarks.dagster_ticks:two_ticks", sweeps=ids, variables=backend.variables)

@@ -223,17 +223,21 @@ def _first_failure(home: Path, command: str) -> str:
     import dagster as dg
 
     failures = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE}
-    with dg.DagsterInstance.from_config(str(home)) as instance:
-        for run in instance.get_runs(dg.RunsFilter(tags={_COMMAND: command})):
-            for entry in instance.all_logs(run.run_id, of_type=failures):
-                return _message(entry.get_dagster_event())
+    try:
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            for run in instance.get_runs(dg.RunsFilter(tags={_COMMAND: command})):
+                for entry in instance.all_logs(run.run_id, of_type=failures):
+                    return _message(entry.get_dagster_event())
+    except Exception as error:  # noqa: BLE001  # whatever a wrong dagster.yaml or its database raises: the job failed for the same
+        return f"Dagster's event log cannot be read: {error}"
     return "the job ended before its run began"
 
 
 def _message(event: Any) -> str:
     """Why a step or run failed: the description of an expected failure, else the error that was raised first."""
     failed = event.step_failure_data if event.is_step_failure else event.job_failure_data
-    error, expected = failed.error, getattr(failed, "user_failure_data", None)
+    # A run that something else marked as failed, such as Dagster's daemon, has no data of its failure.
+    error, expected = getattr(failed, "error", None), getattr(failed, "user_failure_data", None)
     if expected and expected.description:
         return str(expected.description)
     while error and error.cause:

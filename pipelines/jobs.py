@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from assets.checkpoints import materialized_checkpoint
+from assets.checkpoints import promoted
 from assets.datasets import DATASETS, materialized_snapshot
 from assets.events import add_partitions, failure
 from assets.reports import materialized_report
@@ -21,14 +21,14 @@ from resources.backend import Backend
 from resources.catalog.trial_key import trial_key
 from resources.datasets.snapshots import known_snapshot
 from resources.datasets.snapshots import take_snapshot as snapshot_of
-from resources.evaluation.report import explain_failures, load_report
+from resources.evaluation.report import explain_failures
 from resources.evaluation.scoring import is_regression
 from resources.execution.concurrency import concurrency_of
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
 from resources.execution.wiring import make_runner, make_scheduler
 from resources.execution.worker import work
-from resources.registry.promotion import evaluate, promote_winner
+from resources.registry.promotion import evaluate
 from resources.registry.versions import promote
 from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.warm_start import check_warm_start
@@ -120,15 +120,7 @@ def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list
 @dg.op(retry_policy=_RETRIES)
 def promote_checkpoint(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> str:
     """Register the winner if it passes the gates. Gives the sweep."""
-    try:
-        known = load_report(backend.store, backend.catalog, sweep)
-        row, report = promote_winner(backend, known)
-    except HalvingError as error:
-        raise failure(error) from None
-    if report.digest != known.digest:  # made again, because the champion had changed
-        context.log_event(materialized_report(report).event())
-    context.log_event(materialized_checkpoint(row, report).event())
-    context.log.info(f"model {row.model} {row.version} is {row.stage}: {row.checkpoint}")
+    context.log_event(promoted(context, backend, sweep).event())
     return sweep
 
 

@@ -5,7 +5,7 @@ from resources.scheduling.scheduler import Scheduler
 
 
 class Clock:
-    """Seconds since the epoch, which pass when they are told to."""
+    """Seconds since the epoch, which pass when a test says so."""
 
     now = 1000.0
 

@@ -12,7 +12,7 @@ def train_nothing(run: Run) -> None:
         run.save(epoch=epoch)
 
 
-def train_until_told(run: Run) -> None:
+def train_until_stopped(run: Run) -> None:
     """Short epochs, very many of them."""
     state = run.restore(trained=0)
     for epoch in run.epochs():

@@ -6,6 +6,7 @@ from halving import Dataset, HalvingError, Store
 from halving.records.run_record import RunRecords
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow
+from resources.catalog.models import champion_of
 from resources.evaluation.report import EvaluationReport, evaluate_sweep
 from resources.registry.gates import Gate, GateFailed, check_gates
 from resources.registry.versions import ChampionChanged, NewVersion, register
@@ -29,8 +30,8 @@ def judge(backend: Backend, report: EvaluationReport) -> list[Gate]:
 def promote_winner(backend: Backend, report: EvaluationReport) -> tuple[ModelVersionRow, EvaluationReport]:
     """Register a report's winner if it passes every gate, and end its sweep.
 
-    It is judged against the version that is the champion at the moment of the registration: when that is not the report's, because
-    another sweep ended meanwhile or someone changed it, the report is made again.
+    It is judged against the version that is the champion at this moment: when that is not the report's, because another sweep ended
+    meanwhile or someone changed or archived it, the report is made again.
 
     Returns:
         The version, and the report by which it passed.
@@ -40,12 +41,15 @@ def promote_winner(backend: Backend, report: EvaluationReport) -> tuple[ModelVer
     """
     sweep, auto_promote = report.data["sweep"], stored_spec(report.data["spec"]).auto_promote
     while True:
+        champion = report.data["champion"]
+        against = champion["version"] if champion else None
         if failed := [gate for gate in judge(backend, report) if not gate.passed]:
+            if against and against != _champion_version(backend, report.data["name"]):
+                report = evaluate_sweep(backend.store, backend.catalog, sweep)
+                continue
             backend.catalog.end_sweep(sweep, "rejected", only_from="evaluating")
             reasons = "; ".join(f"{gate.name}: {gate.reason}" for gate in failed)
             raise GateFailed(f"sweep {sweep} was not promoted: {reasons}. The report says more: {report.path}")
-        champion = report.data["champion"]
-        against = champion["version"] if champion else None
         try:
             row = register(backend.catalog, new_version(backend.store, report), judged_against=against, auto_promote=auto_promote)
         except ChampionChanged:
@@ -53,6 +57,12 @@ def promote_winner(backend: Backend, report: EvaluationReport) -> tuple[ModelVer
         else:
             backend.catalog.end_sweep(sweep, "finished")
             return row, report
+
+
+def _champion_version(backend: Backend, model: str) -> str | None:
+    with backend.catalog.read() as session:
+        champion = champion_of(session, model)
+    return champion.version if champion else None
 
 
 def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:

@@ -21,18 +21,22 @@ def parse_spec(data: Any) -> SweepSpec:
     # Imported here, because it imports this package.
     from resources.sweep_spec.consistency import contradictions
 
-    try:
-        spec = SweepSpec.model_validate(data)
-    except ValidationError as error:
-        raise _refusal(problems_of_model(error, SweepSpec)) from None
+    spec = stored_spec(data)
     if problems := contradictions(spec):
         raise _refusal(problems)
     return spec
 
 
 def stored_spec(data: Any) -> SweepSpec:
-    """A spec that was checked when its sweep was launched: read without checking its fields against each other again."""
-    return SweepSpec.model_validate(data)
+    """A spec that was checked when its sweep was launched: read without checking its fields against each other again.
+
+    Raises:
+        InvalidInput: it is of another version, which had other fields.
+    """
+    try:
+        return SweepSpec.model_validate(data)
+    except ValidationError as error:
+        raise _refusal(problems_of_model(error, SweepSpec)) from None
 
 
 def load_spec(path: str | Path) -> SweepSpec:

@@ -62,7 +62,7 @@ def test_a_winner_has_the_most_epochs_and_then_the_best_report() -> None:
 
 
 class Halver:
-    """Stops every second trial at once, and counts what it is told."""
+    """Stops every second trial at once, and counts the reports that it gets."""
 
     def __init__(self) -> None:
         self.started = self.finished = 0

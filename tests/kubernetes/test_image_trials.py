@@ -306,7 +306,7 @@ work(scheduler, TrialRunner(scheduler, backend.store, dataset_name=dataset, data
 """
 
 
-def test_a_worker_that_is_told_to_end_takes_its_trials_pod_along_with_a_checkpoint(run: Callable[..., RanInPods]) -> None:
+def test_a_worker_that_is_asked_to_end_takes_its_trials_pod_along_with_a_checkpoint(run: Callable[..., RanInPods]) -> None:
     ran = run(trainable="in_image:train_slowly", strategy={"random": {"budget": 100}})
     arguments = [ran.backend.store.root, ran.backend.catalog.url, ran.sweep, ran.snapshot.name, ran.snapshot.digest]
     worker = subprocess.Popen([sys.executable, "-c", WORKER, *arguments], cwd=CHECKOUT, stderr=subprocess.PIPE, text=True)
@@ -368,14 +368,14 @@ def test_a_pod_that_cannot_start_says_why_on_its_trial_and_is_given_up_in_time(
         ("in_image:need_a_package", "ModuleNotFoundError: No module named 'nowhere'"),
     ],
 )
-def test_what_is_missing_in_the_image_is_told_on_the_trial(run: Callable[..., RanInPods], trainable: str, said: str) -> None:
+def test_what_is_missing_in_the_image_is_shown_on_the_trial(run: Callable[..., RanInPods], trainable: str, said: str) -> None:
     ran = run(trainable=trainable, max_retries=0).work()
     assert ran.row().status == "failed"
     assert said in str(ran.row().error)
 
 
 @pytest.mark.skipif("HALVING_TEST_SDK_IMAGE" in os.environ, reason="the image of HALVING_TEST_SDK_IMAGE has the SDK")
-def test_an_image_without_the_sdk_is_told_by_its_own_last_words(run: Callable[..., RanInPods]) -> None:
+def test_an_image_without_the_sdk_is_named_by_its_own_last_words(run: Callable[..., RanInPods]) -> None:
     ran = run({"env": {"PYTHONPATH": ""}, "volume_mounts": []}, max_retries=0).work()
     assert ran.row().status == "failed"
     assert "No module named 'halving'" in str(ran.row().error)

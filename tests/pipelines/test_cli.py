@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
+from pipelines.cli import _COMMAND, _first_failure
 from resources.catalog import SweepRow
 from tests.pipelines.shell import Shell, Swept, on_swept
 
@@ -141,6 +143,27 @@ def data():
     assert (status, err) == (1, "")
     assert "failed: dataset.source = 'talkative:data' is not accepted: it raised KeyError at talkative.py:" in out
     assert "not the reason" not in out
+
+
+@dg.job
+def nothing() -> None:
+    pass
+
+
+def test_a_run_that_was_marked_as_failed_from_outside_has_the_events_own_message(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").touch()
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        run = instance.create_run_for_job(nothing, tags={_COMMAND: "this"})
+        instance.report_run_failed(run, "it ran for too long")
+    assert _first_failure(tmp_path, "this") == "it ran for too long"
+    assert _first_failure(tmp_path, "another") == "the job ended before its run began"
+
+
+def test_a_wrong_dagster_yaml_is_the_reason_that_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text("storage: {nonsense: 1}")
+    reason = _first_failure(tmp_path, "this")
+    assert reason.startswith("Dagster's event log cannot be read: ")
+    assert 'unexpected config entry "nonsense"' in reason
 
 
 def _sweep(shell: Shell) -> str:

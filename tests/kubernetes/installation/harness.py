@@ -50,8 +50,8 @@ class Installation:
         core, batch, apps: the cluster's API (``kubernetes.client``).
         backend: catalog and store, from this machine.
         instance: Dagster's instance, from this machine: runs and events.
-        postgres: the server; ``stop()`` and ``start()`` take it away and bring it back.
-        s3: the object store; ``with s3.gate.away():`` takes it away for a while.
+        postgres: the server; ``stop()`` and ``start()`` end it and bring it back.
+        s3: the object store; ``with s3.gate.away():`` makes it unreachable for a while.
         secrets: the values that may appear in no run, log, event or record.
     """
 
@@ -137,7 +137,7 @@ class Installation:
         """See :func:`tests.waiting.wait_for`; ``seconds`` where there is a promise."""
         return wait_for(condition, seconds, what, every=every)
 
-    def told(self, run_id: str) -> str:
+    def log_of(self, run_id: str) -> str:
         """All that a run of Dagster's says in its event log, with the errors."""
         events = self.instance.all_logs(run_id)
         details = [getattr(event.dagster_event and event.dagster_event.event_specific_data, "error", None) for event in events]
@@ -154,7 +154,7 @@ class Installation:
         self.wait_for(lambda: self.instance.get_run_by_id(run_id).is_finished, f"the end of run {run_id}")
         ended = self.instance.get_run_by_id(run_id).status.value
         if ended != status:
-            raise RuntimeError(f"run {run_id} ended as {ended}, not {status}:\n{self.told(run_id)[-8000:]}")
+            raise RuntimeError(f"run {run_id} ended as {ended}, not {status}:\n{self.log_of(run_id)[-8000:]}")
 
     def pods(self, selector: str = "", *, phase: str | None = None) -> list[Any]:
         """Pods by label, for example ``halving/trial=…`` or ``app.kubernetes.io/component=step_worker``."""
@@ -228,15 +228,15 @@ class Installation:
             for pod in pods:
                 if any(container.restart_count > 1 and not container.ready for container in pod.status.container_statuses or []):
                     raise RuntimeError(f"{pod.metadata.name} crashes: " + self.kubectl("logs", pod.metadata.name, "--tail=20", check=False))
-            told = self.apps.read_namespaced_deployment(deployment, self.namespace)
-            wanted = (told.metadata.generation, told.spec.replicas, told.spec.replicas)
-            if (told.status.observed_generation, told.status.ready_replicas, told.status.replicas) != wanted:
+            found = self.apps.read_namespaced_deployment(deployment, self.namespace)
+            wanted = (found.metadata.generation, found.spec.replicas, found.spec.replicas)
+            if (found.status.observed_generation, found.status.ready_replicas, found.status.replicas) != wanted:
                 return False
-            # Just after its pods were deleted a Deployment's status still tells of them.
+            # Just after its pods were deleted a Deployment's status still counts them.
             living = [pod for pod in pods if pod.status.phase in ("Pending", "Running") and not pod.metadata.deletion_timestamp]
             states = [pod.status.container_statuses or [] for pod in living]
             up = [containers for containers in states if containers and all(container.ready for container in containers)]
-            return len(up) == len(states) == told.spec.replicas
+            return len(up) == len(states) == found.spec.replicas
 
         self.wait_for(ready, f"deployment {deployment} ready")
 

@@ -44,7 +44,7 @@ def slow(name: str, *, trials: int = 1, epochs: int = 9, **changes: Any) -> dict
 
 
 def held(name: str, *, epochs: int = 6, **changes: Any) -> dict[str, Any]:
-    """Trials that stay in their fourth epoch until they are told to stop, or :func:`release`."""
+    """Trials that stay in their fourth epoch until they are asked to stop, or :func:`release`."""
     return slow(name, epochs=epochs, trainable="tests.kubernetes.trainables:train_held", **changes)
 
 

@@ -167,9 +167,9 @@ def test_pods_that_cannot_start_say_so_within_a_minute_and_free_their_place(inst
         assert "start_timeout_seconds = 30" in (trial.error or "")
         assert reason in (trial.error or "")
     installation.wait_for_run(job, status="FAILURE")
-    told = installation.told(job)
-    assert "Insufficient nvidia.com/gpu" in told
-    assert "start_timeout_seconds = 30" in told
+    log = installation.log_of(job)
+    assert "Insufficient nvidia.com/gpu" in log
+    assert "start_timeout_seconds = 30" in log
     gone = [*(f"halving/sweep={sweep}" for sweep in sweeps.values()), f"dagster/run-id={job}"]
     nothing_left = partial(no_pod_waits, installation, gone)
     installation.wait_for(nothing_left, "the pods to be gone", seconds=60)
@@ -191,7 +191,7 @@ def test_a_job_ends_although_one_of_its_workers_never_gets_a_node(installation: 
     sweep = installation.instance.get_run_by_id(job).tags["halving/sweep"]
     assert len(pods_of(installation.backend, sweep)) == 1
     assert status_of(installation, sweep) == "finished"
-    assert "Insufficient nvidia.com/gpu" in installation.told(job)
+    assert "Insufficient nvidia.com/gpu" in installation.log_of(job)
 
 
 def test_a_store_or_a_database_that_is_away_for_a_while_slows_nobody_and_loses_nothing(installation: Installation) -> None:

@@ -167,7 +167,7 @@ def test_what_early_stopping_saved_is_counted_in_epochs(backend: Backend, worked
     assert summary.saved == pytest.approx(1 - summary.epochs_trained / 81)
 
 
-def test_the_same_reason_is_told_once() -> None:
+def test_the_same_reason_is_given_once() -> None:
     failed = [{"key": f"s.{number}", "error": f"trace\n{'A' if number else 'B'}: why"} for number in range(6)]
     assert explain_failures(failed) == "6 trials failed: s.0: B: why; s.1, s.2, s.3 and 2 more: A: why"
 

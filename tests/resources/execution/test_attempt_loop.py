@@ -36,7 +36,7 @@ def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def endless(small_spec: Spec) -> SweepSpec:
-    return small_spec(trainable="tests.search_trainables:train_until_told", max_trials=1, strategy={"random": {"budget": 100_000}})
+    return small_spec(trainable="tests.search_trainables:train_until_stopped", max_trials=1, strategy={"random": {"budget": 100_000}})
 
 
 def once_it_trains(ran: Ran, act: Callable[[Backend], object]) -> None:
@@ -81,7 +81,7 @@ def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_
 
 
 def test_a_stopped_sweep_with_results_goes_on_to_its_evaluation(backend: Backend, small_spec: Spec) -> None:
-    spec = small_spec(trainable="tests.search_trainables:train_until_told", max_trials=50, strategy={"asha": {"sampler": "random"}})
+    spec = small_spec(trainable="tests.search_trainables:train_until_stopped", max_trials=50, strategy={"asha": {"sampler": "random"}})
     ran = Ran(backend, spec)
     done: list[object] = []
 

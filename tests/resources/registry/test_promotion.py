@@ -32,14 +32,14 @@ def backend(either_backend: Backend) -> Backend:
 def evaluated(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callable[..., EvaluationReport]:
     """A sweep of one trial that was searched and evaluated, and not yet promoted."""
 
-    def run(predictor: str, **changes: Any) -> EvaluationReport:
+    def run(predictor: str, *, passes: bool = True, **changes: Any) -> EvaluationReport:
         spec = small_spec(strategy={"random": {"budget": 1}}, max_trials=1, predictor=predictor, auto_promote=True, **changes)
         snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
         scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
         runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
         work(scheduler, runner, lambda changed: None)
         report, gates = evaluate(backend, scheduler.id)
-        assert all(gate.passed for gate in gates)
+        assert all(gate.passed for gate in gates) is passes
         return report
 
     return run
@@ -100,3 +100,16 @@ def test_a_winner_judged_against_a_champion_that_was_archived_becomes_the_champi
     row, made_again = promote_winner(backend, report)
     assert (row.stage, row.report) == ("champion", made_again.digest)
     assert (report.data["champion"]["version"], made_again.data["champion"]) == ("1.0.0", None)
+
+
+def test_a_winner_rejected_for_a_champion_that_was_archived_since_becomes_the_champion(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
+    promote_winner(backend, evaluated(GOOD))
+    report = evaluated(BAD, passes=False, seed=1)
+    with pytest.raises(GateFailed, match="not_worse_than_champion"):
+        promote_winner(backend, report)
+    archive(backend.catalog, "small", "1.0.0")
+    row, _ = promote_winner(backend, report)
+    assert (row.stage, row.sweep) == ("champion", report.data["sweep"])
+    assert promote_winner(backend, report)[0].version == row.version, "and the same report finds it again"

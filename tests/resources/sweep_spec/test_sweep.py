@@ -113,6 +113,11 @@ def test_a_stored_spec_loads_although_its_fields_would_be_refused_together_now(s
     assert stored_spec(data).constraints == ["x > 2"]
 
 
+def test_a_stored_spec_of_another_version_is_refused_with_the_field_that_it_has(small: Callable[..., dict[str, Any]]) -> None:
+    with pytest.raises(InvalidInput, match="patience = 3 is not accepted: there is no such field"):
+        stored_spec(small(patience=3))
+
+
 def test_the_sweeps_that_ship_are_valid_and_their_functions_exist() -> None:
     files = sorted((CHECKOUT / "sweeps").glob("*.yaml"))
     assert files
