@@ -26,8 +26,8 @@ def test_every_pod_runs_as_a_user_and_cannot_write_its_image(installation: Insta
     pods = installation.pods("app.kubernetes.io/part-of=halving", phase="Running")
     assert len(pods) >= 3
     for pod in pods:
-        told = installation.execute(pod.metadata.name, "sh", "-c", "id -u; touch /tmp/it && echo written; touch /usr/it || echo refused")
-        assert told.split() == ["1000", "written", "refused"], pod.metadata.name
+        shown = installation.execute(pod.metadata.name, "sh", "-c", "id -u; touch /tmp/it && echo written; touch /usr/it || echo refused")
+        assert shown.split() == ["1000", "written", "refused"], pod.metadata.name
 
 
 @pytest.mark.parametrize("account", sorted(_RIGHTS))
@@ -80,8 +80,8 @@ def test_a_pool_holds_trials_back_in_the_queue_where_they_take_no_pod(installati
             nonlocal most
             pods = [pod for pod in installation.pods("dagster/job=run_trial") if pod.status.phase in ("Pending", "Running")]
             # Where a run's step is over its place is free, although its pod is there for a moment more.
-            told = [installation.instance.get_run_stats(pod.metadata.labels["dagster/run-id"]) for pod in pods]
-            most = max(most, sum(not (stats.steps_succeeded or stats.steps_failed) for stats in told))
+            shown = [installation.instance.get_run_stats(pod.metadata.labels["dagster/run-id"]) for pod in pods]
+            most = max(most, sum(not (stats.steps_succeeded or stats.steps_failed) for stats in shown))
             return sweep_of(installation.backend, spec["name"]).status == "finished"
 
         installation.wait_for(over, "the end of the sweep")

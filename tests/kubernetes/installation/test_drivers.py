@@ -64,9 +64,9 @@ def test_trials_in_an_image_of_their_own_run_by_both_drivers_in_pods_without_rig
         pod = seen[job]
         assert pod.spec.service_account_name == "halving-trial"
         assert [owner.kind for owner in pod.metadata.owner_references] == ["Pod"], "it goes with its worker"
-        told = installation.core.api_client.sanitize_for_serialization(pod)
-        assert "halving-database" not in str(told)
-        assert "HALVING_CATALOG" not in str(told)
+        shown = installation.core.api_client.sanitize_for_serialization(pod)
+        assert "halving-database" not in str(shown)
+        assert "HALVING_CATALOG" not in str(shown)
 
 
 def finished(installation: Installation, name: str) -> bool:

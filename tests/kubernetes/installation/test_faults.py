@@ -105,18 +105,18 @@ def test_a_pod_taken_away_costs_its_trial_no_more_than_the_epochs_since_its_last
         ended(installation, sweep)
         assert_nothing_lost(installation.backend, sweep)
         assert_exclusive(spells(installation.backend, sweep))
-    told = {}
+    shown = {}
     for name, (sweep, number) in trial_of.items():
         history = attempts(installation.backend, sweep, number)
         outcome = "retry" if name in ("shot", "hungry") else "preempted"
         assert [row.outcome for row in history] == [outcome, "complete"], (name, history[0].error)
-        told[name] = history[0].error or ""
+        shown[name] = history[0].error or ""
         assert_one_interval_lost(installation, sweep, number)
         if name.startswith("reclaimed"):
             assert last_checkpoint(installation, sweep, number, attempt=1) == HELD_EPOCH, "written in the grace period"
-    assert first["killed"] in told["killed"]
-    assert "SIGKILL" in told["shot"]
-    assert "out of memory (the limit is 1024Mi)" in told["hungry"]
+    assert first["killed"] in shown["killed"]
+    assert "SIGKILL" in shown["shot"]
+    assert "out of memory (the limit is 1024Mi)" in shown["hungry"]
 
 
 def test_sweeps_go_on_while_everything_around_them_is_restarted(installation: Installation) -> None:
@@ -263,10 +263,10 @@ def processes_of(pod: Any) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*/cgroup"):
         try:
-            told = entry.read_text()
+            shown = entry.read_text()
         except OSError:
             continue
-        if any(mark in told for mark in marks):
+        if any(mark in shown for mark in marks):
             found.append(int(entry.parent.name))
     return found
 

@@ -9,16 +9,16 @@ from tests.kubernetes.installation.specs import slow
 def test_the_secrets_are_in_no_object_no_database_no_log_and_no_pod(installation: Installation) -> None:
     run = installation.submit("sweep", slow("last", trials=1, epochs=2))  # there is something to look at, also when this test runs alone
     installation.wait_for_run(run)
-    told = {
+    shown = {
         "the cluster": installation.kubectl("get", "pods,jobs,deployments,configmaps,events", "-o", "json") + installation.story(),
         "Dagster's database": installation.postgres.dump("dagster"),
         "the catalog": installation.postgres.dump("catalog"),
         **objects(installation),
     }
-    assert run in told["Dagster's database"]
-    assert any(name.startswith("halving/logs/") for name in told)
-    assert any(name.startswith("halving/lab/runs/") for name in told)
-    found = [(secret, where) for where, text in told.items() for secret, value in installation.secrets.items() if value in text]
+    assert run in shown["Dagster's database"]
+    assert any(name.startswith("halving/logs/") for name in shown)
+    assert any(name.startswith("halving/lab/runs/") for name in shown)
+    found = [(secret, where) for where, text in shown.items() for secret, value in installation.secrets.items() if value in text]
     assert found == []
 
 
