@@ -1,6 +1,6 @@
 """Files that nobody needs any more: what killed processes leave, old mail, what a job's steps handed on, and blobs that no record names.
 
-A blob is put first and recorded then, so a young one may still be recorded. Records are searched for anything that looks like a digest,
+A blob is put before it is recorded, so a young one may still be recorded. Records are searched for anything that looks like a digest,
 whatever it is called: a blob stays when in doubt.
 """
 

@@ -229,7 +229,7 @@ def _hardware() -> dict[str, Any]:
         "cpus": usable_cpus(),
         "memory_bytes": usable_memory(),
         "gpus": _gpus(),
-        # Which of them this process may use, as it was told: by a worker's slot, or by the cluster.
+        # Which of them this process may use, as a worker's slot or the cluster says.
         "visible_gpus": {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ},
     }
 

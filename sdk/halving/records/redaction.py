@@ -13,7 +13,7 @@ _SHORTEST = 6  # characters of a value: a shorter one is no secret, and in many 
 _OPTION = re.compile(rf"(-*{_SECRET_NAME}=).{{{_SHORTEST},}}", re.IGNORECASE | re.DOTALL)  # --api-key=…, or password=… as Hydra writes it
 _OPTION_ALONE = re.compile(rf"-+{_SECRET_NAME}", re.IGNORECASE)  # --api-key, and the key is the next argument
 _SECRET_VARIABLE = re.compile(rf"(?!(?:OLD)?PWD$){_SECRET_NAME}|HALVING_CATALOG|DATABASE_URL", re.IGNORECASE)  # PWD is a folder
-# In code only literals: what is behind `token =` may be an expression. <|endoftext|>, ${TOKEN} and {{ token }} are no secrets.
+# In code only literals: what follows `token =` may be an expression. <|endoftext|>, ${TOKEN} and {{ token }} are no secrets.
 _QUOTED = re.compile(rf"""({_NAME_END}["']?\]?\s*(?::\s*str\s*)?[:=]\s*[rbu]?)(["'])(?!\$)[^\s"'<{{\[]{{{_SHORTEST},}}\2""", re.IGNORECASE)
 _UNQUOTED = re.compile(rf"({_NAME_END}\s*[:=]\s*)[^\s\"'<>|{{}}()\[\]$]{{{_SHORTEST},}}", re.IGNORECASE)
 _SETTINGS = (
@@ -65,11 +65,11 @@ def without_secrets(command: Iterable[str], environment: Mapping[str, str]) -> l
     hide_next = False
     for argument in command:
         option = _OPTION.fullmatch(argument)
-        told = _HIDDEN if hide_next and len(argument) >= _SHORTEST else option[1] + _HIDDEN if option else argument
+        visible = _HIDDEN if hide_next and len(argument) >= _SHORTEST else option[1] + _HIDDEN if option else argument
         hide_next = bool(_OPTION_ALONE.fullmatch(argument))
         for secret in known:
-            told = told.replace(secret, _HIDDEN)
-        shown.append(without_password(_QUOTED.sub(rf"\1\2{_HIDDEN}\2", told)))
+            visible = visible.replace(secret, _HIDDEN)
+        shown.append(without_password(_QUOTED.sub(rf"\1\2{_HIDDEN}\2", visible)))
     return shown
 
 
@@ -77,7 +77,7 @@ def redacted_patch(patch: bytes, environment: Mapping[str, str]) -> tuple[bytes,
     """A git patch as it may be stored, and in how many of its lines something was hidden.
 
     Hidden in lines that it adds are the values of the environment's secrets, literals that are assigned to names like secrets', and in
-    files that are made to hold secrets everything. Lines that it takes away or only shows stay: they are in the commit anyway, and
+    files that are made to hold secrets everything. Lines that it removes or only shows stay: they are in the commit anyway, and
     without them it could not be applied. A patch of a binary file stays as it is.
     """
     known = _secrets_of(environment)

@@ -91,7 +91,7 @@ class RunRecords:
         return self._checkpoint(names[-1]) if names else None
 
     def checkpoints(self) -> list[SavedCheckpoint]:
-        """All checkpoints, oldest epoch first and later attempts behind earlier ones."""
+        """All checkpoints, oldest epoch first, and of an epoch the earlier attempts first."""
         return [self._checkpoint(name) for name in self._checkpoint_names()]
 
     def add_artifact(self, name: str, digest: str, size: int) -> None:
