@@ -25,7 +25,7 @@ class Retention(dg.Config):
     system_days: float | None = Field(default=None, description="Days to keep system metrics at full resolution, at most days.")
     rollup_days: float | None = Field(default=None, description="Days to keep rollups, at least days.")
     checkpoint_days: float | None = Field(
-        default=None, description="Days to keep superseded checkpoints; the newest of a run and those of versions always stay."
+        default=None, description="Days to keep superseded checkpoints, 2 at least; the newest of a run and those of versions always stay."
     )
     project: str | None = Field(default=None, description="Only this project (default: all).")
     dry_run: bool = Field(default=True, description="Only report what would be deleted. Set it to false to delete.")

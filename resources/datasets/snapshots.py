@@ -166,9 +166,11 @@ def _write_arrow(path: Path, table: "pa.Table") -> None:
     import pyarrow as pa
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    # As they are written: a table's nbytes depends on how it was built, and equal tables must be equal files.
+    size = sum(pa.ipc.get_record_batch_size(batch) for batch in table.to_batches())
     # Schema metadata (pandas index, library versions) is not content.
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema.remove_metadata()) as writer:
-        writer.write_table(table.replace_schema_metadata(None), max_chunksize=max(1, _BATCH_BYTES * table.num_rows // max(1, table.nbytes)))
+        writer.write_table(table.replace_schema_metadata(None), max_chunksize=max(1, _BATCH_BYTES * table.num_rows // max(1, size)))
 
 
 def _manifest(files: list[dict[str, Any]], table: "pa.Table", source: DatasetSource, splits: dict[str, int]) -> dict[str, Any]:

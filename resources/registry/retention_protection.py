@@ -7,7 +7,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving import Store
-from resources.catalog import Catalog, ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow
+from halving.errors import InvalidInput
+from resources.catalog import Catalog, ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, masked
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.sweeps import OPEN
 
@@ -30,8 +31,19 @@ def protected(store: Store, catalog: Catalog) -> Protected:
 
     Runs: of champions and staging versions, of every report's winner, and all of sweeps that are not finished. Blobs: every report, the
     checkpoint of every version, because an archived one may be made champion again, and of every trial the one of its highest rung.
+
+    Raises:
+        InvalidInput: the store has reports of another catalog's sweeps, so what these reach is unknown.
+        NotFound: a report's content is gone from the store.
     """
+    reported = {name.removesuffix(".html") for name in store.names("reports")}
     with catalog.read() as session:
+        if unknown := sorted(reported - set(session.scalars(select(SweepRow.id)))):
+            raise InvalidInput(
+                f"the catalog {masked(catalog.url)} is not accepted: it has no sweep {unknown[0]}, of which the store {store.root} has a "
+                f"report{f', nor {len(unknown) - 1} more' if len(unknown) > 1 else ''}; what these sweeps need would be deleted. Set "
+                "HALVING_CATALOG to the store's catalog. If they are gone for good, delete their pages in the store's folder reports"
+            )
         return Protected(
             frozenset(protected_runs(session, store)),
             frozenset(_checkpoints(session) | _reports(session)),

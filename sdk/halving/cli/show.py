@@ -95,7 +95,8 @@ def code_of(info: RunInfo) -> dict[str, Any]:
     pairs: dict[str, Any] = {}
     if git:
         unknown = f"unknown: git could not say ({git.get('error')})"
-        dirty = {True: "changed files: the patch has them", False: "clean", None: unknown}[git.get("dirty")]
+        changed = "changed files: the patch has them" if git.get("patch") else "changed files, all left out of the patch"
+        dirty = {True: changed, False: "clean", None: unknown}[git.get("dirty")]
         pairs = {"commit": git.get("commit"), "branch": git.get("branch"), "remote": git.get("remote"), "working tree": dirty}
         pairs["patch"] = git.get("patch")
         left_out = [f"{file['path']} ({size(file['bytes'])})" for file in git.get("left_out") or []]

@@ -1,6 +1,6 @@
 """Files that nobody needs any more: what killed processes leave, old mail, what a job's steps handed on, and blobs that no record names.
 
-A blob is put first and recorded then, so a young one may still be recorded. Records are searched for anything that looks like a digest,
+A blob is put before it is recorded, so a young one may still be recorded. Records are searched for anything that looks like a digest,
 whatever it is called: a blob stays when in doubt.
 """
 
@@ -54,7 +54,7 @@ def find_orphan_files(
     blobs = {}
     for folder in folders:
         for name, size, written in store.files(folder):
-            age = now - datetime.fromtimestamp(written, now.tzinfo)
+            age = now - datetime.fromtimestamp(written, now.tzinfo) if written else timedelta(0)  # a store that does not say when
             if (found := owner_of_orphan_file(name, age, protected)) is not None:
                 yield OrphanFile(*found, name, size)
             elif named_blobs is not None and age > UNRECORDED_AGE and (blob := _BLOB.fullmatch(name)):
@@ -84,7 +84,7 @@ def owner_of_orphan_file(name: str, age: timedelta, protected: Collection[tuple[
         return owner if age > STEP_AGE else None
     project, run, kind = (*folders, "", "", "")[:3]
     owner = (project.removeprefix("project="), run.removeprefix("run=")) if area in ("runs", "metrics") else ("", area)
-    if _UNFINISHED.fullmatch(file):
+    if _UNFINISHED.fullmatch(file) and (area != "datasets" or folders[2:3] != ["files"]):  # a snapshot's own files have any names
         return owner if age > UNFINISHED_AGE else None
     if area == "runs" and kind == "mail" and owner not in protected:
         return owner if age > MAIL_AGE else None

@@ -24,8 +24,10 @@ from halving.maintenance.orphan_files import UNRECORDED_AGE, delete_orphan_file,
 from halving.maintenance.rewrite import add_file, write_sorted
 from halving.metrics.manifest import FAMILIES, Manifest, family_of, new_name, project_folder, projects_of, run_files, runs_of
 from halving.store.json_files import now as this_moment
-from halving.store.store import Store, blob_name
+from halving.store.store import REFRESH_SECONDS, Store, blob_name
 
+# Another run may have put the same bytes and not recorded them yet; that put left alone what was younger than a day.
+SHARED_AGE = timedelta(seconds=2 * REFRESH_SECONDS)
 What = Literal["full", "system", "rollup", "checkpoint", "orphan files"]
 Runs = Collection[tuple[str, str]]
 
@@ -38,7 +40,7 @@ class Policy:
         days: full resolution.
         system_days: full resolution of ``system/`` metrics; at most ``days``.
         rollup_days: rollups of runs whose full resolution is gone; at least ``days``.
-        checkpoint_days: superseded checkpoints.
+        checkpoint_days: superseded checkpoints. One that was saved less than two days ago stays in any case.
 
     Raises:
         InvalidInput: a number of days is negative, or they are not in this order.
@@ -141,8 +143,8 @@ def apply_retention(
             _carry_out(store, name, states, planned)
     blobs = plan_checkpoints(store, policy, kept_runs, keep_blobs, moment, project)
     if not dry_run:
-        for drop in blobs:
-            store.collect_blob(drop.digest or "", (moment - min(UNRECORDED_AGE, timedelta(days=checkpoint_days or 0))).timestamp())
+        before = moment - min(UNRECORDED_AGE, _checkpoint_age(policy))
+        blobs = [drop for drop in blobs if store.collect_blob(drop.digest or "", before.timestamp())]
     left: dict[tuple[str, str], int] = {}
     for orphan in find_orphan_files(store, kept_runs, moment, project, keep_blobs):
         owner = orphan.project, orphan.run
@@ -193,7 +195,7 @@ def plan_checkpoints(
     """Superseded checkpoints that are old, and whose blobs no record that stays names."""
     if policy.checkpoint_days is None:
         return []
-    limit = now - timedelta(days=policy.checkpoint_days)
+    limit = now - _checkpoint_age(policy)
     candidates: dict[str, tuple[str, str]] = {}
     kept = set(keep_blobs or ())
     for entry in store.names("runs"):
@@ -211,6 +213,10 @@ def plan_checkpoints(
     names = {digest: blob_name(digest) for digest in candidates if digest not in kept}
     sizes = store.sizes(names.values())
     return [Drop(*candidates[digest], "checkpoint", 0, sizes[name], digest) for digest, name in names.items() if name in sizes]
+
+
+def _checkpoint_age(policy: Policy) -> timedelta:
+    return max(SHARED_AGE, timedelta(days=policy.checkpoint_days or 0))
 
 
 def _carry_out(store: Store, project: str, states: list[RunState], drops: list[Drop]) -> None:

@@ -11,7 +11,7 @@ import secrets
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from halving.errors import NotFound
+from halving.errors import NotFound, StoreError
 from halving.metrics.segments import live_folder, parse_segment_name
 from halving.store.json_files import to_json
 from halving.store.store import Store
@@ -91,7 +91,11 @@ def new_name(project: str, run: str, kind: str, generation: int) -> str:
 
 
 def read_manifest(store: Store, project: str, run: str) -> Manifest | None:
-    """The newest manifest of a run, or None when nothing was compacted yet."""
+    """The newest manifest of a run, or None when nothing was compacted yet.
+
+    Raises:
+        StoreError: an earlier version merged the run's points with those of other runs.
+    """
     for _ in range(_LISTINGS - 1):
         try:
             return _newest(store, project, run)
@@ -170,4 +174,10 @@ def _manifest_name(project: str, run: str, generation: int) -> str:
 def _read(store: Store, project: str, run: str, generation: int) -> Manifest:
     value: dict[str, Any] = json.loads(store.read(_manifest_name(project, run, generation)))
     value["absorbed"] = {int(attempt): Absorbed(**part) for attempt, part in value["absorbed"].items()}
-    return Manifest(**value)
+    manifest = Manifest(**value)
+    if shared := [name for name in manifest.files if not name.startswith(f"run={run}/")]:
+        raise StoreError(
+            f"run {run!r} of project {project!r} has points in {shared[0]}, a file that an earlier version merged from several runs; "
+            "this version cannot tell them apart, so read the run with the one that merged them"
+        )
+    return manifest

@@ -16,7 +16,7 @@ from halving.trial.bounds import Range, problem
 class DivergenceWatch:
     """Looks at what one attempt has streamed, each time only at what is new: cheap enough for every few seconds.
 
-    It reads the segments in the store, and on the machine that trains the journal after them.
+    It reads the segments in the store, and on the machine that trains the journal, which has newer points.
 
     Args:
         bounds: metric to its bounds; a metric without any, ``(None, None)``, must be finite.

@@ -52,11 +52,11 @@ class Store(Files):
 
         try:
             written = self._written(name)
-            if written is None or written[0] != size:  # not there, or damaged
+            if written is None:
                 write()
-            elif _is_old(written):  # retention may be about to delete it
+            elif not _is_fresh(written, size):  # damaged, or old: retention may be about to delete it
                 with contextlib.suppress(FileExistsError):  # another process has just written it again
-                    create_once(self.filesystem, self.path(name), lambda: not _is_old(self._written(name)), write)
+                    create_once(self.filesystem, self.path(name), lambda: _is_fresh(self._written(name), size), write)
         except StoreError:
             raise
         except OSError as error:
@@ -108,7 +108,9 @@ class Store(Files):
             yield path_of(copy)
 
     def collect_blob(self, digest: str, before: float) -> bool:
-        """Delete a blob unless it was put again after ``before`` (seconds since 1970, by the store's clock); whether it was deleted.
+        """Delete a blob unless it was put again after ``before`` (seconds since 1970); whether it was deleted.
+
+        The time of the last put is the store's; where the store does not say it, the blob stays.
 
         It is safe beside a :meth:`put_blob` of the same content: that writes an old blob again, and the two take turns.
 
@@ -119,7 +121,7 @@ class Store(Files):
 
         def stays() -> bool:
             written = self._written(name)
-            return written is None or written[1] >= before
+            return written is None or written[1] == 0 or written[1] >= before  # 0: the store does not say when
 
         try:
             create_once(self.filesystem, self.path(name), stays, lambda: self.delete(name))
@@ -162,5 +164,5 @@ def _checked(content: Path, digest: str) -> Iterator[bytes]:
         raise StoreError(f"{content} changed while it was being stored; store it when it is complete")
 
 
-def _is_old(written: tuple[int, float] | None) -> bool:
-    return written is None or written[1] < time.time() - REFRESH_SECONDS
+def _is_fresh(written: tuple[int, float] | None, size: int) -> bool:
+    return written is not None and written[0] == size and written[1] >= time.time() - REFRESH_SECONDS

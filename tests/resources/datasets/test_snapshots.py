@@ -58,10 +58,17 @@ def test_other_rows_another_split_seed_or_another_target_are_another_snapshot(ba
     assert len(set(digests)) == 4
 
 
-def test_how_the_table_was_built_does_not_matter(backend: Backend, provide: Callable[[Any], None]) -> None:
+@pytest.mark.parametrize("batch_bytes", [2**25, 800])
+def test_how_the_table_was_built_does_not_matter(
+    backend: Backend, provide: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch, batch_bytes: int
+) -> None:
+    monkeypatch.setattr(snapshots, "_BATCH_BYTES", batch_bytes)
     table = import_function("source", POINTS["source"])()
     whole = take_snapshot(backend.store, backend.catalog, source()).digest
     provide(pa.concat_tables([table.slice(0, 10), table.slice(10)]).replace_schema_metadata({"made": "today"}))
+    assert take_snapshot(backend.store, backend.catalog, source()).digest == whole
+    with_bitmaps = [pa.concat_arrays([pa.nulls(1, column.type), *column.chunks]).slice(1) for column in table.columns]
+    provide(pa.table(with_bitmaps, table.column_names))
     assert take_snapshot(backend.store, backend.catalog, source()).digest == whole
 
 

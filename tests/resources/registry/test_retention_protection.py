@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from halving import NotFound
+from halving import InvalidInput, NotFound
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, utcnow
 from resources.registry.retention_protection import protected
@@ -72,4 +72,13 @@ def test_a_report_that_cannot_be_read_stops_retention(backend: Backend) -> None:
     with backend.catalog.write() as session:
         (session.get(ReportRow, "s-1") or pytest.fail("no report")).digest = "sha256:" + "0" * 64
     with pytest.raises(NotFound):
+        protected(backend.store, backend.catalog)
+
+
+def test_a_report_of_a_sweep_that_the_catalog_does_not_know_stops_retention(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished", reported=True)
+    backend.store.replace("reports/s-1.html", b"known")
+    assert protected(backend.store, backend.catalog).blobs
+    backend.store.replace("reports/theirs-1.html", b"of another catalog")
+    with pytest.raises(InvalidInput, match=r"it has no sweep theirs-1, of which the store .* has a report; what"):
         protected(backend.store, backend.catalog)

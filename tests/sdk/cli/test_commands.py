@@ -22,7 +22,9 @@ import halving
 from halving import Store
 from halving.cli.main import main
 from halving.cli.output import duration
+from halving.cli.show import code_of
 from halving.query.api import leaderboard, sql
+from halving.query.runs import RunAttempt, RunInfo
 
 
 class Said(NamedTuple):
@@ -500,3 +502,12 @@ def test_help_imports_nothing_heavy() -> None:
         assert f"    {name} " in done.stdout
     for heavy in ("rich", "pyarrow", "numpy", "duckdb", "dagster", "sqlalchemy", "halving.query.runs"):
         assert f"'{heavy}'" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("patch", "says"), [("sha256:1", "changed files: the patch has them"), (None, "changed files, all left out of the patch")]
+)
+def test_a_patch_is_only_said_to_have_the_changes_where_there_is_one(patch: str | None, says: str) -> None:
+    record = {"provenance": {"git": {"dirty": True, "patch": patch, "left_out": [{"path": "a.bin", "bytes": 9}], "left_out_count": 1}}}
+    code = code_of(RunInfo("p", "r", {}, {}, {}, None, (RunAttempt(1, "finished", "", None, None),), {}, True, record))
+    assert (code["working tree"], code["left out of it"]) == (says, "a.bin (9 B)")

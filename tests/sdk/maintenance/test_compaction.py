@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from halving import InvalidInput, NotFound, Store
+from halving import InvalidInput, NotFound, Store, StoreError
 from halving.errors import AlreadyExists
 from halving.maintenance import external_sort
 from halving.maintenance.compaction import compact
@@ -297,3 +297,12 @@ def test_a_manifest_published_for_one_generation_cannot_be_replaced(store: Store
     publish_manifest(store, "p", "r", manifest)  # the very same is accepted
     with pytest.raises(AlreadyExists):
         publish_manifest(store, "p", "r", replace(manifest, full=None))
+
+
+def test_points_that_an_earlier_version_merged_with_other_runs_are_refused(store: Store) -> None:
+    write_segment(store, "r", 1, 0, [("loss", 1, 1, 0.5)])
+    compact(store, "p", "r")
+    manifest = read_manifest(store, "p", "r") or pytest.fail("no manifest")
+    publish_manifest(store, "p", "r", replace(manifest, generation=2, full="merged/old.parquet"))
+    with pytest.raises(StoreError, match=r"run 'r' of project 'p' has points in merged/old\.parquet"):
+        run_files(store, "p", "r")

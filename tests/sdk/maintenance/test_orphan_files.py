@@ -76,6 +76,48 @@ def test_a_superseded_checkpoint_that_another_run_puts_again_meanwhile_stays(sto
     assert not store.has_blob(digest)
 
 
+@pytest.mark.parametrize("days", [0.0, 1.0])
+def test_a_superseded_checkpoint_that_another_run_has_put_and_not_recorded_stays_however_few_days_are_kept(
+    store: Store, tmp_path: Path, days: float
+) -> None:
+    digest = store.put_blob(b"weights")
+    RunRecords(store, "p", "r").add_checkpoint(SavedCheckpoint(1, 1, digest, {}))
+    RunRecords(store, "p", "r").add_checkpoint(SavedCheckpoint(2, 1, store.put_blob(b"newer"), {}))
+    store.put_blob(b"weights")  # by another run, after almost a day: what is younger is not written again
+    assert apply_retention(store, protected=(), checkpoint_days=days, now=in_days(1.1)).drops == ()
+    assert store.has_blob(digest)
+    gone = apply_retention(store, protected=(), checkpoint_days=days, now=in_days(2.1))
+    assert gone.drops == (Drop("p", "r", "checkpoint", 0, 7, digest),)
+    assert not store.has_blob(digest)
+
+
+def test_only_what_was_deleted_is_returned(store: Store, tmp_path: Path) -> None:
+    digest = store.put_blob(b"weights")
+    RunRecords(store, "p", "r").add_checkpoint(SavedCheckpoint(1, 1, digest, {}))
+    RunRecords(store, "p", "r").add_checkpoint(SavedCheckpoint(2, 1, store.put_blob(b"newer"), {}))
+    later = (datetime.now(UTC) + timedelta(days=39)).timestamp()
+    os.utime(tmp_path / "store" / blob_name(digest), (later, later))  # another run put it again
+    assert apply_retention(store, protected=(), checkpoint_days=30, now=in_days(40)).drops == ()
+    assert store.has_blob(digest)
+
+
+def test_nothing_is_an_orphan_where_the_store_does_not_say_when_it_was_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = store.put_blob(b"weights")
+    store.create("runs/project=p/r/mail/0001/trial-000001.json", b"{}")
+    monkeypatch.setattr(store, "files", lambda prefix: [(name, size, 0.0) for name, size, _ in Store.files(store, prefix)])
+    assert list(find_orphan_files(store, (), datetime.now(UTC), named_blobs=())) == []
+    monkeypatch.setattr(store, "_written", lambda name: (7, 0.0))
+    assert not store.collect_blob(digest, time.time() + 60)
+    assert store.has_blob(digest)
+
+
+def test_a_file_of_a_snapshot_stays_whatever_it_is_called(store: Store) -> None:
+    name = "datasets/points/0123456789abcdef/files/a/.scan.3.20240101"
+    store.create(name, b"a user's")
+    assert apply_retention(store, protected=(), now=in_days(40)).drops == ()
+    assert store.exists(name)
+
+
 def test_what_a_killed_upload_leaves_is_no_blob_and_goes_after_a_day(any_store: Store, tmp_path: Path) -> None:
     content, fifo = os.urandom(25_000_000), tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -117,9 +117,13 @@ def test_a_blob_is_collected_only_if_it_was_put_before_the_given_time(any_store:
     assert list(any_store.files("artifacts")) == []
 
 
-def test_a_blob_that_is_put_while_it_is_collected_is_there_afterwards(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("content", [b"weights", b"wei"], ids=["whole", "damaged"])
+def test_a_blob_that_is_put_while_it_is_collected_is_there_afterwards(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
     monkeypatch.setattr("halving.store.store.REFRESH_SECONDS", -60.0)  # every blob is old
     digest = any_store.put_blob(b"weights")
+    any_store.replace(blob_name(digest), content)
     collector, deleting, may_delete = Store(any_store.root), threading.Event(), threading.Event()
     monkeypatch.setattr(collector, "delete", lambda name: (deleting.set(), may_delete.wait(30), any_store.delete(name)))
     collecting = threading.Thread(target=collector.collect_blob, args=(digest, time.time() + 60))
