@@ -7,7 +7,6 @@ constants must agree; a value that is out of range or off a step, or a broken co
 from itertools import islice
 from typing import Any
 
-from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -16,7 +15,7 @@ from resources.catalog import Catalog, RungResultRow, SweepRow
 from resources.search.rules import violation
 from resources.search.state import Result
 from resources.search.suggest import Earlier
-from resources.sweep_spec import SweepSpec, problems_of_model, stored_spec
+from resources.sweep_spec import SweepSpec, stored_spec
 from resources.sweep_spec.points import active, order, problems_of
 
 _ENDED = ("evaluating", "finished", "rejected", "failed")
@@ -64,8 +63,8 @@ def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
         return f"it is {row.status}, and only a sweep whose search has ended stays as it is"
     try:
         earlier = stored_spec(row.spec)
-    except ValidationError as error:
-        return f"its spec is not readable any more ({'; '.join(problems_of_model(error, SweepSpec))})"
+    except InvalidInput as error:
+        return f"its spec is not readable any more ({error})"
     if earlier.trainable != spec.trainable:
         return f"its trainable is {earlier.trainable}, not {spec.trainable}"
     for mine, theirs in zip(spec.objectives, earlier.objectives, strict=False):
