@@ -34,7 +34,7 @@ demo: install $(DAGSTER_HOME)/dagster.yaml ## Run the main job on the digits dat
 dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0.1:3000 with the sensors running
 	$(BIN)/dagster dev --workspace workspace.yaml
 
-test: install ## Run the fast tests, which need no server: five minutes on two cores
+test: install ## Run the fast tests, which need no server: four minutes on two cores
 	$(BIN)/pytest -m "not slow and not service"
 
 test-all: test ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names

@@ -130,7 +130,7 @@ def _counted_s3() -> "Iterator[tuple[str, Counter[str]]]":
 
     server = make_server("127.0.0.1", 0, application, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"s3://bench/lab?endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1"
+    address = f"s3://bench/experiments?endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1"
     try:
         from pyarrow import fs
 

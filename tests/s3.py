@@ -38,7 +38,7 @@ class S3:
     def root(self, name: str, *, endpoint: str | None = None) -> str:
         """The address of a store in a bucket of its own, reached at ``endpoint`` (``host:port``), by default the server itself."""
         self.filesystem().create_dir(f"halving-{name}")
-        return f"s3://halving-{name}/lab?endpoint_override={endpoint or self.endpoint}&scheme=http&region=us-east-1"
+        return f"s3://halving-{name}/experiments?endpoint_override={endpoint or self.endpoint}&scheme=http&region=us-east-1"
 
     @property
     def endpoint(self) -> str:

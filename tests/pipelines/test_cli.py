@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from pipelines.cli import _COMMAND, _first_failure
 from resources.catalog import SweepRow
 from tests.pipelines.shell import Shell, Swept, on_swept
+from tests.waiting import is_worked_in, wait_for
 
 Small = Callable[..., dict[str, Any]]
 
@@ -176,16 +176,11 @@ def test_a_command_that_is_killed_takes_its_job_with_it(shell: Shell, small: Sma
     spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 200}}))
     process = shell.start("sweep", spec)
     epochs = Path(shell.backend.store.root, "epochs")
-    while not epochs.exists() or len(epochs.read_text().splitlines()) < 4:
-        assert process.poll() is None
-        time.sleep(0.1)
+    wait_for(lambda: epochs.exists() and len(epochs.read_text().splitlines()) >= 4, 120, "4 epochs")
+    assert is_worked_in(shell.backend.store.root)
     process.kill()
     process.communicate()
-    until, before = time.monotonic() + 60, ""
-    while (now := epochs.read_text()) != before:
-        assert time.monotonic() < until, "the job trains on"
-        before = now
-        time.sleep(2)
+    wait_for(lambda: not is_worked_in(shell.backend.store.root), 60, "the end of the job and its trials")
 
 
 def test_a_store_that_cannot_be_written_is_named(shell: Shell, small: Small) -> None:
@@ -211,9 +206,7 @@ def test_a_signal_stops_the_sweep_and_the_same_command_resumes_it(
     spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}))
     process = shell.start("sweep", spec, before=before)
     epochs = Path(shell.backend.store.root, "epochs")
-    while not epochs.exists() or len({line.split()[0] for line in epochs.read_text().splitlines()}) < 2:
-        assert process.poll() is None
-        time.sleep(0.1)
+    wait_for(lambda: epochs.exists() and len({line.split()[0] for line in epochs.read_text().splitlines()}) == 2, 120, "both trials")
     process.send_signal(number)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, out + err

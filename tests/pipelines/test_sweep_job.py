@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRo
 from resources.evaluation.report import report_path
 from tests.backends import CHECKOUT, SMALL, Dagster
 from tests.pipelines.shell import Swept, on_swept
+from tests.waiting import is_worked_in, wait_for
 
 Small = Callable[..., dict[str, Any]]
 
@@ -266,10 +266,11 @@ def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_
     epochs = Path(executed.backend.store.root, "epochs")
     arguments = ["job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(executed.config)]
     process = executed.dagster.start(*arguments, log=tmp_path / "killed.log")
-    _wait_for(lambda: epochs.exists() and len(epochs.read_text().splitlines()) >= 14)
+    wait_for(lambda: epochs.exists() and len(epochs.read_text().splitlines()) >= 14, 120, "14 epochs")
+    assert is_worked_in(executed.backend.store.root)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    _wait_for(lambda: not _alive(str(executed.backend.store.root)))
+    wait_for(lambda: not is_worked_in(executed.backend.store.root), 120, "the end of its trials")
 
     before = {(result.trial, result.rung): (result.value, result.attempt) for result in executed.results()}
     checkpointed = {
@@ -308,9 +309,9 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_chec
     epochs = Path(executed.backend.store.root, "epochs")
     arguments = ["job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(executed.config)]
     process = executed.dagster.start(*arguments, log=tmp_path / "job.log")
-    _wait_for(lambda: epochs.exists() and len(epochs.read_text().splitlines()) >= 10)
+    wait_for(lambda: epochs.exists() and len(epochs.read_text().splitlines()) >= 10, 120, "10 epochs")
     first = RunRecords(executed.backend.store, "small", f"{executed.sweeps()[0].id}.0000")
-    _wait_for(lambda: bool(first.checkpoints()))
+    wait_for(first.checkpoints, 120, "a checkpoint")
     with executed.backend.catalog.read() as session:
         killed = executed.backend.catalog.trials(session, executed.sweeps()[0].id)[0]
     os.kill(int(str(killed.worker).rpartition(":")[2]), signal.SIGKILL)
@@ -341,23 +342,3 @@ def test_dagsters_own_script_finds_a_trainable_in_the_folder_where_it_is_started
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-
-
-def _wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "the condition did not come true in time"
-        time.sleep(0.05)
-
-
-def _alive(root: str) -> bool:
-    """Whether any process still works in the store: trials end by themselves when their worker dies."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes()
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-        except (OSError, IndexError):
-            continue
-        if f"HALVING_ROOT={root}".encode() in environment and state != "Z":
-            return True
-    return False

@@ -74,7 +74,7 @@ class Installation:
             catalog, dagster = self.postgres.database("catalog"), self.postgres.database("dagster").replace("+psycopg", "+psycopg2")
             keys = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": self.secrets["store"]}
             self.settings = {
-                "HALVING_ROOT": f"s3://{self.s3.bucket}/lab",
+                "HALVING_ROOT": f"s3://{self.s3.bucket}/experiments",
                 "HALVING_LOGS_BUCKET": self.s3.bucket,
                 "HALVING_LOGS_PREFIX": "logs",
                 "AWS_ENDPOINT_URL": self.s3.url,

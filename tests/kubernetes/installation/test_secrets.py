@@ -17,7 +17,7 @@ def test_the_secrets_are_in_no_object_no_database_no_log_and_no_pod(installation
     }
     assert run in shown["Dagster's database"]
     assert any(name.startswith("halving/logs/") for name in shown)
-    assert any(name.startswith("halving/lab/runs/") for name in shown)
+    assert any(name.startswith("halving/experiments/runs/") for name in shown)
     found = [(secret, where) for where, text in shown.items() for secret, value in installation.secrets.items() if value in text]
     assert found == []
 

@@ -132,28 +132,39 @@ def check(url: str, sweep: str, crew: Crew, trials: int) -> None:
     assert {attempt.outcome for attempt in attempts} <= {"pause", "complete"}
 
 
-def test_a_restarted_database_costs_no_rung_and_no_attempt(server: Postgres, url: str, small_spec: Spec) -> None:
+def refused(caplog: pytest.LogCaptureFixture) -> set[int | None]:
+    """The threads that have met with a database that does not answer."""
+    return {record.thread for record in caplog.records if "the catalog does not answer" in record.getMessage()}
+
+
+def test_a_restarted_database_costs_no_rung_and_no_attempt(
+    server: Postgres, url: str, small_spec: Spec, caplog: pytest.LogCaptureFixture
+) -> None:
     sweep = opened(url, small_spec(max_trials=18))
     crew = Crew(url, sweep, 3)
-    for trained, stopped in ((1, 0.1), (7, 1.5), (13, 0.5)):
+    for trained, noticed in ((1, 0), (7, 3), (13, 1)):
         wait_for(lambda count=trained: len(crew.trained) >= count, 60, f"{trained} rungs")
         assert crew.busy
+        caplog.clear()
         server.stop()
-        time.sleep(stopped)
+        wait_for(lambda count=noticed: len(refused(caplog)) >= count, 60, f"{noticed} workers that are refused")
         server.start()
     crew.join()
     check(url, sweep, crew, 18)
 
 
-def test_a_database_without_a_connection_to_spare_is_waited_for(server: Postgres, url: str, small_spec: Spec) -> None:
+def test_a_database_without_a_connection_to_spare_is_waited_for(
+    server: Postgres, url: str, small_spec: Spec, caplog: pytest.LogCaptureFixture
+) -> None:
     sweep = opened(url, small_spec(max_trials=9))
     server.stop()
     server.start("-c max_connections=20")
     crew, taken = Crew(url, sweep, 3), []
     wait_for(lambda: crew.trained, 60, "a rung")
-    plain, until = url.replace("+psycopg", ""), time.monotonic() + 20
+    plain, until = url.replace("+psycopg", ""), time.monotonic() + 60
     with psycopg.connect(plain, autocommit=True) as killer:
-        while time.monotonic() < until:  # what the workers have is taken from them, and whoever is faster than they gets it
+        # What the workers have is taken from them, and whoever is faster than they gets it.
+        while (len(taken) < 15 or len(refused(caplog)) < 3) and time.monotonic() < until:
             killer.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'halving'")
             try:
                 while True:
@@ -161,6 +172,7 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(server: Postgres
             except psycopg.OperationalError:
                 time.sleep(0.02)
     assert len(taken) >= 15
+    assert len(refused(caplog)) == 3
     assert crew.busy
     for connection in taken:
         connection.close()
@@ -181,7 +193,7 @@ def test_after_an_outage_longer_than_the_lease_the_living_keep_their_trials(
     crew = Crew(url, sweep, 3)
     wait_for(lambda: sum(crew.at_work.values()) == 3, 60, "three workers, each at a trial")
     server.stop()
-    time.sleep(4.0)
+    time.sleep(4.0)  # the length of the outage, which is what is tested
     server.start()
     crew.join()
     with closing(Catalog(url)) as catalog, catalog.read() as session:

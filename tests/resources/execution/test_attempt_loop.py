@@ -43,8 +43,7 @@ def once_it_trains(ran: Ran, act: Callable[[Backend], object]) -> None:
     """Act from another thread, with another connection, as soon as the trial has saved something."""
 
     def watch() -> None:
-        while not ran.records(0).checkpoints():
-            time.sleep(0.02)
+        wait_for(ran.records(0).checkpoints, 60, "a checkpoint", every=0.02)
         act(Backend(root=ran.backend.store.root))
 
     threading.Thread(target=watch, daemon=True).start()
@@ -58,8 +57,7 @@ def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_
     def pause_and_resume(other: Backend) -> None:
         pause_sweep(other.catalog, ran.sweep)
         watching = Scheduler(other.catalog, ran.sweep)
-        while watching.state().trials[0].status is not Status.QUEUED:
-            time.sleep(0.05)
+        wait_for(lambda: watching.state().trials[0].status is Status.QUEUED, 60, "the trial in the queue", every=0.05)
         seen.append(ran.records(0).checkpoints()[-1].epoch)
         resume_sweep(other.catalog, ran.sweep)
         wait_for(lambda: ran.records(0).checkpoints()[-1].epoch > seen[0], 60, "an epoch of the second attempt")
@@ -128,37 +126,36 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
     assert {count for _, count in trained(ran, 0)} == {1}, "an epoch was trained twice"
 
 
-@pytest.mark.parametrize("root", ["folder", "s3://bucket/prefix"])
+@pytest.mark.parametrize(("root", "seconds"), [("folder", 0.1), ("s3://bucket/prefix", 60.0)])
 def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
-    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: str
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: str, seconds: float
 ) -> None:
-    monkeypatch.setattr(watches, "OBJECT_STORE_LOOK_SECONDS", 1000.0)
-    looks: list[float] = []
-    monkeypatch.setattr(DivergenceWatch, "check", lambda _: looks.append(time.monotonic()))
+    waits: list[float] = []
+    monkeypatch.setattr(DivergenceWatch, "check", lambda _: "diverged")
     ran = Ran(backend, small_spec())
     given = ran.scheduler.next_work("w:1")
     assert isinstance(given, Assignment)
     watch = StreamWatch(Store(root if "://" in root else tmp_path / root), ran.scheduler.spec, given)
-    watch.start()
-    if root == "folder":
-        wait_for(lambda: looks, 30, "a look")
-    else:
-        time.sleep(0.5)
-    watch.close()
-    assert bool(looks) is (root == "folder")
+    monkeypatch.setattr(watch._closed, "wait", waits.append)
+    watch.run()
+    assert waits == [seconds]
+    assert watch.diverged == "diverged"
 
 
 def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began, waits = time.monotonic(), 3.0
-    monkeypatch.setattr(LocalProcess, "started", property(lambda process: time.monotonic() > began + waits))
+    asked: list[float] = []
+
+    def started(_: LocalProcess) -> bool:
+        asked.append(time.monotonic())  # once a second
+        return len(asked) > 2
+
+    monkeypatch.setattr(LocalProcess, "started", property(started))
     spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 20}})
-    ran = Ran(backend, spec)
-    began = time.monotonic()
-    ran.work()
+    ran = Ran(backend, spec).work()
     (row,) = ran.rows()
-    assert 0 < row.seconds < time.monotonic() - began - waits
+    assert 0 < row.seconds < time.monotonic() - asked[2]
 
 
 def test_a_trial_out_of_bounds_ranks_after_every_trial_within_them(backend: Backend, small_spec: Spec) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.search.state import Status
 from resources.sweep_spec import SweepSpec
+from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 
@@ -166,17 +168,14 @@ def test_a_worker_that_is_stopped_gives_its_trial_back_and_ends_its_process(back
         ran.work()
     (row,) = ran.rows()
     assert (row.status, row.failures) == ("queued", 0)
-    trained = epochs.read_text()
-    time.sleep(0.6)
-    assert epochs.read_text() == trained
+    assert active_children() == []
 
 
 def _when_begun(path: Path, epochs: int, act: Callable[[], None]) -> None:
     """Act on another thread as soon as so many epochs have begun."""
 
     def watch() -> None:
-        while not path.exists() or len(path.read_text().splitlines()) < epochs:
-            time.sleep(0.02)
+        wait_for(lambda: path.exists() and len(path.read_text().splitlines()) >= epochs, 60, f"{epochs} epochs", every=0.02)
         act()
 
     threading.Thread(target=watch, daemon=True).start()
@@ -200,9 +199,7 @@ def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
     assert ran.runner.run(given, ran.changes.append) is None
     assert ran.rows()[0].attempt == 2
     assert ran.changes == []
-    trained = Path(backend.store.root, "epochs").read_text()
-    time.sleep(0.6)
-    assert Path(backend.store.root, "epochs").read_text() == trained
+    assert active_children() == []
 
 
 def test_a_trainable_may_have_processes_of_its_own(backend: Backend, small_spec: Spec) -> None:

@@ -13,6 +13,8 @@ import halving
 from halving import InvalidInput, NotFound, Store, StoreError
 from halving.ingest.recovery import recover
 from halving.query.runs import RunInfo, find_run, list_runs, read_run
+from halving.store.json_files import now
+from tests.waiting import wait_for
 
 ENDLESS = """
 import halving, time
@@ -59,6 +61,12 @@ def new_run(store: Store, run: str, project: str = "p", status: str = "finished"
     opened.finish(status)
 
 
+def let_a_millisecond_pass() -> None:
+    """Until what is recorded next has a later time."""
+    before = now()
+    wait_for(lambda: now() > before, 30, "a later time", every=0.001)
+
+
 def only(store: Store) -> RunInfo:
     (info,) = list_runs(store)
     return info
@@ -66,7 +74,7 @@ def only(store: Store) -> RunInfo:
 
 def test_a_run_has_the_status_that_its_newest_attempt_ended_with_and_the_time_of_all(store: Store) -> None:
     new_run(store, "r", status="paused", loss=2.0, first=7.0)
-    time.sleep(0.3)
+    let_a_millisecond_pass()
     new_run(store, "r", loss=1.0)
     info = only(store)
     assert (info.status, [attempt.status for attempt in info.attempts]) == ("finished", ["paused", "finished"])
@@ -142,7 +150,7 @@ def test_a_run_is_found_by_its_id_a_unique_beginning_or_behind_its_project(store
 def test_runs_are_listed_newest_first_without_what_never_started(store: Store) -> None:
     for run in ("b", "a", "c"):
         new_run(store, run)
-        time.sleep(0.01)
+        let_a_millisecond_pass()
     Path(store.root, "runs", "project=p", "killed-at-once").mkdir()
     assert [info.run for info in list_runs(store)] == ["c", "a", "b"]
     with pytest.raises(NotFound, match="no run 'killed-at-once' in project 'p'"):

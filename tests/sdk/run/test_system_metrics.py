@@ -15,6 +15,7 @@ import pytest
 from halving.errors import InvalidInput
 from halving.run.system_metrics import SystemMetrics, Throughput, _Machine
 from tests.sdk.conftest import Script
+from tests.waiting import wait_for
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
 MIG = "MIG-7f0c"
@@ -107,10 +108,7 @@ def sampling() -> Iterator[Callable[..., SystemMetrics]]:
 
 
 def wait_until(reached: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < until, "not reached within 30 s"
-        time.sleep(0.005)
+    wait_for(reached, 30, "what is logged", every=0.005)
 
 
 def sample(log: Logged, sampling: Callable[..., SystemMetrics], count: int = 1) -> dict[str, float]:
@@ -339,8 +337,9 @@ def test_the_first_sample_is_due_after_a_second_and_stopping_takes_the_last(samp
     log, began = Logged(), time.monotonic()
     metrics = sampling(log, 600)
     wait_until(lambda: len(log.samples) == 1)
-    assert time.monotonic() - began >= 1
-    time.sleep(1.1)
+    first = time.monotonic()
+    assert first - began >= 1
+    wait_until(lambda: time.monotonic() - first > 1.1)  # no sample is taken within a second of the one before
     metrics.stop()
     assert len(log.samples) == 2
     assert "system/cpu/percent" in log.last

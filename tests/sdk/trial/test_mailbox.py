@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from halving.errors import AlreadyExists, InvalidInput
 from halving.trial.mailbox import Mailbox, mail_folder
 from halving.trial.messages import Granted, Interrupted, Raised, ReachedRung, ReturnedEarly, Stopped, from_bytes, to_bytes
 from tests.s3 import S3, Gate
+from tests.waiting import wait_for
 
 FOLDER = mail_folder("p", "s.0001", 1)
 CHECKOUT = Path(__file__).parents[3]
@@ -158,6 +160,12 @@ for epoch in range(1, 10_000):
 """
 
 
+def nothing_more_is_said(store: Store, killed: str) -> bool:
+    """Whether the end that survives has read all and waits: it answers each message, the trial also asks once more than it is answered."""
+    senders = Counter(name.partition("-")[0] for name in store.names(FOLDER))
+    return senders["trial"] - senders["worker"] == (0 if killed == "trial" else 1)
+
+
 @pytest.mark.parametrize("killed", ["trial", "worker"])
 def test_a_kill_of_either_end_loses_nothing_that_was_said(store: Store, killed: str) -> None:
     worker = multiprocessing.get_context("spawn").Process(target=answer_always, args=(store.root,), daemon=True)
@@ -167,7 +175,7 @@ def test_a_kill_of_either_end_loses_nothing_that_was_said(store: Store, killed: 
         assert trial.stdout is not None
         heard = [int(trial.stdout.readline()) for _ in range(5)]
         os.kill(trial.pid if killed == "trial" else int(worker.pid or 0), signal.SIGKILL)
-        time.sleep(0.3)
+        wait_for(partial(nothing_more_is_said, store, killed), 60, "the survivor's last message")
         trial.kill()
     worker.kill()
     worker.join()
