@@ -1,6 +1,8 @@
 """Names that become paths, partition keys and column values."""
 
 import re
+import secrets
+from datetime import UTC, datetime
 
 from halving.errors import InvalidInput
 
@@ -18,3 +20,8 @@ def check_name(field: str, value: str) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise InvalidInput(f"{field} {value!r} is not accepted: {NAME_RULE}")
     return value
+
+
+def new_id() -> str:
+    """An id for a run that got none: when it began (UTC), and a random part."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

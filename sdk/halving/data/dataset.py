@@ -58,8 +58,7 @@ class Dataset:
     @property
     def splits(self) -> Mapping[str, int]:
         """Rows in each split."""
-        splits: dict[str, int] = self.manifest["splits"]
-        return splits
+        return dict(self.manifest["splits"])
 
     def read(self, split: str | None = None) -> "pa.Table":
         """The rows of a split in stored order, or all rows.

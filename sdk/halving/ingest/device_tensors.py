@@ -1,47 +1,44 @@
 """Values that a device is still computing: copied without waiting for it, and fetched later by another thread."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 
-class Pending:
-    """A copy of 0-d tensors of one device, in the order given."""
+def capture(tensors: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Callable[[], list[float]]]]:
+    """Copy 0-d tensors on their devices, with one kernel for each device and dtype, without waiting for any device.
 
-    def __init__(self, packed: Any, event: Any) -> None:
-        self._packed, self._event = packed, event
-
-    def fetch(self) -> list[float]:
-        """The values as float64. Waits until the device has computed them, but not for work that was queued after them."""
-        if self._event is None:
-            return [float(value) for value in self._packed.tolist()]
-        from torch import cuda
-
-        self._event.synchronize()
-        aside = cuda.Stream(self._packed.device)  # type: ignore[no-untyped-call]
-        with cuda.stream(aside):
-            return [float(value) for value in self._packed.cpu().tolist()]
-
-
-def capture(tensors: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Pending]]:
-    """Copy 0-d tensors on their devices, with one kernel for each device and dtype, without waiting for any device."""
+    Returns:
+        Keys, and a function that gives their values as float64. It waits until the device has computed them, but not for work that was
+        queued after them.
+    """
     import torch
 
     groups: dict[tuple[Any, Any], list[str]] = {}
     for key, tensor in tensors.items():
         groups.setdefault((tensor.device, tensor.dtype), []).append(key)
-    captured = []
+    captured: list[tuple[tuple[str, ...], Callable[[], list[float]]]] = []
     for (device, _), keys in groups.items():
         packed = torch.stack([tensors[key].detach() for key in keys])
         event = None
         if device.type == "cuda":
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(device))
-        captured.append((tuple(keys), Pending(packed, event)))
+        captured.append((tuple(keys), partial(_fetch, packed, event)))
     return captured
+
+
+def _fetch(packed: Any, event: Any) -> list[float]:
+    if event is None:
+        return [float(value) for value in packed.tolist()]
+    from torch import cuda
+
+    event.synchronize()
+    aside = cuda.Stream(packed.device)  # type: ignore[no-untyped-call]
+    with cuda.stream(aside):
+        return [float(value) for value in packed.cpu().tolist()]
 
 
 def is_on_device(value: Any) -> bool:
     """Whether this is a 0-d tensor whose value is on a device other than the CPU."""
-    if getattr(value, "ndim", None) != 0 or not hasattr(value, "is_complex"):
-        return False
-    return bool(value.device.type != "cpu")
+    return bool(getattr(value, "ndim", None) == 0 and hasattr(value, "is_complex") and value.device.type != "cpu")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from halving.journal.format import Block
-from halving.journal.tail import Source, Taken, columns_of
+from halving.journal.tail import Source, columns_of
 from halving.journal.trust import media_file, read_file
 from halving.metrics.manifest import run_files
 from halving.metrics.position import position_in_store
@@ -41,7 +41,7 @@ class Drain:
         self.drained: dict[str, list[int]] = {}
         self.points = self.lost_media = self.unspooled = 0
         self.last: dict[str, float] = {}
-        self._taken: list[Taken] = []
+        self._taken: list[Block] = []
         self._notes: list[tuple[str, dict[str, Any]]] = []  # with the name of the reference that each becomes
         self._reached: dict[str, list[int]] = {}
         self._segment: bytes | None = None
@@ -55,13 +55,13 @@ class Drain:
         """Take what was logged since the last time, up to a segment's worth; says whether there was anything."""
         if self._taken or self._notes:
             return True
-        taken: list[Taken] = []
+        taken: list[Block] = []
         notes: list[tuple[str, dict[str, Any]]] = []
         reached, count = dict(self._reached), 0
         for appender, number, reading in sources:
             for found in reading.blocks():
                 if isinstance(found, Block):
-                    taken.append(Taken(reading, found))
+                    taken.append(found)
                     count += found.points
                 else:
                     notes.append((f"{self._attempt:04d}-{appender}-{number:06d}-{found.pop('offset'):08d}.json", found))

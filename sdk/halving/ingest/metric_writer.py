@@ -10,10 +10,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from halving.ingest.device_tensors import capture
 from halving.ingest.drain import Drain
 from halving.journal import directory
 from halving.journal.appender import Appender, JournalFull
@@ -43,6 +44,10 @@ class MetricWriter:
             100 s, 70 after 20 minutes, and then one a minute. ``flush``, a full log segment, a SIGTERM and the end write at once.
         max_bytes: room of the journal while the store cannot be reached; more is dropped and counted.
         log_segment_bytes: size of each of the journal's files.
+
+    Attributes:
+        drain: has what is in the store: how many points, and each key's last value.
+        dropped: points and artifacts that found no room.
     """
 
     def __init__(
@@ -71,9 +76,9 @@ class MetricWriter:
             self.folder, self._memory_only = directory.no_folder(store, project, run), True
             self._on_refused(error)
         self.appender = self._new_appender(MAIN)
-        self._drain = Drain(store, project, run, attempt, self.folder)
+        self.drain = Drain(store, project, run, attempt, self.folder)
         self._tail = OwnTail(self.folder, self.appender)
-        self._device: list[tuple[tuple[str, ...], Any, int, int]] = []  # values that a device still computes
+        self._device: list[tuple[tuple[str, ...], Callable[[], list[float]], int, int]] = []  # values that a device still computes
         self._asked = self._answered = self._failed_ticket = self._spooled_bytes = 0
         self._pauses: Iterator[float] | None = None  # while writing fails
         self._spooled = itertools.count(1)
@@ -92,16 +97,6 @@ class MetricWriter:
             raise
         _LIVE.add(self)
 
-    @property
-    def last(self) -> dict[str, float]:
-        """Key to its last value, of what is in the store."""
-        return self._drain.last
-
-    @property
-    def points(self) -> int:
-        """Points that are in the store."""
-        return self._drain.points
-
     def append(self, numbers: Mapping[str, float], step: int, at: int) -> None:
         """Journal one record, or drop and count it where there is no room."""
         try:
@@ -114,12 +109,10 @@ class MetricWriter:
 
         They are copied on the device, so that training may change them; nothing here waits for the device.
         """
-        from halving.ingest.device_tensors import capture
-
         try:
             if len(self._device) >= MAX_DEVICE_CALLS:
                 raise JournalFull(f"{MAX_DEVICE_CALLS:,} calls of log() wait for values from a device")
-            self._device.extend((keys, pending, step, at) for keys, pending in capture(tensors))
+            self._device.extend((keys, fetch, step, at) for keys, fetch in capture(tensors))
         except Exception as error:  # noqa: BLE001  # a device without memory, or one that a forked child may not use
             self._drop(len(tensors), error)
 
@@ -127,7 +120,7 @@ class MetricWriter:
         """Write an artifact's content into the journal's folder and note its reference, or drop and count it where there is no room."""
         name = media_name(self.appender.name, next(self._spooled), suffix)
         try:
-            waiting = self._spooled_bytes - self._drain.unspooled
+            waiting = self._spooled_bytes - self.drain.unspooled
             if waiting + len(content) > self._limits["max_bytes"]:
                 raise JournalFull(f"{waiting >> 20} MiB of artifacts wait for the store")
             self._spooled_bytes += len(content)
@@ -167,9 +160,9 @@ class MetricWriter:
         self._closed = True
         self._wake.ring()
         self._thread.join(timeout=1.0)
-        self.dropped += self._drain.lost_media
+        self.dropped += self.drain.lost_media
         if not self._complete:
-            self.dropped += self._tail.points_in_memory(self._drain.drained) + sum(len(keys) for keys, _, _, _ in list(self._device))
+            self.dropped += self._tail.points_in_memory(self.drain.drained) + sum(len(keys) for keys, _, _, _ in list(self._device))
         _LIVE.discard(self)
         return self._complete
 
@@ -184,12 +177,12 @@ class MetricWriter:
         kept = False
         if end is not None:
             with contextlib.suppress(OSError):
-                (self.folder / "end.json").write_bytes(to_json({**end, "segments": self._drain.sequence}))
+                (self.folder / "end.json").write_bytes(to_json({**end, "segments": self.drain.sequence}))
                 kept = True
         if self._thread is not None and self._thread.is_alive():
             self._abandoned = True  # the store hangs in a write: no other process may drain until it has answered
         else:
-            directory.release(self.folder, remove=not kept and not self._tail.has_children(self._drain.drained))
+            directory.release(self.folder, remove=not kept and not self._tail.has_children(self.drain.drained))
         return self.folder if kept else None
 
     def _new_appender(self, name: str) -> Appender:
@@ -212,13 +205,12 @@ class MetricWriter:
                         f"cannot write metrics to {self._store.root} ({type(error).__name__}: {error}). "
                         "The journal keeps them, and writing is retried until the run ends"
                     )
-                with self._done:
+            with self._done:
+                if self._pauses:
                     self._failed_ticket = ticket
-                    self._done.notify_all()
-            else:
-                with self._done:
+                else:
                     self._answered = ticket
-                    self._done.notify_all()
+                self._done.notify_all()
             # A flush or a full log segment wakes this thread at once, even while the store cannot be reached: it still gets some rest.
             if self._pauses and not self._closed:
                 time.sleep(0.05)
@@ -236,18 +228,18 @@ class MetricWriter:
         """Write everything that is in the journal."""
         self._fetch_from_devices()
         sources = self._tail.sources()
-        while self._drain.take(sources):
-            self._drain.publish()
+        while self.drain.take(sources):
+            self.drain.publish()
         for appender in self._tail.delete_ended():
-            self._drain.forget(appender)
+            self.drain.forget(appender)
         self.appender.prepare()
         self.appender.follow_clock()
 
     def _fetch_from_devices(self) -> None:
         while self._device:
-            keys, pending, step, at = self._device[0]
+            keys, fetch, step, at = self._device[0]
             try:
-                self.append(dict(zip(keys, pending.fetch(), strict=True)), step, at)
+                self.append(dict(zip(keys, fetch(), strict=True)), step, at)
             except Exception as error:  # noqa: BLE001  # the device or its computation failed: no reason to hold up the rest
                 self._drop(len(keys), error)
             self._device.pop(0)
@@ -265,7 +257,7 @@ class MetricWriter:
     def _after_fork(self) -> None:
         """In a forked child (a worker of a DataLoader): log into log segments of its own, which the parent drains."""
         self._thread = None
-        self._device, self._spooled_bytes = [], self._drain.unspooled
+        self._device, self._spooled_bytes = [], self.drain.unspooled
         self._done = threading.Condition()
         self._wake = _Bell()
         self.appender = self._new_appender(f"{os.getpid()}{time.time_ns()}")  # process ids are used again

@@ -1,9 +1,7 @@
 """What ``log()`` does off its hot path: for names other than in the last call, for other types, and for a wrong step or value."""
 
-import contextlib
 import struct
 import sys
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 from halving.errors import InvalidInput
 from halving.ingest.metric_writer import MetricWriter
 from halving.ingest.values import PLAIN, Sorted, sort_values
+from halving.store.retry import warn
 
 MAX_KEYS = 10_000  # different names in a run
 _MOST_WARNINGS = 100  # names that a run warns about
@@ -44,8 +43,6 @@ class Validator:
         """
         try:
             self._take(values, step)
-        except InvalidInput:  # the run is strict
-            raise
         except Exception as error:
             if self._strict:
                 raise
@@ -86,9 +83,7 @@ class Validator:
         for name, message in wrong.items():
             if name not in self._warned and len(self._warned) < _MOST_WARNINGS:
                 self._warned.add(name)
-                warning = f"halving: {message}. It is left out and counted, and not warned about again"
-                with contextlib.suppress(Warning):  # `python -W error` raises it, and it must not end the training
-                    warnings.warn(warning, stacklevel=_users_level())
+                warn(f"{message}. It is left out and counted, and not warned about again", _users_level())
 
     def _admit(self, found: Sorted) -> None:
         """Leave out names beyond the limit, and reject what is wrong."""
@@ -105,8 +100,8 @@ class Validator:
 
 
 def _users_level() -> int:
-    """The ``stacklevel`` with which a warning names the user's line that called log()."""
-    frame, level = sys._getframe(1), 1
+    """The ``stacklevel`` with which the caller's :func:`warn` names the user's line that called log()."""
+    frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     return level

@@ -1,5 +1,6 @@
 """What may be logged: numbers, 0-d tensors, artifacts, and dicts of these. It is sorted by how it is stored."""
 
+import re
 from collections.abc import Mapping
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 KEY_RULE = "give 1-256 characters, none of them a control character"
 VALUE_RULE = "give a number, a numpy scalar, a 0-d tensor, a dict of them, or a halving.Image, Table, Histogram or Text"
 PLAIN = frozenset({int, float, bool})
+_KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")  # nor half a surrogate pair, which has no UTF-8 form
 _FLOAT_MAX = 1.7976931348623157e308
 
 
@@ -41,18 +43,11 @@ def sort_values(values: Mapping[str, Any]) -> Sorted:
     return found
 
 
-def check_key(key: Any) -> str | None:
-    """What is wrong with a metric's name; None if it is accepted."""
-    if isinstance(key, str) and 0 < len(key) <= 256 and (key.isprintable() or _is_text(key)):
-        return None
-    return f"metric name {key!r:.80} is not accepted: {KEY_RULE}"
-
-
 def _sort(prefix: str, values: Mapping[Any, Any], found: Sorted) -> None:
     for name, value in values.items():
         key = f"{prefix}{name}" if isinstance(name, str) else name
-        if (problem := check_key(key)) is not None:
-            found.wrong[f"{key!r:.80}"] = problem
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            found.wrong[f"{key!r:.80}"] = f"metric name {key!r:.80} is not accepted: {KEY_RULE}"
         elif key in found.numbers or key in found.device or key in found.media:
             found.wrong[key] = f"metric {key!r} is given twice: once by its name with '/', once as a dict in a dict"
         elif isinstance(value, (int, float)):
@@ -87,12 +82,3 @@ def _refusal(key: str, value: Any) -> str:
 def _kind(value: Any) -> str:
     shape = getattr(value, "shape", None)
     return f"a {type(value).__qualname__}" + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
-
-
-def _is_text(key: str) -> bool:
-    """Whether it can be encoded and has no control characters."""
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        return False
-    return not any(ord(character) < 32 or ord(character) == 127 for character in key)

@@ -3,15 +3,14 @@
 import enum
 import inspect
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from halving import Run, init
 from halving.errors import InvalidInput
+from halving.identifiers import new_id
 
 
 class DeferredRun:
@@ -44,7 +43,7 @@ class DeferredRun:
         if run is None:
             inspect.signature(init).bind(project=project, **arguments)
         self.project = run.project if run is not None else str(project)
-        self.id = run.id if run is not None else self._arguments.get("id") or _new_id()
+        self.id = run.id if run is not None else self._arguments.get("id") or new_id()
 
     @property
     def opened(self) -> Run | None:
@@ -69,7 +68,7 @@ class DeferredRun:
         """Begin another training: a new run, or the next attempt of the run whose ``id`` was given."""
         if self._params is not None and self._opened is None:
             self._params = None
-            self.id = self._arguments.get("id") or _new_id()
+            self.id = self._arguments.get("id") or new_id()
 
     def changed(self, params: Mapping[str, Any]) -> list[str]:
         """The names in ``params`` with which its own run was not opened, except those that ``config`` decides."""
@@ -90,10 +89,10 @@ def plain(value: Any) -> Any:
 
     Functions and classes become their names, and other objects what they print, without memory addresses.
     """
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, enum.Enum):
         return plain(value.value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
@@ -109,7 +108,3 @@ def plain(value: Any) -> Any:
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     return re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
-
-
-def _new_id() -> str:
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

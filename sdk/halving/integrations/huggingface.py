@@ -73,5 +73,4 @@ def _params(args: Any, model: Any) -> dict[str, Any]:
     if config is not None:
         described = config if isinstance(config, dict) else config.to_dict()
         params["model"] = {name: value for name, value in described.items() if name != "transformers_version"}
-    plain_params: dict[str, Any] = plain(params)
-    return plain_params
+    return dict(plain(params))

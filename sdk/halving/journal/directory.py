@@ -31,8 +31,9 @@ _ATTEMPT = re.compile(r"\d{4,}")
 _UNFINISHED = re.compile(r"\.(?:new-.*|done-(\d+)-.*)")  # folders that are being created or removed
 _UNFINISHED_SECONDS = 60.0  # after which a folder that nobody has locked was left by a killed process
 _held: dict[Path, int] = {}  # attempts that this process writes or drains, with the descriptor that holds their lock
-# Only one thread at a time opens a lock's file: closing it in one thread gives up the lock that another thread has taken on it.
-_one_at_a_time = threading.RLock()
+one_at_a_time = threading.RLock()
+"""Held by the thread that takes a lock or looks which process has it: closing a lock's file in one thread gives up the lock that another
+thread of this process has taken on it. In a forked child it is another one."""
 
 
 class Whose(NamedTuple):
@@ -50,20 +51,9 @@ class _Home(NamedTuple):
     folder: Path
 
 
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """No other thread of this process takes a lock meanwhile, or looks which process has it."""
-    with _one_at_a_time:
-        yield
-
-
 def journal_home(store: Store) -> Path:
     """The folder of all journals of a store on this machine; it need not exist."""
     return _home(store).folder
-
-
-def attempt_folder(store: Store, project: str, run: str, attempt: int) -> Path:
-    return journal_home(store) / _below_home(project, run, attempt)
 
 
 def attempt_folders(store: Store, project: str | None = None, run: str | None = None, attempt: int | None = None) -> list[Path]:
@@ -75,8 +65,7 @@ def attempt_folders(store: Store, project: str | None = None, run: str | None = 
 def untrusted(store: Store, project: str | None = None, run: str | None = None) -> set[str]:
     """Why journals that are here are left out: which directories others can change, and what to do about it."""
     reasons: set[str] = set()
-    for _ in _folders(store, project, run, "[0-9]*", reasons):
-        pass
+    list(_folders(store, project, run, "[0-9]*", reasons))
     return reasons
 
 
@@ -116,13 +105,11 @@ def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
     Raises:
         OSError: this machine's disk refuses it, or others could change what is in it.
     """
-    home, name = _home(store), _below_home(project, run, attempt)
+    home, name = _home(store), Path(f"project={project}", f"run={run}", f"{attempt:04d}")
     try:
         return _create_locked(home, name)
-    except FileExistsError:
-        raise
     except OSError as error:
-        if os.environ.get("HALVING_JOURNAL"):
+        if isinstance(error, FileExistsError) or os.environ.get("HALVING_JOURNAL"):
             raise
         if isinstance(error, UntrustedDirectory):
             warn(f"the journal of run {run} is in {_fallback(store).folder}: {error}")
@@ -134,7 +121,7 @@ def claim(folder: Path) -> bool:
 
     It is a POSIX record lock, which a forked child does not inherit, as it would a BSD one.
     """
-    with alone():
+    with one_at_a_time:
         if is_ours(folder):
             return False
         try:
@@ -176,14 +163,16 @@ def is_ours(folder: Path) -> bool:
 
 def disown_in_child() -> None:
     """Forget the locks in a forked child: it has none of its parent's, and must not release them in its place."""
-    global _one_at_a_time
-    _one_at_a_time = threading.RLock()  # a thread of the parent may have had it
+    global one_at_a_time
+    one_at_a_time = threading.RLock()  # a thread of the parent may have had it
     _held.clear()
 
 
 def _create_locked(home: _Home, name: Path) -> Path:
     """Create a folder that appears under its name with its lock held, so that a recovery never finds it without."""
     folder = home.folder / name
+    if is_ours(folder):
+        raise FileExistsError(f"{folder} belongs to another run of this process")
     home.base.mkdir(parents=True, exist_ok=True)
     try:
         make_own(folder.parent, home.base)
@@ -193,22 +182,14 @@ def _create_locked(home: _Home, name: Path) -> Path:
         unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     if not claim(unseen):
         raise BlockingIOError(f"{unseen} cannot be locked")
-    descriptor = _held.pop(unseen)
-    if is_ours(folder):
-        _give_up(unseen, descriptor)
-        raise FileExistsError(f"{folder} belongs to another run of this process")
-    _held[folder] = descriptor  # before others of this process can open its lock: closing it again would give it up
+    _held[folder] = _held.pop(unseen)  # before others of this process can open its lock: closing it again would give it up
     try:
         unseen.rename(folder)
     except OSError as error:
-        _give_up(unseen, _held.pop(folder))
+        os.close(_held.pop(folder))
+        shutil.rmtree(unseen, ignore_errors=True)
         raise FileExistsError(f"{folder} belongs to another process: {error}") from error
     return folder
-
-
-def _give_up(unseen: Path, descriptor: int) -> None:
-    os.close(descriptor)
-    shutil.rmtree(unseen, ignore_errors=True)
 
 
 def _folders(store: Store, project: str | None, run: str | None, name: str, untrusted: set[str] | None = None) -> Iterator[Path]:
@@ -230,10 +211,6 @@ def _is_own(folder: Path, base: Path, left_out: set[str]) -> bool:
     except OSError:  # there is none, or this user may not look at it
         return False
     return True
-
-
-def _below_home(project: str, run: str, attempt: int) -> Path:
-    return Path(f"project={project}", f"run={run}", f"{attempt:04d}")
 
 
 def _home(store: Store) -> _Home:

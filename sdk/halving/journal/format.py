@@ -21,23 +21,27 @@ DEFINITION, NOTE, FIRST_SCHEMA = 0, 1, 2
 CHECKSUM = struct.Struct("<Q")
 _HEAD = struct.Struct("<II")
 _SMALLEST = _HEAD.size + CHECKSUM.size
-_WORDS_BESIDE_VALUES = 4  # of 8 bytes: length and schema, step, time, checksum
 
 checksum = CHECKSUM.pack
 
 
 class Block(NamedTuple):
-    """Records of one schema that follow each other: ``records`` of ``length`` bytes each from ``start``."""
+    """Records of one schema that follow each other.
 
-    schema: int
+    Attributes:
+        keys: those that the schema stands for.
+        start: the first record's offset in the log segment.
+        rows: the records as uint64 of shape (n, words): head, step, time, values, checksum.
+    """
+
+    keys: tuple[str, ...]
     start: int
-    records: int
-    length: int
+    rows: Any
 
     @property
     def points(self) -> int:
         """How many values the records hold together."""
-        return self.records * (self.length // 8 - _WORDS_BESIDE_VALUES)
+        return len(self.rows) * len(self.keys)
 
 
 class Reading:
@@ -48,20 +52,17 @@ class Reading:
         verify: check every record, as is needed for what another process has written.
 
     Raises:
-        ValueError: its size is not a multiple of 8 bytes, or 0.
+        ValueError: it is no log segment; a machine that died may leave a file of zeros.
     """
 
     def __init__(self, memory: Any, *, verify: bool) -> None:
         import numpy as np
 
+        if bytes(memory[: len(MAGIC)]) != MAGIC:
+            raise ValueError("it does not begin as a log segment does")
         self.memory, self.offset, self._verify = memory, len(MAGIC), verify
-        self.keys: dict[int, tuple[str, ...]] = {}
-        self.words = np.frombuffer(memory, np.uint64)
-
-    @property
-    def valid(self) -> bool:
-        """Whether this is a log segment at all: a machine that died may leave a file of zeros."""
-        return bytes(self.memory[: len(MAGIC)]) == MAGIC
+        self._keys: dict[int, tuple[str, ...]] = {}
+        self._words = np.frombuffer(memory, np.uint64)
 
     def blocks(self, end: int | None = None) -> Iterator[Block | dict[str, Any]]:
         """What was written since the last call (up to ``end``): blocks of points, and notes with their ``offset``.
@@ -69,29 +70,24 @@ class Reading:
         Ends at the first record that is not written yet, or is torn.
         """
         size = len(self.memory) if end is None else end
-        while self.offset + _SMALLEST <= size and (head := int(self.words[self.offset >> 3])):
+        while self.offset + _SMALLEST <= size and (head := int(self._words[self.offset >> 3])):
             length, schema = head & 0xFFFFFFFF, head >> 32
             if length % 8 or not _SMALLEST <= length <= size - self.offset:
                 return
             count = 1 if schema < FIRST_SCHEMA else self._repeats(head, length, size)
             if self._verify:
                 count = self._intact(self.offset, length, count)
-            if not count or (schema >= FIRST_SCHEMA and schema not in self.keys):
+            if not count or (schema >= FIRST_SCHEMA and schema not in self._keys):
                 return
             start, self.offset = self.offset, self.offset + count * length
             if schema >= FIRST_SCHEMA:
-                yield Block(schema, start, count, length)
+                yield Block(self._keys[schema], start, self._words[start >> 3 : self.offset >> 3].reshape(count, -1))
                 continue
             payload = json.loads(bytes(self.memory[start + _HEAD.size : start + length - CHECKSUM.size]))
             if schema == NOTE:
                 yield {**payload, "offset": start}
             else:
-                self.keys[payload["schema"]] = tuple(payload["keys"])
-
-    def rows(self, block: Block) -> Any:
-        """A block's records as a uint64 array of shape (records, length / 8): head, step, time, values, checksum."""
-        start, stride = block.start >> 3, block.length >> 3
-        return self.words[start : start + block.records * stride].reshape(block.records, stride)
+                self._keys[payload["schema"]] = tuple(payload["keys"])
 
     def _repeats(self, head: int, length: int, size: int) -> int:
         """How many records with this very head follow each other. Compared in bulk, in steps that grow while they agree."""
@@ -99,7 +95,7 @@ class Reading:
         most = (size - self.offset) // length
         count, chunk = 1, 8
         while count < most:
-            heads = self.words[first + count * stride : first + min(most, count + chunk) * stride : stride]
+            heads = self._words[first + count * stride : first + min(most, count + chunk) * stride : stride]
             same = heads == head
             if not same.all():
                 return count + int(same.argmin())
@@ -112,7 +108,7 @@ class Reading:
         for number in range(count):
             begin = start + number * length
             body = self.memory[begin : begin + length - CHECKSUM.size]
-            if crc32(body) != int(self.words[(begin + length - CHECKSUM.size) >> 3]):
+            if crc32(body) != int(self._words[(begin + length - CHECKSUM.size) >> 3]):
                 return number
         return count
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from halving.journal.appender import Appender
 from halving.journal.format import Block, Reading
-from halving.journal.log_segment import MAIN, LogSegment, is_written, log_segment_files, log_segment_name, map_log_segment
-from halving.journal.tail import Source, sources_after
+from halving.journal.log_segment import MAIN, is_written, log_segment_name
+from halving.journal.tail import Source, files_in, reading_of, sources_after
 
 
 class OwnTail:
@@ -25,21 +25,21 @@ class OwnTail:
 
     def sources(self) -> list[Source]:
         """All log segments, each read up to where it was read before."""
-        sources, self._ended = [], []
+        self._ended = []
+        readings: dict[tuple[str, int], Reading] = {}
         for number, log_segment in sorted(self._appender.log_segments.items()):
             if log_segment.sealed:  # looked at before its records are read
                 self._ended.append((MAIN, number))
-            sources.append(Source(MAIN, number, self._reading(MAIN, number, log_segment)))
+            readings[MAIN, number] = self._readings.get((MAIN, number)) or Reading(log_segment.memory, verify=False)
         for appender, files in self._children().items():
             alive = is_written(files[-1][1])  # here, too
             for number, path in files:
-                try:
-                    sources.append(Source(appender, number, self._reading(appender, number, path)))
-                except (FileNotFoundError, ValueError):  # not a log segment
-                    continue
-                if not alive or number != files[-1][0]:
-                    self._ended.append((appender, number))
-        return sources
+                if reading := self._readings.get((appender, number)) or reading_of(path):
+                    readings[appender, number] = reading
+                    if not alive or number != files[-1][0]:
+                        self._ended.append((appender, number))
+        self._readings |= readings
+        return [Source(*place, reading) for place, reading in readings.items()]
 
     def delete_ended(self) -> set[str]:
         """Delete those of :meth:`sources` that nobody fills any more; all their records must be in the store.
@@ -60,11 +60,10 @@ class OwnTail:
         """Whether a forked child still logs, or has logged more than what was drained up to a position."""
         if any(is_written(path) for files in self._children().values() for _, path in files):
             return True
-        try:
+        with contextlib.suppress(OSError):  # the folder was removed
             sources = sources_after(self._folder, position)
-        except OSError:
-            return False
-        return any(next(source.reading.blocks(), None) is not None for source in sources if source.appender != MAIN)
+            return any(next(source.reading.blocks(), None) is not None for source in sources if source.appender != MAIN)
+        return False
 
     def points_in_memory(self, position: Mapping[str, list[int]]) -> int:
         """How many points after a position no disk has taken: they are lost with this process."""
@@ -76,14 +75,4 @@ class OwnTail:
         return count
 
     def _children(self) -> dict[str, list[tuple[int, Path]]]:
-        try:
-            return {appender: files for appender, files in log_segment_files(self._folder).items() if appender != MAIN}
-        except OSError:
-            return {}
-
-    def _reading(self, appender: str, number: int, log_segment: LogSegment | Path) -> Reading:
-        known = self._readings.get((appender, number))
-        if known is None:
-            memory, verify = (map_log_segment(log_segment), True) if isinstance(log_segment, Path) else (log_segment.memory, False)
-            known = self._readings[appender, number] = Reading(memory, verify=verify)
-        return known
+        return {appender: files for appender, files in files_in(self._folder).items() if appender != MAIN}

@@ -23,13 +23,6 @@ class Source(NamedTuple):
     reading: Reading
 
 
-class Taken(NamedTuple):
-    """A block of records, and the reading that it came from."""
-
-    reading: Reading
-    block: Block
-
-
 class Columns(NamedTuple):
     """Points sorted by key, and within a key as they were logged.
 
@@ -65,17 +58,16 @@ class Follower:
         """What is new in attempts' folders: keys, their steps of shape (n,) and their values of shape (n, number of keys)."""
         import numpy as np
 
-        paths = [path for folder in folders for files in _files(folder).values() for _, path in files]
+        paths = [path for folder in folders for files in files_in(folder).values() for _, path in files]
         self._readings = {path: reading for path, reading in self._readings.items() if path in paths}
         for path in paths:
-            reading = self._readings.get(path) or _reading(path)
+            reading = self._readings.get(path) or reading_of(path)
             if reading is None:
                 continue
             self._readings[path] = reading
             for block in reading.blocks():
                 if isinstance(block, Block):
-                    rows = reading.rows(block)
-                    yield reading.keys[block.schema], rows[:, 1].view(np.int64), rows[:, 3:-1].view(np.float64)
+                    yield block.keys, block.rows[:, 1].view(np.int64), block.rows[:, 3:-1].view(np.float64)
 
 
 def sources_after(folder: Path, position: Mapping[str, list[int]]) -> list[Source]:
@@ -88,7 +80,7 @@ def sources_after(folder: Path, position: Mapping[str, list[int]]) -> list[Sourc
     for appender, files in log_segment_files(folder).items():
         first, offset = position.get(appender, [-1, 0])
         for number, path in files:
-            if number < first or (reading := _reading(path)) is None:
+            if number < first or (reading := reading_of(path)) is None:
                 continue
             if number == first:
                 for _ in reading.blocks(end=offset):
@@ -100,16 +92,16 @@ def sources_after(folder: Path, position: Mapping[str, list[int]]) -> list[Sourc
 def points_after(folder: Path, position: Mapping[str, list[int]]) -> Columns | None:
     """The points in an attempt's folder from a position on; None where there are none. Raises as :func:`sources_after` does."""
     sources = sources_after(folder, position)
-    taken = [Taken(source.reading, block) for source in sources for block in source.reading.blocks() if isinstance(block, Block)]
-    return columns_of(taken) if taken else None
+    blocks = [block for source in sources for block in source.reading.blocks() if isinstance(block, Block)]
+    return columns_of(blocks) if blocks else None
 
 
-def columns_of(taken: Iterable[Taken]) -> Columns:
+def columns_of(blocks: Iterable[Block]) -> Columns:
     """The points of at least one block of records."""
     import numpy as np
 
     parts: dict[str, list[tuple[Any, Any, Any, Any]]] = {}  # key to steps, times, values and places in the log
-    for names, rows, places in _by_keys(taken):
+    for names, rows, places in _by_keys(blocks):
         whole, values = rows.view(np.int64), rows.view(np.float64)
         steps, times = whole[:, 1], whole[:, 2] // 1_000_000
         for column, key in enumerate(names, 3):
@@ -123,35 +115,35 @@ def columns_of(taken: Iterable[Taken]) -> Columns:
     return Columns(keys, codes, *(np.concatenate(column) for column in zip(*columns, strict=True)))
 
 
-def _files(folder: Path) -> dict[str, list[tuple[int, Path]]]:
+def files_in(folder: Path) -> dict[str, list[tuple[int, Path]]]:
+    """The log segments in an attempt's folder, as :func:`log_segment_files` gives them; none where the folder cannot be read."""
     try:
         return log_segment_files(folder)
     except OSError:  # the run has ended and removed it
         return {}
 
 
-def _reading(path: Path) -> Reading | None:
+def reading_of(path: Path) -> Reading | None:
     """A log segment of another process; None where it was drained meanwhile, is empty, or is no log segment."""
     try:
-        reading = Reading(map_log_segment(path), verify=True)
+        return Reading(map_log_segment(path), verify=True)
     except (FileNotFoundError, ValueError):
         return None
-    return reading if reading.valid else None
 
 
-def _by_keys(taken: Iterable[Taken]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+def _by_keys(blocks: Iterable[Block]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     """The records of each set of keys joined: keys, rows of shape (n, words), and each row's place in the log, (n,)."""
     import numpy as np
 
     groups: dict[tuple[str, ...], list[tuple[Any, int]]] = {}
     place = 0
-    for reading, block in taken:
-        groups.setdefault(reading.keys[block.schema], []).append((reading.rows(block), place))
-        place += block.records
-    for keys, blocks in groups.items():
-        lengths = np.array([len(rows) for rows, _ in blocks])
-        starts = np.array([start for _, start in blocks]) - np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        yield keys, np.concatenate([rows for rows, _ in blocks]), np.arange(lengths.sum()) + np.repeat(starts, lengths)
+    for keys, _, rows in blocks:
+        groups.setdefault(keys, []).append((rows, place))
+        place += len(rows)
+    for keys, parts in groups.items():
+        lengths = np.array([len(rows) for rows, _ in parts])
+        starts = np.array([start for _, start in parts]) - np.concatenate([[0], np.cumsum(lengths)[:-1]])
+        yield keys, np.concatenate([rows for rows, _ in parts]), np.arange(lengths.sum()) + np.repeat(starts, lengths)
 
 
 def _in_order(parts: list[tuple[Any, Any, Any, Any]]) -> tuple[Any, Any, Any]:

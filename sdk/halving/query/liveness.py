@@ -34,7 +34,7 @@ def is_running(store: Store, project: str, run: str, attempt: int, started: floa
 
 def is_held(folder: Path) -> bool:
     """Whether a living process holds a journal's lock. The lock is not taken for this, because that could stop a recovery."""
-    with directory.alone():
+    with directory.one_at_a_time:
         if directory.is_ours(folder):  # the system never reports a process's own lock, and closing the file would release it
             return True
         try:

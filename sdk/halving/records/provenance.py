@@ -56,40 +56,39 @@ def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     files come to more than 32 MiB (before and after together), or untracked ones to more than 10 MiB. ``left_out`` has ``path`` and
     ``bytes`` of the 100 largest. ``dirty`` is None where git could not say, and ``error`` then holds its words.
     """
-    top = _git_or_none(folder, "rev-parse", "--show-toplevel")
+    top = _line_of(folder, "rev-parse", "--show-toplevel")
     if top is None:
         return None
-    checkout = Path(top.decode().strip())
-    commit = _git_or_none(checkout, "rev-parse", "--verify", "HEAD")
-    patch, error = _dirty_patch(checkout, store, "HEAD" if commit else _EMPTY_TREE)
-    shown, redacted = redacted_patch(patch.text, os.environ) if patch else (b"", 0)
-    remote = _git_or_none(checkout, "remote", "get-url", "origin")
-    branch = _git_or_none(checkout, "symbolic-ref", "--short", "-q", "HEAD")
-    left_out = patch.left_out if patch else {}
-    largest = sorted(left_out, key=lambda name: -left_out[name])[:_LISTED]
+    checkout = Path(top)
+    commit = _line_of(checkout, "rev-parse", "--verify", "HEAD")
+    patch = _dirty_patch(checkout, store, "HEAD" if commit else _EMPTY_TREE)
+    shown, redacted = redacted_patch(patch.text, os.environ)
+    remote = _line_of(checkout, "remote", "get-url", "origin")
+    largest = sorted(patch.left_out, key=lambda name: -patch.left_out[name])[:_LISTED]
     return {
-        "commit": commit.decode().strip() if commit else None,
-        "branch": branch.decode().strip() if branch else None,
-        "remote": without_password(remote.decode().strip()) if remote else None,
-        "dirty": patch and patch.dirty,
-        "error": error,
+        "commit": commit,
+        "branch": _line_of(checkout, "symbolic-ref", "--short", "-q", "HEAD"),
+        "remote": without_password(remote) if remote else None,
+        "dirty": patch.dirty,
+        "error": patch.error,
         "patch": store.put_blob(shown) if shown else None,
         "patch_redacted": redacted,
-        "left_out": [{"path": name, "bytes": left_out[name]} for name in sorted(largest)],
-        "left_out_count": len(left_out),
+        "left_out": [{"path": name, "bytes": patch.left_out[name]} for name in sorted(largest)],
+        "left_out_count": len(patch.left_out),
     }
 
 
 class _Patch(NamedTuple):
-    """What differs from a commit: as git prints it, and the files that are not in it with their bytes."""
+    """What differs from a commit: as git prints it, and the files that are not in it with their bytes; or why git could not say."""
 
     text: bytes
-    dirty: bool
+    dirty: bool | None
     left_out: dict[str, int]
+    error: str | None = None
 
 
-def _dirty_patch(checkout: Path, store: Store, base: str) -> tuple[_Patch | None, str | None]:
-    """The patch against ``base``; or None, and why git could make none.
+def _dirty_patch(checkout: Path, store: Store, base: str) -> _Patch:
+    """The patch against ``base``.
 
     Files come and go while git reads them (an editor's, a database's), and git gives up at one that has gone since it was listed.
     Then it is tried again, for as long as a run may wait for it; but not when git hangs.
@@ -97,7 +96,7 @@ def _dirty_patch(checkout: Path, store: Store, base: str) -> tuple[_Patch | None
     error, until = "", time.monotonic() + _SECONDS
     for _ in range(_TRIES):
         try:
-            return _patch_now(checkout, store, base), None
+            return _patch_now(checkout, store, base)
         except subprocess.CalledProcessError as refused:
             said = [line for line in refused.stderr.decode(errors="replace").splitlines() if line.startswith(("error: ", "fatal: "))]
             error = f"git {refused.cmd[3]}: {'; '.join(said[-3:]) or f'exit status {refused.returncode}'}"
@@ -106,7 +105,7 @@ def _dirty_patch(checkout: Path, store: Store, base: str) -> tuple[_Patch | None
             break
         if time.monotonic() > until:
             break
-    return None, without_secrets([error], os.environ)[0]
+    return _Patch(b"", None, {}, without_secrets([error], os.environ)[0])
 
 
 def _patch_now(checkout: Path, store: Store, base: str) -> _Patch:
@@ -186,20 +185,15 @@ def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = Non
         subprocess.TimeoutExpired: it hangs.
         subprocess.CalledProcessError: it refuses.
     """
-    return subprocess.run(
-        ["git", "-C", str(folder), *arguments],
-        input=given,
-        capture_output=True,
-        check=True,
-        timeout=_SECONDS,
-        env={**os.environ, **(environment or {}), "GIT_OPTIONAL_LOCKS": "0"},
-    ).stdout
+    command = ["git", "-C", str(folder), *arguments]
+    variables = {**os.environ, **(environment or {}), "GIT_OPTIONAL_LOCKS": "0"}
+    return subprocess.run(command, input=given, capture_output=True, check=True, timeout=_SECONDS, env=variables).stdout
 
 
-def _git_or_none(folder: Path, *arguments: str) -> bytes | None:
-    """What git prints; None where it is missing, hangs or refuses: a run starts with or without git."""
+def _line_of(folder: Path, *arguments: str) -> str | None:
+    """The line that git prints; None where it is missing, hangs or refuses: a run starts with or without git."""
     try:
-        return _git(folder, *arguments)
+        return _git(folder, *arguments).decode().strip() or None
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -218,7 +212,7 @@ def _packages() -> dict[str, str]:
     from importlib.metadata import distributions
 
     found = {dist.metadata["Name"]: dist.version for dist in distributions() if dist.metadata["Name"]}
-    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+    return {name: found[name] for name in sorted(found, key=str.lower)}
 
 
 def _hardware() -> dict[str, Any]:
@@ -235,13 +229,8 @@ def _hardware() -> dict[str, Any]:
 
 
 def _gpus() -> list[str]:
+    asked = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
     try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"],
-            capture_output=True,
-            check=False,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return subprocess.run(asked, capture_output=True, check=True, timeout=10).stdout.decode().strip().splitlines()
+    except (OSError, subprocess.SubprocessError):
         return []
-    return done.stdout.decode().strip().splitlines() if done.returncode == 0 else []

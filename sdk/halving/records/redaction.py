@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatch
 
 _HIDDEN = "…"
 # A name is a secret's by its end: max_tokens and TOKENIZERS_PARALLELISM are no secrets.
@@ -16,36 +15,12 @@ _SECRET_VARIABLE = re.compile(rf"(?!(?:OLD)?PWD$){_SECRET_NAME}|HALVING_CATALOG|
 # In code only literals are hidden: what follows `token =` may be an expression. <|endoftext|>, ${TOKEN} and {{ token }} are no secrets.
 _QUOTED = re.compile(rf"""({_NAME_END}["']?\]?\s*(?::\s*str\s*)?[:=]\s*[rbu]?)(["'])(?!\$)[^\s"'<{{\[]{{{_SHORTEST},}}\2""", re.IGNORECASE)
 _UNQUOTED = re.compile(rf"({_NAME_END}\s*[:=]\s*)[^\s\"'<>|{{}}()\[\]$]{{{_SHORTEST},}}", re.IGNORECASE)
-_SETTINGS = (
-    "*.yaml",
-    "*.yml",
-    "*.toml",
-    "*.ini",
-    "*.cfg",
-    "*.conf",
-    "*.properties",
-    "*.sh",
-    "*.txt",
-    "*.tfvars",
-    "*containerfile*",
-    "*dockerfile*",
-)
+_SETTINGS_FILE = re.compile(r".*\.(?:ya?ml|toml|ini|cfg|conf|properties|sh|txt|tfvars)|.*(?:container|docker)file.*", re.DOTALL)
 _WORDS = ("secret", "token", "pass", "pwd", "auth", "credential", "string", "key")  # each name has one of them; they are quick to look for
 _LONGEST_LINE = 10_000  # characters: a longer one is data, not code
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
-_FILES = (
-    ".env",
-    ".env.*",
-    "*.pem",
-    "*.key",
-    "*.p12",
-    "id_rsa*",
-    "id_ed25519*",
-    ".netrc",
-    ".pgpass",
-    ".pypirc",
-    "*credentials*",
-    "*.tfstate",
+_SECRET_FILE = re.compile(
+    r"\.env(?:\..*)?|\.netrc|\.pgpass|\.pypirc|id_(?:rsa|ed25519).*|.*\.(?:pem|key|p12|tfstate)|.*credentials.*", re.DOTALL
 )
 
 
@@ -87,7 +62,7 @@ def redacted_patch(patch: bytes, environment: Mapping[str, str]) -> tuple[bytes,
         if old <= 0 and new <= 0:
             if line.startswith(b"+++ "):
                 name = line[4:].decode(errors="replace").strip('"\t')
-                secret, settings = holds_secrets(name), _is_of(name, _SETTINGS)
+                secret, settings = holds_secrets(name), _is_named(name, _SETTINGS_FILE)
             elif hunk := _HUNK.match(line):
                 old, new = (1 if count is None else int(count) for count in hunk.groups())
             continue
@@ -114,11 +89,11 @@ def _without_literals(line: str, secrets: list[str], settings: bool) -> str:
 
 def holds_secrets(path: str) -> bool:
     """Whether files of this name are made to hold secrets."""
-    return _is_of(path, _FILES)
+    return _is_named(path, _SECRET_FILE)
 
 
-def _is_of(path: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch(path.rpartition("/")[2].lower(), pattern) for pattern in patterns)
+def _is_named(path: str, pattern: re.Pattern[str]) -> bool:
+    return pattern.fullmatch(path.rpartition("/")[2].lower()) is not None
 
 
 def _secrets_of(environment: Mapping[str, str]) -> list[str]:

@@ -53,15 +53,14 @@ class RunRecords:
             raise AlreadyExists(f"run {self.run!r} already has the params {first}; params never change, so start another run")
         if attempt == opened["attempt"]:
             raise AlreadyExists(f"attempt {attempt} of run {self.run!r} was taken by another process")
-        if attempt is not None:
-            self.store.create(f"{self.folder}/start-{attempt:04d}.json", to_json({"attempt": attempt, **began}))
-            return attempt
-        number = int(opened["attempt"]) + 1
+        number = int(opened["attempt"]) + 1 if attempt is None else attempt
         while True:
             try:
                 self.store.create(f"{self.folder}/start-{number:04d}.json", to_json({"attempt": number, **began}))
                 return number
             except AlreadyExists:
+                if attempt is not None:
+                    raise
                 number += 1
 
     def read(self) -> dict[str, Any]:

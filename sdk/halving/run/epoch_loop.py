@@ -1,8 +1,6 @@
 """The progress of a run: its epochs, what they reported, which checkpoints count, and where the run may stop."""
 
-import contextlib
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any, NoReturn
@@ -47,7 +45,7 @@ class Progress:
         self._started: int | None = None  # the epoch that is being trained
         self._until = self._total = trial.max_epochs if trial else 0
         self._stopping = self._looked = self._warned = False
-        self._stopping_since = 0.0
+        self._stopping_since = math.inf
         self._ends_by = math.inf
         self._reported_before_save = True  # whether every objective had been reported when this epoch was last saved
         self._reports_last = False  # whether this trainable's epochs end with a report, after their last save
@@ -92,10 +90,10 @@ class Progress:
 
     def epochs(self, total: int | None) -> Iterator[int]:
         """As :meth:`halving.Run.epochs`. ``total`` takes effect at once, the loop when its first epoch is asked for."""
-        if self._controller is None and total is None:
-            raise InvalidInput("epochs(total=None) is not accepted outside of a trial: give the number of epochs")
         if self._controller is None:
-            self._total = int(total or 0)
+            if total is None:
+                raise InvalidInput("epochs(total=None) is not accepted outside of a trial: give the number of epochs")
+            self._total = int(total)
         return self._loop()
 
     def save(self, state: dict[str, Any]) -> str | None:
@@ -114,10 +112,6 @@ class Progress:
             self._stop_in_epoch()
         return written
 
-    @property
-    def is_trial(self) -> bool:
-        return self._trial is not None
-
     def make_up(self, seconds: float) -> None:
         """At the end: store the last checkpoint of a user's own loop, if the store was unavailable when it was saved.
 
@@ -131,9 +125,8 @@ class Progress:
 
     def give_up_at(self) -> float:
         """Until when an unavailable store may be waited for, by ``time.monotonic``: after a SIGTERM, for most of the grace period."""
-        if not self._stopping or self._trial is None:
-            return self._ends_by
-        return min(self._ends_by, self._stopping_since + _GRACE_SHARE * self._trial.grace_seconds)
+        grace = self._trial.grace_seconds if self._trial else math.inf
+        return min(self._ends_by, self._stopping_since + _GRACE_SHARE * grace)
 
     def ask_to_stop(self) -> bool:
         """A SIGTERM has come. True: the trial ends where it can be resumed. False: there is nothing to wait for, because no epoch of a
@@ -241,9 +234,8 @@ class Progress:
         if self._trial is None or self._looked or self._warned or seconds <= self._trial.grace_seconds:
             return
         self._warned = True
-        with contextlib.suppress(Warning):  # under `python -W error` a warning raises, and training must not end because of it
-            warnings.warn(
-                f"halving: an epoch takes {seconds:.0f} s, and a trial that is stopped has {self._trial.grace_seconds:.0f} s to save. One "
-                "that is stopped in mid-epoch loses that epoch, unless it calls run.save(…) in mid-epoch when run.stopping is True",
-                stacklevel=4,
-            )
+        warn(
+            f"an epoch takes {seconds:.0f} s, and a trial that is stopped has {self._trial.grace_seconds:.0f} s to save. One that is "
+            "stopped in mid-epoch loses that epoch, unless it calls run.save(…) in mid-epoch when run.stopping is True",
+            stacklevel=5,  # the line of the loop over epochs
+        )

@@ -1,15 +1,12 @@
 """How a run begins: in your own script, or as an attempt at a trial."""
 
 import contextlib
-import secrets
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from halving.data.dataset import Dataset
 from halving.errors import NotFound
-from halving.identifiers import check_name
+from halving.identifiers import check_name, new_id
 from halving.records.run_record import RunRecords
 from halving.run.run import Run
 from halving.store.retry import retry_while_away
@@ -46,20 +43,18 @@ def init(
         AlreadyExists: the run ``id`` exists with other hyperparameters.
         StoreError: the store cannot be written, or was unavailable for ten minutes.
     """
-    run_id = id or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    store, parent = Store(root), {"tags": dict(tags)} if tags else {}
+    store = Store(root)
     if config is None and id is not None:
+        records = RunRecords(store, check_name("project", project), check_name("run id", id))
         with contextlib.suppress(NotFound):
-            config = retry_while_away(store, f"run {id}", RunRecords(store, check_name("project", project), check_name("run id", id)).read)[
-                "params"
-            ]
+            config = retry_while_away(store, f"run {id}", records.read)["params"]
     return Run(
         store,
         project=project,
-        run_id=run_id,
+        run_id=id or new_id(),
         params=config or {},
         seed=seed,
-        parent=parent,
+        parent={"tags": dict(tags)} if tags else {},
         strict=strict,
         system_metrics=system_metrics,
     )
@@ -67,16 +62,14 @@ def init(
 
 def open_trial(context: TrialContext, controller: Controller) -> Run:
     """Open the run of a trial's attempt, in the trial's process."""
-    store = Store(context.root)
     return Run(
-        store,
+        Store(context.root),
         project=context.project,
         run_id=context.run,
         params=context.params,
         seed=context.seed,
         parent=context.parent,
         attempt=context.attempt,
-        dataset=Dataset(store, context.dataset_name, context.dataset_digest),
         trial=context,
         controller=controller,
         captured=context.provenance,

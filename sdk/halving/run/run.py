@@ -56,7 +56,6 @@ class Run:
         seed: int | None,
         parent: dict[str, Any] | None = None,
         attempt: int | None = None,
-        dataset: Dataset | None = None,
         trial: TrialContext | None = None,
         controller: Controller | None = None,
         captured: dict[str, Any] | None = None,
@@ -66,7 +65,9 @@ class Run:
         if system_metrics is not None:
             check_interval(system_metrics)
         self.store, self.project, self.id = store, check_name("project", project), check_name("run id", run_id)
-        self.params, self.seed, self._dataset = dict(params), seed, dataset
+        self.params, self.seed = dict(params), seed
+        self._dataset = Dataset(store, trial.dataset_name, trial.dataset_digest) if trial else None
+        self._end_seconds = _TRIAL_END_SECONDS if trial else _END_SECONDS
         if seed is not None:
             rng_state.seed_everything(seed)
         self.records = RunRecords(store, project, run_id)
@@ -82,8 +83,8 @@ class Run:
             self._finished, self._process = False, os.getpid()
             self._saver = Saver(store, self.records, self._points_first, lambda: self._progress.give_up_at())
             self._progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
-            if dataset is not None:
-                dataset.give_up_at = self._progress.give_up_at
+            if self._dataset is not None:
+                self._dataset.give_up_at = self._progress.give_up_at
             self._throughput = Throughput(self.log if system_metrics is None else None)
             self._system: SystemMetrics | None = None
             recover_run(store, project, run_id)  # the journals of attempts that were killed on this machine
@@ -334,15 +335,15 @@ class Run:
             self._system.stop()
         self._throughput.stop()
         self._validator.closed = True  # only now: these two have logged a last time
-        seconds = min(_TRIAL_END_SECONDS if self._progress.is_trial else _END_SECONDS, self._progress.give_up_at() - monotonic())
-        seconds = max(_LAST_SECONDS, seconds)
+        seconds = max(_LAST_SECONDS, min(self._end_seconds, self._progress.give_up_at() - monotonic()))
         if status != "failed":
             try:
                 self._progress.make_up(seconds)
             except StoreError as error:
                 warn(f"the last checkpoint of {self.id} could not be stored: {error}")
         complete = self._writer.close(seconds)
-        ended = {"status": status, "epoch": self.epoch, "points": self._writer.points, "summary": self._writer.last, "time": now()}
+        drain = self._writer.drain
+        ended = {"status": status, "epoch": self.epoch, "points": drain.points, "summary": drain.last, "time": now()}
         ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._validator.rejected}
         ended["checkpoints"] = self._saver.interval.as_dict()
         if complete:

@@ -35,6 +35,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from halving.errors import InvalidInput
@@ -100,16 +101,13 @@ class Throughput:
 
     def _take(self) -> float:
         total = 0.0
-        while self._added:
-            try:
+        with suppress(IndexError):  # it is empty
+            while True:
                 total += self._added.popleft()
-            except IndexError:  # another thread took it
-                break
         return total
 
     def _log_rate(self, log: Log) -> None:
-        rate = self.rate()
-        if rate is not None:
+        if (rate := self.rate()) is not None:
             log({"system/throughput": rate}, step=int(time.time()))
 
 
@@ -133,7 +131,7 @@ class SystemMetrics:
         self._log, self._interval, self._throughput = log, check_interval(interval), throughput
         self._ended, self._process = threading.Event(), os.getpid()
         self._abandoned = False
-        self._sensors: list[Callable[[], dict[str, float]]] = [_Machine().read, _Gpus().read]
+        self._machine, self._gpus = _Machine(), _Gpus()
         self._thread = threading.Thread(target=self._sample_until_stopped, name=f"halving-system-{name}", daemon=True)
         try:
             self._thread.start()
@@ -159,17 +157,12 @@ class SystemMetrics:
             self._sample()
 
     def _sample(self) -> None:
-        try:
-            values: dict[str, float] = {}
-            for read in self._sensors:
-                values |= read()
-            rate = self._throughput.rate() if self._throughput is not None else None
-            if rate is not None:
+        with suppress(Exception):  # training goes on without this sample
+            values = self._machine.read() | self._gpus.read()
+            if self._throughput is not None and (rate := self._throughput.rate()) is not None:
                 values["system/throughput"] = rate
             if values and not self._abandoned:
                 self._log(values, step=int(time.time()))
-        except Exception:  # noqa: BLE001  # training goes on without this sample
-            return
 
 
 class _Machine:
@@ -186,7 +179,8 @@ class _Machine:
             return {}
         values: dict[str, float] = {}
         for sensor in (self._cpu, self._memory, self._process, self._disk_space, self._disk, self._network):
-            _try(values, sensor, psutil)
+            with suppress(Exception):  # it is left out of this sample and tried again with the next
+                values |= sensor(psutil)
         return values
 
     def _cpu(self, psutil: Any) -> dict[str, float]:
@@ -255,7 +249,8 @@ class _Gpus:
         values: dict[str, float] = {}
         for number, handle in enumerate(self._handles):
             for sensor in (_utilization, _gpu_memory, _temperature, _power):
-                _try(values, sensor, pynvml, handle, f"system/gpu.{number}")
+                with suppress(Exception):  # as above
+                    values |= sensor(pynvml, handle, f"system/gpu.{number}")
         if self._handles and not values:
             self._handles = None  # the driver was reloaded: the handles are no longer valid
         return values
@@ -271,8 +266,7 @@ def _visible(nvml: Any, listed: str | None) -> list[Any]:
     count = nvml.nvmlDeviceGetCount()
     if listed is None:
         return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-    chosen: list[Any] = []
-    taken: set[str] = set()
+    chosen: list[str] = []
     uuids: dict[str, int] = {}
     for entry in (part.strip() for part in listed.split(",")):
         if entry.startswith("MIG-"):  # NVML accepts only the complete name
@@ -285,11 +279,11 @@ def _visible(nvml: Any, listed: str | None) -> list[Any]:
             name = entry if entry.isdecimal() and int(entry) < count else ""
         if not name:
             break
-        if name in taken:
+        if name in chosen:
             return []
-        taken.add(name)
-        chosen.append(nvml.nvmlDeviceGetHandleByUUID(name) if name.startswith("MIG-") else nvml.nvmlDeviceGetHandleByIndex(int(name)))
-    return chosen
+        chosen.append(name)
+    by_uuid, by_index = nvml.nvmlDeviceGetHandleByUUID, nvml.nvmlDeviceGetHandleByIndex
+    return [by_uuid(name) if name.startswith("MIG-") else by_index(int(name)) for name in chosen]
 
 
 def _uuid(nvml: Any, index: int) -> str:
@@ -318,20 +312,12 @@ def _power(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
     return {f"{prefix}/power": nvml.nvmlDeviceGetPowerUsage(handle) / 1000}  # mW
 
 
-def _try(values: dict[str, float], sensor: Callable[..., dict[str, float]], *arguments: Any) -> None:
-    try:
-        values |= sensor(*arguments)
-    except Exception:  # noqa: BLE001  # this sensor is left out of this sample and tried again with the next
-        return
-
-
 def check_interval(interval: float) -> float:
     """The seconds between two samples, checked.
 
     Raises:
         InvalidInput: not a number above 0.
     """
-    accepted = isinstance(interval, (int, float)) and not isinstance(interval, bool) and 0 < interval < math.inf
-    if not accepted:
+    if isinstance(interval, bool) or not isinstance(interval, (int, float)) or not 0 < interval < math.inf:
         raise InvalidInput(f"system_metrics {interval!r:.80} is not accepted: give the seconds between two samples, above 0, or None")
     return min(float(interval), threading.TIMEOUT_MAX)

@@ -94,9 +94,13 @@ class Reach:
             return
 
 
-def warn(message: str) -> None:
-    """Warn. Under ``python -W error`` a warning raises; that must not end training, so the error is dropped."""
+def warn(message: str, stacklevel: int = 3) -> None:
+    """Warn. Under ``python -W error`` a warning raises; that must not end training, so the error is dropped.
+
+    Args:
+        stacklevel: whose line the warning names: 2 for that of the caller, 3 for that of the caller's caller, and so on.
+    """
     try:
-        warnings.warn(f"halving: {message}", stacklevel=3)
+        warnings.warn(f"halving: {message}", stacklevel=stacklevel)
     except Warning:
         return

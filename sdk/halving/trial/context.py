@@ -19,7 +19,6 @@ class Controller(Protocol):
             checkpoint: digest of the checkpoint saved at this epoch; a resume continues from it.
             best_checkpoint: where the first objective is summarised by its best value, digest of the checkpoint of that value's epoch.
         """
-        ...
 
 
 @dataclass(frozen=True)

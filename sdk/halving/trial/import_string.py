@@ -27,7 +27,7 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
         raise InvalidInput(
             f"{field} = {path!r} is not accepted: there is no module {error.name!r}{hint} that Python can import from here"
         ) from None
-    function = getattr(module, name, None)
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         # For a package, also what it re-exports from its own modules.
         defined = sorted(
@@ -36,8 +36,7 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
             if callable(value) and not key.startswith("_") and f"{getattr(value, '__module__', '')}.".startswith(f"{module_name}.")
         )
         raise InvalidInput(f"{field} = {path!r} is not accepted: {module_name} has no function {name!r}; it has {defined}")
-    found: Callable[..., Any] = function
-    return found
+    return function
 
 
 def source_digest(path: str) -> str | None:

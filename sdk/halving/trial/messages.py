@@ -14,10 +14,11 @@ from halving.store.store import blob_name
 
 
 @dataclass(frozen=True)
-class ReachedRung:
-    """The trial has trained its granted epochs. The platform answers with :class:`Granted`.
+class RungResult:
+    """How far a trial has come, and with what.
 
     Attributes:
+        epoch: the last one that counts.
         values: metric to value: the summary of each objective, and the last value of each bounded metric.
         checkpoint: digest of the checkpoint of this epoch.
         best_checkpoint: where the best value of the first objective counts, digest of the checkpoint of that value's epoch.
@@ -27,6 +28,14 @@ class ReachedRung:
     values: dict[str, float]
     checkpoint: str
     best_checkpoint: str | None = None
+
+
+class ReachedRung(RungResult):
+    """The trial has trained its granted epochs. The platform answers with :class:`Granted`."""
+
+
+class ReturnedEarly(RungResult):
+    """The trainable returned before its grant was used up. The epoch is that of the newest checkpoint that counts."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +49,6 @@ class Granted:
 @dataclass(frozen=True)
 class Stopped:
     """The trainable returned after its last grant was used up."""
-
-
-@dataclass(frozen=True)
-class ReturnedEarly:
-    """The trainable returned before its grant was used up.
-
-    ``epoch`` and ``values`` are those of the newest checkpoint that counts; the rest is as in :class:`ReachedRung`.
-    """
-
-    epoch: int
-    values: dict[str, float]
-    checkpoint: str
-    best_checkpoint: str | None = None
 
 
 @dataclass(frozen=True)

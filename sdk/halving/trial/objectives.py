@@ -36,22 +36,21 @@ class Tallies:
     Args:
         objectives, bounded: as in :class:`halving.trial.context.TrialContext`.
         record: to continue from a checkpoint, what :meth:`as_record` returned for it.
+
+    Attributes:
+        best_checkpoint: digest of the checkpoint of the first objective's best epoch; None where its best does not count, or that epoch
+            saved none.
     """
 
     def __init__(self, objectives: tuple[ObjectiveRule, ...], bounded: tuple[str, ...], record: Mapping[str, Any] | None = None) -> None:
         self._objectives, self._bounded = objectives, bounded
         held = record or {}
         self._tallies = {metric: _Tally(**tally) for metric, tally in held.get("metrics", {}).items()}
-        self._best_checkpoint: str | None = held.get("best_checkpoint")
+        self.best_checkpoint: str | None = held.get("best_checkpoint")
 
     def as_record(self) -> dict[str, Any]:
         """Plain data for the checkpoint's record."""
-        return {"metrics": {metric: asdict(tally) for metric, tally in self._tallies.items()}, "best_checkpoint": self._best_checkpoint}
-
-    @property
-    def best_checkpoint(self) -> str | None:
-        """Digest of the checkpoint of the first objective's best epoch; None where its best does not count, or that epoch saved none."""
-        return self._best_checkpoint
+        return {"metrics": {metric: asdict(tally) for metric, tally in self._tallies.items()}, "best_checkpoint": self.best_checkpoint}
 
     def is_objective(self, metric: str) -> bool:
         return any(rule.metric == metric for rule in self._objectives)
@@ -76,7 +75,7 @@ class Tallies:
             checkpoint: digest of what the epoch saved, if it saved anything.
         """
         if self.improved_by(reported):
-            self._best_checkpoint = checkpoint
+            self.best_checkpoint = checkpoint
         for rule in (*self._objectives, *(ObjectiveRule(metric) for metric in self._bounded)):
             if rule.metric in reported:
                 self._count(rule, epoch, reported[rule.metric])

@@ -8,7 +8,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from multiprocessing import parent_process
-from multiprocessing.connection import wait
 from typing import NoReturn, Protocol
 
 from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreAway, StoreError
@@ -31,9 +30,6 @@ class Channel(Protocol):
 
     def recv(self) -> Granted:
         """The answer to the message that was sent last."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class Platform:
@@ -103,7 +99,6 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
             with contextlib.suppress(StoreError):  # whatever the store does, the platform gets the message
                 run.finish("failed")
     channel.send(ended)
-    channel.close()
 
 
 def _ended(run: Run, controller: Platform, context: TrialContext) -> Stopped | ReturnedEarly:
@@ -130,15 +125,13 @@ def _end_if_stopping(run: Run) -> None:
 
 def _stop_with_parent(run: Run) -> None:
     """End this process when its worker dies."""
-    parent = parent_process()
-    if parent is None:
-        return
+    if parent := parent_process():
 
-    def watch() -> None:
-        wait([parent.sentinel])
-        _leave(run)
+        def watch() -> None:
+            parent.join()
+            _leave(run)
 
-    threading.Thread(target=watch, name="halving-parent-watch", daemon=True).start()
+        threading.Thread(target=watch, name="halving-parent-watch", daemon=True).start()
 
 
 def _leave(run: Run | None) -> NoReturn:

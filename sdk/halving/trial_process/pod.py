@@ -65,9 +65,6 @@ class MailChannel:
             raise InvalidInput(f"the worker's answer {answer!r} is not accepted: give Granted")
         return answer
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def main() -> None:
     """Run the trial that the environment names.

@@ -36,8 +36,8 @@ def in_journal(appender: Appender) -> list[tuple[str, float]]:
         reading = Reading(log_segment.memory, verify=True)
         for block in reading.blocks():
             if isinstance(block, Block):
-                rows = reading.rows(block).view(np.float64)
-                found += [point for row in rows for point in zip(reading.keys[block.schema], row[3:-1].tolist(), strict=True)]
+                rows = block.rows.view(np.float64)
+                found += [point for row in rows for point in zip(block.keys, row[3:-1].tolist(), strict=True)]
     return found
 
 

@@ -226,9 +226,9 @@ def test_a_journal_folder_that_is_not_ours_is_left_as_it_is_by_the_run_and_its_c
     done = script(
         "import os\n"
         "from halving import Store\n"
-        "from halving.journal.directory import attempt_folder\n"
+        "from halving.journal.directory import journal_home\n"
         "from halving.ingest.metric_writer import MetricWriter\n"
-        "folder = attempt_folder(Store(), 'p', 'r', 1)\n"
+        "folder = journal_home(Store()) / 'project=p/run=r/0001'\n"
         "folder.mkdir(parents=True)\n"
         "(folder / 'main-000000.journal').write_bytes(b'theirs')\n"
         "writer = MetricWriter(Store(), 'p', 'r', 1)\n"

@@ -18,7 +18,7 @@ from halving import Store
 from halving.ingest.metric_writer import MetricWriter
 from halving.ingest.recovery import Recovered, recover
 from halving.journal.appender import Appender
-from halving.journal.directory import attempt_folder, attempt_folders, create_folder, journal_home, release
+from halving.journal.directory import attempt_folders, create_folder, journal_home, release
 
 SECRET = b"nobody's business\n"
 OTHER_USER = 12345
@@ -31,6 +31,10 @@ def victim(tmp_path: Path) -> Path:
     path = tmp_path / "secret.txt"
     path.write_bytes(SECRET)
     return path
+
+
+def attempt_folder(store: Store, attempt: int = 1) -> Path:
+    return journal_home(store) / "project=p" / "run=r" / f"{attempt:04d}"
 
 
 def plant(folder: Path, note: dict[str, Any] | None = None) -> None:
@@ -57,7 +61,7 @@ def contents(root: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["{victim}", "../../../../../secret.txt", "media-main-000001/../../../../../../secret.txt"])
 def test_a_note_that_names_a_file_outside_of_its_folder_neither_publishes_nor_deletes_it(store: Store, victim: Path, name: str) -> None:
-    folder = attempt_folder(store, "p", "r", 1)
+    folder = attempt_folder(store)
     plant(folder, {"file": name.format(victim=victim)})
     (folder / "media-main-000001").mkdir()
     assert recover(store) == [Recovered("p", "r", 1, 1, "recovered")]
@@ -68,7 +72,7 @@ def test_a_note_that_names_a_file_outside_of_its_folder_neither_publishes_nor_de
 
 @pytest.mark.parametrize("name", ["main-000000.journal", "lock", "end.json", ".", "", None, 7])
 def test_a_note_that_names_another_file_of_the_journal_publishes_nothing(store: Store, name: Any) -> None:
-    plant(attempt_folder(store, "p", "r", 1), {"file": name})
+    plant(attempt_folder(store), {"file": name})
     assert recover(store) == [Recovered("p", "r", 1, 1, "recovered")]
     assert store.names("runs/project=p/r/media") == []
     assert published(store) == [1.0]
@@ -76,9 +80,9 @@ def test_a_note_that_names_another_file_of_the_journal_publishes_nothing(store: 
 
 def test_a_note_that_names_a_link_or_a_pipe_neither_follows_it_nor_waits_for_it(store: Store, victim: Path) -> None:
     for attempt in (1, 2):
-        plant(attempt_folder(store, "p", "r", attempt), {"file": "media-main-000001.txt"})
-    (attempt_folder(store, "p", "r", 1) / "media-main-000001.txt").symlink_to(victim)
-    os.mkfifo(attempt_folder(store, "p", "r", 2) / "media-main-000001.txt")
+        plant(attempt_folder(store, attempt), {"file": "media-main-000001.txt"})
+    (attempt_folder(store) / "media-main-000001.txt").symlink_to(victim)
+    os.mkfifo(attempt_folder(store, 2) / "media-main-000001.txt")
     assert [found.state for found in recover(store)] == ["recovered", "recovered"]
     assert store.names("runs/project=p/r/media") == []
     assert victim.read_bytes() == SECRET
@@ -86,7 +90,7 @@ def test_a_note_that_names_a_link_or_a_pipe_neither_follows_it_nor_waits_for_it(
 
 
 def test_an_end_that_is_a_link_is_not_read(store: Store, tmp_path: Path) -> None:
-    plant(folder := attempt_folder(store, "p", "r", 1))
+    plant(folder := attempt_folder(store))
     (tmp_path / "private.json").write_text('{"status": "finished", "token": "secret", "segments": 0, "points": 0, "summary": {}}')
     (folder / "end.json").symlink_to(tmp_path / "private.json")
     recover(store)
@@ -96,7 +100,7 @@ def test_an_end_that_is_a_link_is_not_read(store: Store, tmp_path: Path) -> None
 
 def test_a_log_segment_that_is_a_link_is_not_drained(store: Store, tmp_path: Path) -> None:
     plant(tmp_path / "elsewhere")
-    plant(folder := attempt_folder(store, "p", "r", 1))
+    plant(folder := attempt_folder(store))
     (folder / "12345-000000.journal").symlink_to(tmp_path / "elsewhere" / "main-000000.journal")
     assert recover(store) == [Recovered("p", "r", 1, 1, "recovered")]
     assert (tmp_path / "elsewhere" / "main-000000.journal").exists()

@@ -56,6 +56,7 @@ def execute(store: Store, trainable: str, granted: int, *answers: Granted, attem
     for answer in answers:
         platform.send(answer)
     run_trial(context(store, attempt), trainable if ":" in trainable else f"{__name__}:{trainable}", granted, own, threads=2)
+    own.close()
     heard: list[Message] = []
     while True:
         try:
