@@ -22,7 +22,7 @@ from halving.store.store import digest_of
 from halving.trial.import_string import import_function, where
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.datasets.dvc_tracking import track
-from resources.sweep_spec import DatasetSource
+from resources.sweep_spec.sweep import DatasetSource
 
 if TYPE_CHECKING:
     import numpy as np

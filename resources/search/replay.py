@@ -17,8 +17,10 @@ from resources.search.decide import ranking
 from resources.search.rules import violation
 from resources.search.simulation import SimulatedWorkers, Simulation, simulate
 from resources.search.state import Result, Status
-from resources.sweep_spec import Objective, Strategy, SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, parse_spec
 from resources.sweep_spec.base import did_you_mean
+from resources.sweep_spec.strategy import Strategy
+from resources.sweep_spec.sweep import Objective
 
 Points = Mapping[str, Sequence[tuple[int, float]]]
 """From a metric's name to its ``(epoch, value)``, sorted by epoch."""

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import InvalidInput
 from resources.search.rules import rules_of
 from resources.search.state import Result, Status, TrialState
-from resources.sweep_spec import Bohb, FloatRange, GridSearch, IntRange, Parameter, SweepSpec, import_sampler
+from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.functions import import_sampler
 from resources.sweep_spec.points import active, grid_point, order, sample, satisfies
-from resources.sweep_spec.strategy import STARTUP_TRIALS
+from resources.sweep_spec.space import FloatRange, IntRange, Parameter
+from resources.sweep_spec.strategy import STARTUP_TRIALS, Bohb, GridSearch
 
 if TYPE_CHECKING:
     import optuna
