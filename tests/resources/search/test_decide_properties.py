@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,12 +42,15 @@ def searched(spec: SweepSpec, workers: SimulatedWorkers, seed: int, watch: Calla
 
     steps: list[Step] = []
 
-    def note(state: SearchState, event: Event, decision: Decision) -> None:
+    def noted(state: SearchState, event: Event) -> tuple[Decision, TrialState | None]:
+        decision, trial = decide(state, event)
         steps.append((tuple(state.trials), event, decision))
         if watch:
             watch(state, event, decision)
+        return decision, trial
 
-    return Search(spec, simulate(spec, evaluate, workers, seed=seed, watch=note), steps)
+    with mock.patch("resources.search.simulation.decide", noted):
+        return Search(spec, simulate(spec, evaluate, workers, seed=seed), steps)
 
 
 @st.composite
