@@ -139,7 +139,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
 
     backend = Backend(root=arguments.root)
     strategies = [read_strategy(text) for text in arguments.strategy]
-    found = replay_sweep(backend.store, backend.catalog, arguments.sweep, strategies).as_dict()
+    found = replay_sweep(backend.store, backend.catalog, arguments.sweep, strategies)
     if arguments.json:
         print_json(found)
     else:

@@ -180,7 +180,7 @@ def test_what_matters_is_important_whichever_way_is_better(backend: Backend, sma
 
 def milestone(number: int, epochs: int, value: float) -> Milestone:
     at = utcnow() + timedelta(seconds=number)
-    return Milestone(number, 1, 0, 0, epochs, value, 0.0, "pause", False, at)
+    return Milestone(number, 1, 0, epochs, value, 0.0, "pause", False, at)
 
 
 def test_results_are_compared_after_the_most_epochs_that_enough_trials_have(small_spec: Spec) -> None:

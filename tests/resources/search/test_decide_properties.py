@@ -235,7 +235,7 @@ def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(spec: S
         for bracket, ladder in enumerate(rules.ladders):
             mates = [trial for trial in trials if rules.bracket(trial.number) == bracket]
             for rung in range(len(ladder)):
-                at_rung = state._rungs[bracket][rung]
+                at_rung = state.rungs[bracket][rung]
                 counted = [(trial, trial.counted[rung]) for trial in mates if len(trial.counted) > rung]
                 assert at_rung.results == sorted(state.place(trial.number, result) for trial, result in counted)
                 waiting = [trial for trial in mates if trial.status is Status.PAUSED and len(trial.results) == rung + 1]
