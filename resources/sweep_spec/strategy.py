@@ -105,17 +105,6 @@ class Nsga2Search(FullBudget):
         return "nsga2", {"population_size": self.population_size}
 
 
-class OptunaSearch(FullBudget):
-    """Any Optuna sampler, by its import path."""
-
-    sampler: SamplerPath = Field(description="module:Class of an Optuna sampler, for example optuna.samplers:CmaEsSampler.")
-    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
-
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return self.sampler, self.options
-
-
 class _AnySampler(SearchStrategy):
     sampler: Sampler = Field(default="tpe", description=_SAMPLER)
     options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
@@ -123,6 +112,12 @@ class _AnySampler(SearchStrategy):
     @property
     def suggester(self) -> tuple[str, dict[str, Any]]:
         return self.sampler, self.options
+
+
+class OptunaSearch(_AnySampler, FullBudget):
+    """Any Optuna sampler, by its import path."""
+
+    sampler: SamplerPath = Field(description="module:Class of an Optuna sampler, for example optuna.samplers:CmaEsSampler.")
 
 
 class EarlyStopping(SearchStrategy):
