@@ -121,6 +121,9 @@ class SweepStorage(BaseStorage):
             trial.values = list(values)
         return True
 
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
+        self._trials[trial_id].user_attrs[key] = value
+
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         self._trials[trial_id].system_attrs[key] = value
 
@@ -145,8 +148,7 @@ class SweepStorage(BaseStorage):
     def _refuse(self, *args: Any, **given: Any) -> Any:
         raise NotImplementedError("a sweep is one study without user attributes, whose trials report to the sweep")
 
-    get_all_studies = create_new_study = delete_study = set_study_user_attr = _refuse
-    set_trial_user_attr = set_trial_intermediate_value = _refuse
+    get_all_studies = create_new_study = delete_study = set_study_user_attr = set_trial_intermediate_value = _refuse
 
 
 FIRST_EARLIER = 1_000_000
