@@ -139,7 +139,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
 
     backend = Backend(root=arguments.root)
     strategies = [read_strategy(text) for text in arguments.strategy]
-    found = replay_sweep(backend.store, backend.catalog, arguments.sweep, strategies).as_dict()
+    found = replay_sweep(backend.store, backend.catalog, arguments.sweep, strategies)
     if arguments.json:
         print_json(found)
     else:
@@ -172,7 +172,7 @@ def _print_replay(console: "Console", found: dict[str, Any]) -> None:
 
 def strategy_text(strategy: dict[str, Any]) -> str:
     """A strategy in one line, with its budgets and the settings that differ from the defaults."""
-    from resources.sweep_spec import Strategy
+    from resources.sweep_spec.strategy import Strategy
 
     (name, settings) = next(iter(strategy.items()))
     defaults = Strategy.model_validate({name: {"sampler": settings["sampler"]} if name == "optuna" else {}}).chosen.model_dump()

@@ -13,7 +13,8 @@ from halving import InvalidInput
 from resources.execution.concurrency import concurrency_of
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.pod_manifests import worker_config
-from resources.sweep_spec import OneOf, SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, parse_spec
+from resources.sweep_spec.base import OneOf
 
 
 class InvalidSweepSpec(dg.DagsterInvalidConfigError):

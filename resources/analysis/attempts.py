@@ -44,16 +44,11 @@ def attempts_of(session: Session, sweep: str, rules: Rules, trial: int | None = 
     query = query if trial is None else query.where(AttemptRow.trial == trial)
     return [
         Attempt(
-            row.trial,
-            row.attempt,
-            rules.bracket(row.trial),
-            row.rung,
-            is_audit(row.rung, audited),
-            row.worker,
-            row.started_at,
-            row.ended_at,
-            row.outcome,
-            row.error,
+            **{name: getattr(row, name) for name in ("trial", "attempt", "rung", "worker", "outcome", "error")},
+            bracket=rules.bracket(row.trial),
+            audit=is_audit(row.rung, audited),
+            began=row.started_at,
+            ended=row.ended_at,
         )
         for row, audited in session.execute(query)
     ]

@@ -3,7 +3,7 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any, Literal
 
 import yaml
@@ -16,7 +16,7 @@ from resources.analysis.summary import SweepSummary, summarize
 from resources.analysis.trial_curves import curves
 from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow
 from resources.catalog.trial_key import trial_key
-from resources.search.replay import Replayed, TrialCurve, curve_of, replay, spec_with
+from resources.search.replay import TrialCurve, curve_of, replay, spec_with
 from resources.search.state import Status
 from resources.sweep_spec import SweepSpec, stored_spec
 
@@ -25,38 +25,6 @@ _SINGLE_POINTS = 2000  # curves with at most so many points are kept point by po
 
 class NotReplayable(HalvingError, RuntimeError):
     """The sweep is not over, or has no result that could be replayed."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The sweep as it ran, and strategies replayed on its curves.
-
-    Attributes:
-        itself: the sweep's own search, without the audit of pruning; ``seconds`` is None when no attempt was recorded.
-        replayed: in the order of the strategies; ``winner`` is a trial's number.
-        places: trial to its place among the sweep's own results, from 1.
-    """
-
-    sweep: str
-    objective: str
-    direction: str
-    trials: int
-    workers: int
-    itself: dict[str, Any]
-    replayed: list[Replayed]
-    places: dict[int, int]
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON: each replay with its winner's name and place."""
-        given = {name: getattr(self, name) for name in ("sweep", "objective", "direction", "trials", "workers", "itself")}
-        return {**given, "replayed": [{**asdict(one), **self.winner_of(one)} for one in self.replayed]}
-
-    def winner_of(self, one: Replayed) -> dict[str, Any]:
-        """The winner's name, and its place among the sweep's own results."""
-        return {
-            "winner": trial_key(self.sweep, one.winner) if one.winner is not None else None,
-            "place": self.places.get(one.winner) if one.winner is not None else None,
-        }
 
 
 def read_strategy(text: str) -> Any:
@@ -72,11 +40,15 @@ def read_strategy(text: str) -> Any:
         raise InvalidInput(f"strategy = {text!r} is not YAML: {problem}; give a name, or 'asha: {{min_budget: 3}}'") from None
 
 
-def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequence[Any]) -> Comparison:
+def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequence[Any]) -> dict[str, Any]:
     """Replay each strategy on the curves of a sweep whose search is over.
 
     Args:
         strategies: names, or ``{name: {setting: value}}``.
+
+    Returns:
+        ``itself``, the sweep's own search without the audit of pruning (its ``seconds`` are None when no attempt was recorded),
+        and ``replayed``, in the order of the strategies; each with its winner's name and place among the sweep's own results.
 
     Raises:
         NotFound: there is no such sweep, or the store no longer has its points.
@@ -97,17 +69,21 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
         raise NotReplayable(f"sweep {sweep} has no trial with a result, so there is nothing to replay")
     known = _curves(store, spec, sweep, trials, results)
     workers = spec.concurrency or _most_at_once(attempts)
-    replayed = [_numbered(replay(one, known, workers), trials) for one in specs]
-    return Comparison(
-        sweep=sweep,
-        objective=summary.objective,
-        direction=summary.direction,
-        trials=len(trials),
-        workers=workers,
-        itself=_itself(spec, summary, attempts),
-        replayed=replayed,
-        places={standing.trial: place for place, standing in enumerate(summary.standings, start=1)},
-    )
+    places = {standing.key: place for place, standing in enumerate(summary.standings, start=1)}
+    replayed = []
+    for one in specs:
+        found = replay(one, known, workers)
+        winner = trial_key(sweep, trials[found.winner].number) if found.winner is not None else None
+        replayed.append({**asdict(found), "winner": winner, "place": places.get(winner) if winner else None})
+    return {
+        "sweep": sweep,
+        "objective": summary.objective,
+        "direction": summary.direction,
+        "trials": len(trials),
+        "workers": workers,
+        "itself": _itself(spec, summary, attempts),
+        "replayed": replayed,
+    }
 
 
 def _curves(store: Store, spec: SweepSpec, sweep: str, trials: Sequence[TrialRow], results: Sequence[RungResultRow]) -> list[TrialCurve]:
@@ -157,14 +133,8 @@ def _most_at_once(attempts: Sequence[AttemptRow]) -> int:
     return max(1, most)
 
 
-def _numbered(one: Replayed, trials: Sequence[TrialRow]) -> Replayed:
-    """The replay with the winner's number in the sweep, instead of its index among the trials that ran."""
-    return replace(one, winner=trials[one.winner].number) if one.winner is not None else one
-
-
 def _itself(spec: SweepSpec, summary: SweepSummary, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
     found = next((standing for standing in summary.standings if not standing.audited), summary.standings[0])
-    place = summary.standings.index(found) + 1
     ends = [attempt.ended_at for attempt in attempts if attempt.ended_at]
     return {
         "strategy": spec.strategy.model_dump(exclude_none=True),
@@ -176,5 +146,5 @@ def _itself(spec: SweepSpec, summary: SweepSummary, attempts: Sequence[AttemptRo
         "winner": found.key,
         "winner_epochs": found.epochs,
         "winner_objective": found.objective,
-        "place": place,
+        "place": summary.standings.index(found) + 1,
     }

@@ -1,13 +1,14 @@
 """A sweep at a glance: its trials ranked, what was stopped at which rung, what that saved, and what the audit cost."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-from resources.catalog import Catalog, RungResultRow, TrialRow
+from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.state_cache import StateCache
 from resources.search.decide import pareto_front, ranking
@@ -138,13 +139,10 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
     """
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
-        spec = stored_spec(row.spec)
-        cache = StateCache(sweep, spec)
-        cache.refresh(session.connection(), lock=False)
+        spec, state = stored_spec(row.spec), state_of(session, row)
         trials = catalog.trials(session, sweep)
-        results = list(session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep)))
-    state, gpus = cache.state, spec.resources.gpus
-    at = {(result.trial, result.rung): result for result in results}
+        results = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep))
+        at = {(result.trial, result.rung): result for result in results}
     standings = _standings(sweep, spec, state, trials, at)
     cost = _cost(state, trials, at)
     return SweepSummary(
@@ -174,20 +172,15 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
         audited=sum(trial.audited is not None for trial in state.trials),
         preemptions=sum(trial.preemptions for trial in state.trials),
         **cost,
-        gpu_seconds=cost["seconds"] * gpus,
-        gpu_seconds_saved=cost["seconds_saved"] * gpus,
+        gpu_seconds=cost["seconds"] * spec.resources.gpus,
+        gpu_seconds_saved=cost["seconds_saved"] * spec.resources.gpus,
     )
 
 
-def state_of(catalog: Catalog, sweep: str) -> SearchState:
-    """A sweep's state as the search sees it.
-
-    Raises:
-        NotFound: no such sweep.
-    """
-    with catalog.read() as session:
-        cache = StateCache(sweep, stored_spec(catalog.sweep(session, sweep).spec))
-        cache.refresh(session.connection(), lock=False)
+def state_of(session: Session, sweep: SweepRow) -> SearchState:
+    """A sweep's state as the search sees it."""
+    cache = StateCache(sweep.id, stored_spec(sweep.spec))
+    cache.refresh(session.connection(), lock=False)
     return cache.state
 
 
@@ -206,6 +199,7 @@ def _standings(sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence
     standings = []
     for trial, rung in ranking(state):
         row, known, result = at[trial.number, rung], trials[trial.number], trial.results[rung]
+        assert result is not None  # or it would not be in the ranking
         best = row.best_checkpoint if spec.objective.summary == "best" else None
         standings.append(
             Standing(
@@ -216,9 +210,9 @@ def _standings(sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence
                 bracket=state.rules.bracket(trial.number),
                 rung=rung,
                 epochs=row.epochs,
-                objective=result.value if result else 0.0,
-                metrics=row.metrics or {spec.objective.metric: result.value if result else 0.0},
-                violation=result.violation if result else 0.0,
+                objective=result.value,
+                metrics=row.metrics or {spec.objective.metric: result.value},
+                violation=result.violation,
                 on_front=trial.number in front,
                 audited=trial.audited is not None,
                 attempts=known.attempt,
@@ -272,21 +266,19 @@ def _left(rules: Rules, trial: TrialState, epochs: int) -> int:
 
 
 def _rungs(state: SearchState, at: _At) -> list[RungSummary]:
-    happened: dict[tuple[int, int], Counter[str]] = {}
-    places: dict[tuple[int, int], list[tuple[Any, float]]] = {}
+    happened: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     for trial in state.trials:
         bracket, last = state.rules.bracket(trial.number), len(trial.counted) - 1
         for rung, result in enumerate(trial.counted):
             what = "failed" if result is None else "promoted" if rung < last else _at_last(state, trial)
-            happened.setdefault((bracket, rung), Counter())[what] += 1
-            if result is not None:
-                places.setdefault((bracket, rung), []).append((state.place(trial.number, result), result.value))
+            happened[bracket, rung][what] += 1
     rungs = []
     for bracket, ladder in enumerate(state.rules.ladders):
         for rung, epochs in enumerate(ladder):
-            counts, here = happened.get((bracket, rung), Counter()), places.get((bracket, rung))
+            counts, ordered = happened[bracket, rung], state.rungs[bracket][rung].results
             became = {name: counts[name] for name in ("promoted", "paused", "stopped", "completed", "failed")}
-            rungs.append(RungSummary(bracket, rung, epochs, sum(counts.values()), **became, best=min(here)[1] if here else None))
+            best = state.trials[ordered[0][2]].results[rung] if ordered else None
+            rungs.append(RungSummary(bracket, rung, epochs, sum(counts.values()), **became, best=best.value if best else None))
     return rungs
 
 

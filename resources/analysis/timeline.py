@@ -20,7 +20,6 @@ class Milestone:
 
     trial: int
     attempt: int
-    bracket: int
     rung: int
     epochs: int
     value: float | None
@@ -56,25 +55,14 @@ def timeline_of(catalog: Catalog, sweep: str) -> Timeline:
         NotFound: no such sweep.
     """
     with catalog.read() as session:
-        rules = rules_of(stored_spec(catalog.sweep(session, sweep).spec))
-        attempts = attempts_of(session, sweep, rules)
+        attempts = attempts_of(session, sweep, rules_of(stored_spec(catalog.sweep(session, sweep).spec)))
         reached = select(RungResultRow, TrialRow.audited).join(
             TrialRow, (TrialRow.sweep == RungResultRow.sweep) & (TrialRow.number == RungResultRow.trial)
         )
         results = session.execute(reached.where(RungResultRow.sweep == sweep).order_by(RungResultRow.reached_at)).all()
+    copied = ("trial", "attempt", "rung", "epochs", "value", "violation", "decision")
     milestones = [
-        Milestone(
-            result.trial,
-            result.attempt,
-            rules.bracket(result.trial),
-            result.rung,
-            result.epochs,
-            result.value,
-            result.violation,
-            result.decision,
-            is_audit(result.rung, audited),
-            result.reached_at,
-        )
-        for result, audited in results
+        Milestone(**{name: getattr(row, name) for name in copied}, audit=is_audit(row.rung, audited), at=row.reached_at)
+        for row, audited in results
     ]
     return Timeline(attempts, milestones)

@@ -1,6 +1,6 @@
 """One trial at a glance: its params, its status and why it waits, what it reported, and every attempt at it."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -79,36 +79,22 @@ def history_of(catalog: Catalog, key: str) -> TrialHistory:
         mine = (RungResultRow.sweep == sweep, RungResultRow.trial == number)
         results = session.scalars(select(RungResultRow).where(*mine).order_by(RungResultRow.rung)).all()
         attempts = attempts_of(session, sweep, rules_of(stored_spec(opened.spec)), number)
+    copied = ("status", "params", "failures", "preemptions", "seconds", "error", "checkpoint")
     return TrialHistory(
         trial=key,
         sweep=sweep,
-        status=trial.status,
+        **{name: getattr(trial, name) for name in copied},
         waiting=_waits_for(opened, trial),
-        params=trial.params,
         metric=opened.spec["objective"]["metric"],
-        failures=trial.failures,
-        preemptions=trial.preemptions,
         audited=trial.audited is not None,
-        seconds=trial.seconds,
-        error=trial.error,
-        checkpoint=trial.checkpoint,
-        results=[
-            RungReport(
-                row.rung,
-                row.epochs,
-                row.value,
-                row.metrics or {},
-                row.violation,
-                row.decision,
-                row.attempt,
-                row.seconds,
-                row.reached_at,
-                row.checkpoint,
-            )
-            for row in results
-        ],
+        results=[_report_of(row) for row in results],
         attempts=attempts,
     )
+
+
+def _report_of(row: RungResultRow) -> RungReport:
+    copied = {field.name: getattr(row, field.name) for field in fields(RungReport)}
+    return RungReport(**{**copied, "metrics": row.metrics or {}})
 
 
 def _waits_for(sweep: SweepRow, trial: TrialRow) -> str | None:

@@ -22,7 +22,7 @@ from halving.store.store import digest_of
 from halving.trial.import_string import import_function, where
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.datasets.dvc_tracking import track
-from resources.sweep_spec import DatasetSource
+from resources.sweep_spec.sweep import DatasetSource
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,14 +152,7 @@ def _copy_folder(folder: Path, target: Path, source: str) -> "pa.Table":
     if not files:
         raise InvalidInput(f"dataset.source = {source!r} is not accepted: the folder {str(folder)!r} holds no files")
     labels = [entry["path"].partition("/")[0] if "/" in entry["path"] else "" for entry in files]
-    return pa.table(
-        {
-            "path": [entry["path"] for entry in files],
-            "label": labels,
-            "bytes": [entry["bytes"] for entry in files],
-            "sha256": [entry["sha256"] for entry in files],
-        }
-    )
+    return pa.Table.from_pylist(files).add_column(1, "label", pa.array(labels))
 
 
 def _write_arrow(path: Path, table: "pa.Table") -> None:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from halving.cli.output import duration
@@ -67,20 +67,20 @@ def _sections(report: dict[str, Any], shown: Shown) -> dict[str, list[dict[str, 
     bounded = list(summary.bounds)[:_BOUNDS]
     found: dict[str, list[Figure]] = {
         "search": [
-            *drawn("history", "Optimisation history", partial(search.history, summary, timeline)),
-            *drawn("curves", "Learning curves", partial(model.learning_curves, report["summary"], shown.curves)),
-            *drawn("rungs", "What was stopped, and where", partial(search.rungs, summary)),
-            *drawn("ladder", "Rung ladder", partial(ladder.ladder, summary, timeline)),
+            *drawn("Optimisation history", search.history, summary, timeline),
+            *drawn("Learning curves", model.learning_curves, report["summary"], shown.curves),
+            *drawn("What was stopped, and where", search.rungs, summary),
+            *drawn("Rung ladder", ladder.ladder, summary, timeline),
         ],
-        "pareto": drawn("pareto", "Pareto front", params.pareto) if several else [],
-        "bounds": [figure for name in bounded for figure in drawn("bounds", f"Bound on {name}", partial(search.bounds, summary, name))],
+        "pareto": drawn("Pareto front", params.pareto) if several else [],
+        "bounds": [figure for name in bounded for figure in drawn(f"Bound on {name}", search.bounds, summary, name)],
         # Importances come first: they decide which parameters the other figures leave out.
         "params": [
-            *drawn("importances", "Hyperparameter importances", params.importances),
-            *drawn("parallel", "Parallel coordinates", params.parallel),
-            *drawn("slices", "Slices", params.slices),
+            *drawn("Hyperparameter importances", params.importances),
+            *drawn("Parallel coordinates", params.parallel),
+            *drawn("Slices", params.slices),
         ],
-        "model": drawn("confusion", "Confusion matrix", partial(model.confusion, report)) if report.get("confusion") else [],
+        "model": drawn("Confusion matrix", model.confusion, report) if report.get("confusion") else [],
     }
     if summary.best is None:
         found["params"], found["pareto"], found["bounds"] = [], [], []

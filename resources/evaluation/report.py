@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from halving import Dataset, HalvingError, Store
@@ -51,8 +51,8 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> EvaluationRepo
     summary = summarize(catalog, sweep)
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
+        audit = audit_of(state_of(session, row))
     spec, snapshot = stored_spec(row.spec), known_snapshot(catalog, row.snapshot)
-    audit = audit_of(state_of(catalog, sweep))
     data: dict[str, Any] = {
         "sweep": sweep,
         "name": spec.name,
@@ -64,7 +64,7 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> EvaluationRepo
         "winner": None,
         "summary": summary.as_dict(),
         "saved": summary.saved,
-        "audit": audit.as_dict() if audit else None,
+        "audit": asdict(audit) if audit else None,
     }
     shown = Shown(spec, summary, timeline_of(catalog, sweep), _learned(store, spec, summary))
     if summary.best is None:
@@ -73,7 +73,7 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> EvaluationRepo
         raise NoWinner(f"sweep {sweep} has no result: {failures}. What happened: {store.address(report_path(sweep))}")
     winner, rows = summary.best, held_out(Dataset(store, snapshot.name, snapshot.digest), spec.gates.metric)
     scores = evaluate_checkpoint(rows, predictor=spec.predictor, params=winner.params, checkpoint=winner.checkpoint)
-    data |= {"winner": winner.__dict__, **scores.as_dict(), "champion": _champion(catalog, spec.name, sweep, rows)}
+    data |= {"winner": winner.__dict__, **asdict(scores), "champion": _champion(catalog, spec.name, sweep, rows)}
     page = render_page(data, shown).encode()
     content = json.dumps(data, sort_keys=True, indent=1).encode()
     digest, html_digest = store.put_blob(content), store.put_blob(page)
@@ -144,10 +144,6 @@ def _champion(catalog: Catalog, model: str, sweep: str, rows: HeldOut) -> dict[s
 
 def _register(catalog: Catalog, sweep: str, digest: str, html: str, data: dict[str, Any]) -> None:
     with catalog.write() as session:
-        row = session.get(ReportRow, sweep)
-        if row is None:
-            row = ReportRow(sweep=sweep)
-            session.add(row)
         # JSON in SQL has no NaN: a metric that is not finite is null there, and as it is in the report's own data.
         metrics = {name: value if math.isfinite(value) else None for name, value in data["metrics"].items()}
-        row.digest, row.html, row.metrics, row.created_at = digest, html, metrics, utcnow()
+        session.merge(ReportRow(sweep=sweep, digest=digest, html=html, metrics=metrics, created_at=utcnow()))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from halving import Dataset, TrainedRun
@@ -28,9 +28,6 @@ class Scores:
     labels: list[Any] | None
     confusion: list[list[int]] | None
     per_class: list[dict[str, Any]] | None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from resources.execution.cgroup_memory import OutOfMemory
 from resources.execution.machine import visible_gpus
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.termination import Termination
-from resources.sweep_spec import Resources
+from resources.sweep_spec.requirements import Resources
 
 _END_SECONDS = 5.0  # for a process to end whose trial has been decided on
 _TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after it saved a checkpoint, or before it could

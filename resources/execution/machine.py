@@ -5,7 +5,8 @@ import subprocess
 
 from halving.errors import InvalidInput
 from halving.records.hardware import usable_cpus, usable_memory
-from resources.sweep_spec import SweepSpec, quantity_bytes
+from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.requirements import quantity_bytes
 
 
 def local_concurrency(spec: SweepSpec) -> int:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from halving.errors import HalvingError
-from resources.sweep_spec import Gates
 from resources.sweep_spec.metrics import HIGHER_IS_BETTER
+from resources.sweep_spec.sweep import Gates
 
 
 class GateFailed(HalvingError, RuntimeError):

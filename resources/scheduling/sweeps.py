@@ -10,7 +10,8 @@ from resources.catalog import Catalog, SweepRow, utcnow
 from resources.scheduling.warm_start import sources
 from resources.search.rules import max_trials as planned_trials
 from resources.search.state import Control
-from resources.sweep_spec import GridSearch, SweepSpec, stored_spec
+from resources.sweep_spec import SweepSpec, stored_spec
+from resources.sweep_spec.strategy import GridSearch
 
 MOST_TRIALS = 90_000  # Dagster advises fewer than 100,000 partitions for an asset
 OPEN = ("searching", "evaluating")

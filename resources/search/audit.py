@@ -7,8 +7,7 @@ a spec) trains a random share of the pruned trials to the end, so that its findi
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from resources.search.decide import pruned
 from resources.search.state import Result, SearchState, Status, TrialState
@@ -76,10 +75,7 @@ class Audit:
     false_prune_rate: float | None
     rungs: list[RungAudit]
     raise_to: int | None
-    verdict: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    verdict: str = ""
 
 
 def audit_of(state: SearchState) -> Audit | None:
@@ -111,7 +107,6 @@ def audit_of(state: SearchState) -> Audit | None:
         false_prune_rate=rate,
         rungs=rungs,
         raise_to=raise_to,
-        verdict="",
     )
     return replace(found, verdict=_verdict(found, last))
 

@@ -18,47 +18,40 @@ from resources.search.state import Control, Halving, MedianStop, Place, Result, 
 
 
 @dataclass(frozen=True)
-class Reached:
+class _OfTrial:
+    """An event or a decision that is of one trial."""
+
+    trial: int
+
+
+@dataclass(frozen=True)
+class Reached(_OfTrial):
     """A running trial trained to its rung and reports there."""
 
-    trial: int
     result: Result
 
 
 @dataclass(frozen=True)
-class Returned:
+class Returned(_OfTrial):
     """A trainable returned before its rung; ``result`` is its last one."""
 
-    trial: int
     result: Result
 
 
-@dataclass(frozen=True)
-class Crashed:
+class Crashed(_OfTrial):
     """A trial's process died or its trainable raised; it may be tried again."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Preempted:
+class Preempted(_OfTrial):
     """A trial has lost its worker; that does not count as its failure."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Failed:
+class Failed(_OfTrial):
     """A trial failed for good, as it would fail again (it diverged, or it never reports its objective)."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Released:
+class Released(_OfTrial):
     """A worker gives a trial back with its checkpoint, because the worker is shut down, or the sweep is paused or stopped."""
-
-    trial: int
 
 
 @dataclass(frozen=True)
@@ -69,67 +62,40 @@ class Idle:
 Event = Reached | Returned | Crashed | Preempted | Failed | Released | Idle
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(_OfTrial):
     """Run a new trial."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Resume:
+class Resume(_OfTrial):
     """Run a trial from its checkpoint: promoted, tried again, or audited."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Continue:
+class Continue(_OfTrial):
     """The trial goes on in place, up to the next rung."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Pause:
+class Pause(_OfTrial):
     """The trial stops here with its checkpoint; its worker is free."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Stop:
+class Stop(_OfTrial):
     """The trial ends here, before its last rung."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Complete:
+class Complete(_OfTrial):
     """The trial is done."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Retry:
+class Retry(_OfTrial):
     """The trial crashed and is queued again."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Requeue:
+class Requeue(_OfTrial):
     """The trial lost its worker without a failure of its own, and is queued again."""
 
-    trial: int
 
-
-@dataclass(frozen=True)
-class Fail:
+class Fail(_OfTrial):
     """The trial is given up and counts as the worst of its rung."""
-
-    trial: int
 
 
 @dataclass(frozen=True)
@@ -153,21 +119,26 @@ def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | Non
     Raises:
         ValueError: the event is of a trial that is not running.
     """
+    if isinstance(event, Idle):
+        return _next_work(state)
+    trial = state.trials[event.trial]
+    if trial.status is not Status.RUNNING:
+        raise ValueError(f"trial {trial.number} is {trial.status}, not running: it can have no such event")
     match event:
-        case Reached(number, result):
-            return _reached(state, _running(state, number), result)
-        case Returned(number, result):
-            return Complete(number), _close(_running(state, number), Status.COMPLETED, result)
-        case Crashed(number):
-            return _crashed(state, _running(state, number))
-        case Preempted(number):
-            return _preempted(state, _running(state, number))
-        case Failed(number):
-            return Fail(number), _close(_running(state, number), Status.FAILED, None)
-        case Released(number):
-            return _requeued(_running(state, number), Requeue(number))
-        case Idle():
-            return _next_work(state)
+        case Reached(_, result):
+            return _reached(state, trial, result)
+        case Returned(_, result):
+            return Complete(trial.number), _close(trial, Status.COMPLETED, result)
+        case Crashed():
+            crashed = replace(trial, failures=trial.failures + 1)
+            return _tried_again(crashed, Retry(trial.number), crashed.failures <= state.rules.max_retries)
+        case Preempted():
+            preempted = replace(trial, preemptions=trial.preemptions + 1)
+            return _tried_again(preempted, Requeue(trial.number), preempted.preemptions <= state.rules.max_preemptions)
+        case Failed():
+            return Fail(trial.number), _close(trial, Status.FAILED, None)
+        case Released():
+            return Requeue(trial.number), replace(trial, status=Status.QUEUED)
 
 
 def ranking(state: SearchState) -> list[tuple[TrialState, int]]:
@@ -226,7 +197,7 @@ def _reached(state: SearchState, trial: TrialState, result: Result) -> tuple[Dec
     if not goes_on:
         return Stop(trial.number), replace(after, status=Status.STOPPED)
     if state.control is not Control.RUN:
-        return _requeued(after, Requeue(trial.number))
+        return Requeue(trial.number), replace(after, status=Status.QUEUED)
     return Continue(trial.number), after
 
 
@@ -243,21 +214,9 @@ def _may_go_on(state: SearchState, number: int, rung: int, result: Result) -> bo
     return True
 
 
-def _crashed(state: SearchState, trial: TrialState) -> tuple[Decision, TrialState]:
-    trial = replace(trial, failures=trial.failures + 1)
-    if trial.failures > state.rules.max_retries:
+def _tried_again(trial: TrialState, decision: Retry | Requeue, allowed: bool) -> tuple[Decision, TrialState]:
+    if not allowed:
         return Fail(trial.number), _close(trial, Status.FAILED, None)
-    return _requeued(trial, Retry(trial.number))
-
-
-def _preempted(state: SearchState, trial: TrialState) -> tuple[Decision, TrialState]:
-    trial = replace(trial, preemptions=trial.preemptions + 1)
-    if trial.preemptions > state.rules.max_preemptions:
-        return Fail(trial.number), _close(trial, Status.FAILED, None)
-    return _requeued(trial, Requeue(trial.number))
-
-
-def _requeued(trial: TrialState, decision: Retry | Requeue) -> tuple[Decision, TrialState]:
     return decision, replace(trial, status=Status.QUEUED)
 
 
@@ -312,10 +271,3 @@ def _next_audit(state: SearchState) -> TrialState | None:
 
 def _close(trial: TrialState, status: Status, result: Result | None) -> TrialState:
     return replace(trial, status=status, results=(*trial.results, result))
-
-
-def _running(state: SearchState, number: int) -> TrialState:
-    trial = state.trials[number]
-    if trial.status is not Status.RUNNING:
-        raise ValueError(f"trial {number} is {trial.status}, not running: it can have no such event")
-    return trial

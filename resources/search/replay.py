@@ -9,16 +9,19 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from halving.errors import InvalidInput
 from resources.search.decide import ranking
 from resources.search.rules import violation
-from resources.search.simulation import SimulatedWorkers, Simulation, simulate
+from resources.search.simulation import SimulatedWorkers, simulate
 from resources.search.state import Result, Status
-from resources.sweep_spec import Objective, Strategy, SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, parse_spec
 from resources.sweep_spec.base import did_you_mean
+from resources.sweep_spec.parsing import model_inside
+from resources.sweep_spec.strategy import Strategy
+from resources.sweep_spec.sweep import Objective
 
 Points = Mapping[str, Sequence[tuple[int, float]]]
 """From a metric's name to its ``(epoch, value)``, sorted by epoch."""
@@ -106,29 +109,38 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
         curves: of all trials.
         workers: how many trials run at a time.
     """
-    known = _Known(spec, curves)
-    found: Simulation = simulate(
+    short: dict[int, int] = {}  # trial to the epochs asked for after the end of its curve
+
+    def evaluate(trial: int, params: Mapping[str, Any], epochs: int) -> Result | None:
+        curve = curves[trial]
+        if trial in short and curve.ended == "failed":
+            return None  # its results from before it failed do not count at this rung
+        if epochs > curve.epochs:
+            short.setdefault(trial, epochs - curve.epochs)
+        return result_at(spec, curve, epochs)
+
+    found = simulate(
         spec,
-        known.evaluate,
+        evaluate,
         SimulatedWorkers(workers),
         epoch_seconds=lambda params: curves[params["trial"]].seconds_per_epoch,
         suggest=lambda number: {"trial": number},
     )
     # The simulation trains every leg to its end, but a trial that failed or returned has no epochs after its end.
-    beyond = {trial: short for trial, short in known.short.items() if curves[trial].ended != "stopped"}
-    unknown = {trial: short for trial, short in known.short.items() if curves[trial].ended == "stopped"}
+    beyond = {trial: epochs for trial, epochs in short.items() if curves[trial].ended != "stopped"}
+    unknown = [epochs for trial, epochs in short.items() if trial not in beyond]
     ranked = ranking(found.state)
     winner, rung = (ranked[0][0].number, ranked[0][1]) if ranked else (None, 0)
     result = ranked[0][0].results[rung] if ranked else None
     return Replayed(
         strategy=spec.strategy.model_dump(exclude_none=True, exclude_unset=False),
         trials=len(found.state.trials),
-        completed=sum(trial.status is Status.COMPLETED and trial.number not in known.short for trial in found.state.trials),
+        completed=sum(trial.status is Status.COMPLETED and trial.number not in short for trial in found.state.trials),
         epochs=found.epochs - sum(beyond.values()),
-        unknown_epochs=sum(unknown.values()),
+        unknown_epochs=sum(unknown),
         unknown_trials=len(unknown),
         seconds=found.seconds,
-        worker_seconds=found.busy_seconds - sum(short * curves[trial].seconds_per_epoch for trial, short in beyond.items()),
+        worker_seconds=found.busy_seconds - sum(epochs * curves[trial].seconds_per_epoch for trial, epochs in beyond.items()),
         winner=winner,
         winner_epochs=min(spec.ladders[found.state.rules.bracket(winner)][rung], curves[winner].epochs) if winner is not None else 0,
         winner_objective=result.value if result else None,
@@ -147,32 +159,12 @@ def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
         InvalidInput: there is no such strategy, it cannot be replayed, or its settings are wrong.
     """
     name, settings = _named(strategy)
-    model = Strategy.model_fields[name].annotation
-    fields = next(kind for kind in model.__args__ if kind is not type(None)).model_fields  # type: ignore[union-attr]
-    budget = "max_budget" if "max_budget" in fields else "budget"
+    model = model_inside(Strategy.model_fields[name].annotation)
+    budget = "max_budget" if model and "max_budget" in model.model_fields else "budget"
     settings = {budget: spec.budgets[-1], **settings}
     settings.pop("audit", None)  # it only trains pruned trials afterwards, and does not change the search
     data = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-    data |= {"strategy": {name: settings}, "max_trials": trials, "start_from": []}
-    data.pop("warm_start", None)
-    return parse_spec(data)
-
-
-@dataclass
-class _Known:
-    """Gives the simulation the results that are known, and remembers which are not."""
-
-    spec: SweepSpec
-    curves: Sequence[TrialCurve]
-    short: dict[int, int] = field(default_factory=dict)  # trial to the epochs asked for after the end of its curve
-
-    def evaluate(self, trial: int, params: Mapping[str, Any], epochs: int) -> Result | None:
-        curve = self.curves[trial]
-        if trial in self.short and curve.ended == "failed":
-            return None  # its results from before it failed do not count at this rung
-        if epochs > curve.epochs:
-            self.short.setdefault(trial, epochs - curve.epochs)
-        return result_at(self.spec, curve, epochs)
+    return parse_spec(data | {"strategy": {name: settings}, "max_trials": trials, "start_from": [], "warm_start": None})
 
 
 def _until(points: Sequence[tuple[int, float]], epochs: int) -> list[float]:

@@ -1,8 +1,9 @@
 """From a sweep spec to the rules of its search."""
 
 from resources.search.state import Halving, MedianStop, Rules
-from resources.sweep_spec import GridSearch, MedianStopping, SuccessiveHalving, SweepSpec
+from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.points import grid_size
+from resources.sweep_spec.strategy import GridSearch, MedianStopping, SuccessiveHalving
 
 
 def rules_of(spec: SweepSpec) -> Rules:

@@ -6,11 +6,12 @@ sweep under another strategy, for comparing strategies, and for running searches
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from resources.search.decide import Continue, Crashed, Decision, Event, Failed, Finish, Idle, Preempted, Reached, Returned, Wait, decide
+from resources.search.decide import Continue, Crashed, Event, Failed, Finish, Idle, Preempted, Reached, Returned, Wait, decide
 from resources.search.rules import max_trials, rules_of
 from resources.search.state import Result, SearchState
 from resources.search.suggest import Params, Suggester, Tried
@@ -18,9 +19,6 @@ from resources.sweep_spec import SweepSpec
 
 Evaluate = Callable[[int, Params, int], Result | None]
 """From a trial's number, its params and an epoch to its result there; None where its curve ends before."""
-
-Watch = Callable[[SearchState, Event, Decision], None]
-"""Called for every event, with the state before it and the decision."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,6 @@ class Simulation:
         seconds: virtual seconds that it took.
         epochs: epochs trained, repeated ones included.
         repeated_epochs: of those, epochs that a trial had trained already.
-        lost_epochs: parts of epochs that were being trained when their worker was lost.
         rungs: how often each (trial, rung) was trained to its end; more than once would be a fault.
         busy_seconds: virtual worker-seconds spent training.
         idle_seconds: virtual worker-seconds that workers waited while trials were still to be started.
@@ -70,8 +67,7 @@ class Simulation:
     seconds: float = 0.0
     epochs: int = 0
     repeated_epochs: int = 0
-    lost_epochs: float = 0.0
-    rungs: dict[tuple[int, int], int] = field(default_factory=dict)
+    rungs: Counter[tuple[int, int]] = field(default_factory=Counter)
     busy_seconds: float = 0.0
     idle_seconds: float = 0.0
     tail_seconds: float = 0.0
@@ -88,7 +84,6 @@ def simulate(
     epoch_seconds: Callable[[Params], float] = lambda params: 1.0,
     max_epochs: int | None = None,
     suggest: Callable[[int], Params] | None = None,
-    watch: Watch | None = None,
 ) -> Simulation:
     """Run a sweep's search to its end in virtual time; the same arguments give the same search.
 
@@ -100,9 +95,8 @@ def simulate(
         epoch_seconds: virtual seconds of an epoch on a worker of speed 1.
         max_epochs: end the search once so many epochs were trained.
         suggest: params by a trial's number, instead of the spec's sampler.
-        watch: called for every event.
     """
-    return _Run(spec, evaluate, workers, seed, epoch_seconds, max_epochs, suggest, watch).run()
+    return _Run(spec, evaluate, workers, seed, epoch_seconds, max_epochs, suggest).run()
 
 
 @dataclass
@@ -127,10 +121,8 @@ class _Run:
         epoch_seconds: Callable[[Params], float],
         max_epochs: int | None,
         suggest: Callable[[int], Params] | None,
-        watch: Watch | None,
     ) -> None:
-        self._evaluate, self._workers, self._epoch_seconds = evaluate, workers, epoch_seconds
-        self._max_epochs, self._watch = max_epochs, watch
+        self._evaluate, self._workers, self._epoch_seconds, self._max_epochs = evaluate, workers, epoch_seconds, max_epochs
         self._rng = random.Random(seed)
         self._state = SearchState(rules_of(spec), max_trials(spec))
         self._suggester = Suggester(spec)
@@ -148,7 +140,7 @@ class _Run:
         for worker in range(self._workers.count):
             self._join(worker)
         self._serve_waiting()
-        while self._agenda and not self._spent():
+        while self._agenda and (self._max_epochs is None or self._found.epochs < self._max_epochs):
             self._now, _, happen = heapq.heappop(self._agenda)
             happen()
             if not self._serve_waiting() and not self._legs:
@@ -157,9 +149,6 @@ class _Run:
             self._stop_waiting(worker)
         self._found.seconds = self._now
         return self._found
-
-    def _spent(self) -> bool:
-        return self._max_epochs is not None and self._found.epochs >= self._max_epochs
 
     def _serve_waiting(self) -> bool:
         """Hand out work to the waiting workers; False when the search is over."""
@@ -176,8 +165,6 @@ class _Run:
 
     def _decide(self, event: Event) -> Any:
         decision, trial = decide(self._state, event)
-        if self._watch:
-            self._watch(self._state, event, decision)
         if trial is not None:
             self._state.put(trial)
             if trial.number == len(self._found.params):
@@ -205,8 +192,7 @@ class _Run:
         self._account(leg, leg.to_epoch)
         event = self._outcome(leg)
         if isinstance(event, Reached | Returned):
-            key = (leg.trial, len(self._state.trials[leg.trial].results))
-            self._found.rungs[key] = self._found.rungs.get(key, 0) + 1
+            self._found.rungs[leg.trial, len(self._state.trials[leg.trial].results)] += 1
         if isinstance(self._decide(event), Continue):
             self._begin_leg(leg.worker, leg.trial)
         else:
@@ -218,15 +204,12 @@ class _Run:
             return Crashed(leg.trial)
         if chance < workers.crash + workers.fail:
             return Failed(leg.trial)
-        result = self._evaluate(leg.trial, self._found.params[leg.trial], leg.to_epoch)
+        results = (self._evaluate(leg.trial, self._found.params[leg.trial], epoch) for epoch in range(leg.to_epoch, -1, -1))
+        result = next(results)
         if result is None:  # the curve ends before the rung: its last result counts there
-            last = max((epoch for epoch in range(leg.to_epoch) if self._value_at(leg, epoch) is not None), default=None)
-            known = self._value_at(leg, last) if last is not None else None
-            return Returned(leg.trial, known) if known is not None else Failed(leg.trial)
+            last = next((known for known in results if known is not None), None)
+            return Returned(leg.trial, last) if last is not None else Failed(leg.trial)
         return Returned(leg.trial, result) if chance < workers.crash + workers.fail + workers.early else Reached(leg.trial, result)
-
-    def _value_at(self, leg: _Leg, epoch: int) -> Result | None:
-        return self._evaluate(leg.trial, self._found.params[leg.trial], epoch)
 
     def _account(self, leg: _Leg, epoch: int) -> None:
         """Count a leg that was trained up to this epoch, which has a checkpoint."""
@@ -246,9 +229,7 @@ class _Run:
         """A worker vanishes: this is noticed when its trial's lease runs out, and another worker comes later."""
         self._found.lost_workers += 1
         if (leg := self._legs.pop(worker, None)) is not None:
-            done = min((self._now - leg.began) / leg.epoch_seconds, leg.to_epoch - leg.from_epoch)
-            self._account(leg, leg.from_epoch + int(done))
-            self._found.lost_epochs += done - int(done)
+            self._account(leg, min(leg.from_epoch + int((self._now - leg.began) / leg.epoch_seconds), leg.to_epoch))
             self._at(self._now + self._workers.lease, lambda: self._miss(leg))
             self._legs[-1 - leg.trial] = leg  # under a key that no worker has: the trial still counts as running
         self._stop_waiting(worker)

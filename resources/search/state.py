@@ -158,10 +158,10 @@ class SearchState:
         self.suggested: list[int] = []
         self.running = self.audits_running = 0
         self.audit_order: list[int] | None = None  # pruned trials in the order in which they are audited; None until computed
-        self._rungs = [[Rung() for _ in ladder] for ladder in rules.ladders]
+        self.rungs = [[Rung() for _ in ladder] for ladder in rules.ladders]  # of every bracket
         # Every rung that trials can be paused at, those with the most epochs first.
         self.rungs_from_the_top = [
-            self._rungs[bracket][rung]
+            self.rungs[bracket][rung]
             for _, bracket, rung in sorted(
                 (-epochs, bracket, rung) for bracket, ladder in enumerate(rules.ladders) for rung, epochs in enumerate(ladder[:-1])
             )
@@ -171,7 +171,7 @@ class SearchState:
 
     def rung(self, trial: int, rung: int) -> Rung:
         """A rung of the trial's bracket."""
-        return self._rungs[self.rules.bracket(trial)][rung]
+        return self.rungs[self.rules.bracket(trial)][rung]
 
     def place(self, trial: int, result: Result | None) -> Place:
         """A result's place among others: smaller is better."""

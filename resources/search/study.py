@@ -17,6 +17,8 @@ from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from resources.search.spread import spread
+
 HISTORY = {"tpe": 500, "gp": 200}
 """Finished trials that a sampler sees at most: a quarter of them the best, the others spread evenly over the rest.
 
@@ -88,7 +90,8 @@ class SweepStorage(BaseStorage):
     def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
         if self._shown is None:
             unfinished = sorted(number for number in self._trials if number not in self._order)
-            kept = _sample([number for _, number in self._finished], self._limit) + unfinished[-(self._in_flight or len(unfinished)) :]
+            finished = [number for _, number in self._finished]
+            kept = spread(finished, self._limit or len(finished)) + unfinished[-(self._in_flight or len(unfinished)) :]
             self._shown = [self._trials[number] for number in sorted(kept)]
         trials = self._shown if states is None else [trial for trial in self._shown if trial.state in states]
         return copy.deepcopy(trials) if deepcopy else trials
@@ -118,9 +121,6 @@ class SweepStorage(BaseStorage):
             trial.values = list(values)
         return True
 
-    def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> None:
-        self._trials[trial_id].intermediate_values[step] = intermediate_value
-
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         self._trials[trial_id].user_attrs[key] = value
 
@@ -132,9 +132,6 @@ class SweepStorage(BaseStorage):
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         return self.attrs
-
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        raise NotImplementedError("a sweep keeps no user attributes in its study")
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         return {}
@@ -148,14 +145,10 @@ class SweepStorage(BaseStorage):
     def get_study_name_from_id(self, study_id: int) -> str:
         return _NAME
 
-    def get_all_studies(self) -> list[Any]:
-        raise NotImplementedError("a sweep is one study")
+    def _refuse(self, *args: Any, **given: Any) -> Any:
+        raise NotImplementedError("a sweep is one study without user attributes, whose trials report to the sweep")
 
-    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> int:
-        raise NotImplementedError("a sweep is one study")
-
-    def delete_study(self, study_id: int) -> None:
-        raise NotImplementedError("a sweep is one study")
+    get_all_studies = create_new_study = delete_study = set_study_user_attr = set_trial_intermediate_value = _refuse
 
 
 FIRST_EARLIER = 1_000_000
@@ -169,29 +162,18 @@ def study_on(storage: SweepStorage, sampler: "optuna.samplers.BaseSampler | None
     return optuna.load_study(study_name=_NAME, storage=storage, sampler=sampler, pruner=optuna.pruners.NopPruner())
 
 
-def new_trial(state: TrialState, **given: Any) -> FrozenTrial:
-    """A trial as Optuna keeps it. Its own constructor needs every field, and its helper checks each one again."""
-    moment = datetime.now(UTC)
-    fields: dict[str, Any] = {
-        "number": -1,
-        "trial_id": -1,
-        "value": None,
-        "values": None,
-        "datetime_start": moment,
-        "datetime_complete": moment if state.is_finished() else None,
-        "params": {},
-        "distributions": {},
-        "user_attrs": {},
-        "system_attrs": {},
-        "intermediate_values": {},
-    }
-    return FrozenTrial(state=state, **{**fields, **given})
+def new_trial(state: TrialState, violation: float | None = None, **given: Any) -> FrozenTrial:
+    """A trial as Optuna keeps it. Its own constructor needs every field, and its helper checks each one again.
 
-
-def _sample(best_first: list[int], limit: int | None) -> list[int]:
-    if limit is None or len(best_first) <= limit:
-        return best_first
-    best = limit // 4
-    rest = best_first[best:]
-    wanted = limit - best
-    return best_first[:best] + [rest[index * len(rest) // wanted] for index in range(wanted)]
+    Args:
+        state: it is in, to Optuna.
+        violation: how far it is out of bounds; None where that is not known, or where there are no bounds.
+        given: its other fields.
+    """
+    began = datetime.now(UTC)
+    fields: dict[str, Any] = {"number": -1, "trial_id": -1, "value": None, "datetime_start": began}
+    fields |= {name: {} for name in ("params", "distributions", "user_attrs", "system_attrs", "intermediate_values")}
+    trial = FrozenTrial(state=state, datetime_complete=began if state.is_finished() else None, **{**fields, **given})
+    if violation is not None:
+        trial.set_constraint("bounds", violation)
+    return trial

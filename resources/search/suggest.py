@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import InvalidInput
 from resources.search.rules import rules_of
 from resources.search.state import Result, Status, TrialState
-from resources.sweep_spec import Bohb, FloatRange, GridSearch, IntRange, Parameter, SweepSpec, import_sampler
+from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.functions import import_sampler
 from resources.sweep_spec.points import active, grid_point, order, sample, satisfies
-from resources.sweep_spec.strategy import STARTUP_TRIALS
+from resources.sweep_spec.space import FloatRange, IntRange, Parameter
+from resources.sweep_spec.strategy import STARTUP_TRIALS, Bohb, GridSearch
 
 if TYPE_CHECKING:
     import optuna
@@ -97,8 +99,8 @@ class Suggester:
         changed = [tried for tried in trials if tried.state.number >= len(self._seen) or self._seen[tried.state.number] is not tried.state]
         for tried in changed:
             if tried.state.number < len(self._seen):
-                self._at_epochs.subtract(_epochs_of(self._rules.ladder(tried.state.number), self._seen[tried.state.number]))
-            self._at_epochs.update(_epochs_of(self._rules.ladder(tried.state.number), tried.state))
+                self._at_epochs.subtract(list(self._reached(self._seen[tried.state.number])))
+            self._at_epochs.update(list(self._reached(tried.state)))
         if self._by_rung and (level := self._highest_populated()) != self._level:
             self._level, self._worst, changed = level, None, list(trials)
             self._show_earlier()
@@ -121,13 +123,12 @@ class Suggester:
             return Suggestion(self._draw(number))
         try:
             for attempt in range(_TRIES):
-                found = self._ask(number, attempt)
-                if found is not None:
+                if (found := self._ask(number, attempt)) is not None:
                     return found
         finally:
             self._shown().forget_refused()
         params = self._draw(number)
-        self._put_in_flight(number, Tried(params, TrialState(number, Status.SUGGESTED)))
+        self._put(number, Tried(params, TrialState(number, Status.SUGGESTED)), "RUNNING")
         return Suggestion(params, {}, dict(self._shown().attrs))
 
     def _draw(self, number: int) -> Params:
@@ -201,91 +202,81 @@ class Suggester:
         return max((epochs for epochs in self._rungs if epochs <= trial.epochs), default=None)
 
     def _show(self, tried: Tried) -> None:
-        assert self._storage is not None
-        trial, ladder = tried.state, self._rules.ladder(tried.state.number)
-        reached = {epochs: result for epochs, result in zip(ladder, trial.results, strict=False) if result is not None}
+        trial, reached = tried.state, self._reached(tried.state)
         in_flight = trial.status in (Status.RUNNING, Status.QUEUED, Status.SUGGESTED)
         if trial.status is Status.FAILED:  # whatever its results were: it gets no more
             self._failed[trial.number] = tried
             return self._put_failed(trial.number, tried)
         if self._by_rung and self._level is not None and self._level in reached:
-            return self._put(trial.number, tried, self._level, reached[self._level], complete=True)
+            return self._put_result(trial.number, tried, self._level, reached[self._level], complete=True)
         if in_flight and (not reached or self._complete_only):
-            return self._put_in_flight(trial.number, tried)
+            return self._put(trial.number, tried, "RUNNING")
         if not reached:
-            return self._storage.take_out(trial.number)
+            return self._shown().take_out(trial.number)
         epochs, result = max(reached.items())
         if self._by_rung and self._complete_only:
             # Trained for less than the level: it has no result there.
-            return self._storage.take_out(trial.number)
+            return self._shown().take_out(trial.number)
         # To TPE every complete trial (here: one at the level) is better than every pruned one, so that those below the level
         # show it where not to search. A model of only the level's few trials would not know where the search has been.
-        return self._put(trial.number, tried, epochs, result, complete=trial.status is Status.COMPLETED and not self._by_rung)
+        return self._put_result(trial.number, tried, epochs, result, complete=trial.status is Status.COMPLETED and not self._by_rung)
 
-    def _put(self, number: int, tried: Tried | Earlier, epochs: int, result: Result, *, complete: bool) -> None:
-        assert self._storage is not None
-        from resources.search.study import new_trial
+    def _reached(self, trial: TrialState) -> dict[int, Result]:
+        """The results of a trial by their epochs."""
+        ladder = self._rules.ladder(trial.number)
+        return {epochs: result for epochs, result in zip(ladder, trial.results, strict=False) if result is not None}
 
-        optuna = load_optuna()
-        value = result.value
-        state = optuna.trial.TrialState.COMPLETE if complete else optuna.trial.TrialState.PRUNED
-        given: dict[str, Any] = {"values": list(result.values)} if complete else {"intermediate_values": {epochs: value}}
-        trial = new_trial(state, **given, **self._described(tried))
-        if self._spec.bounds:
-            trial.set_constraint("bounds", result.violation)
+    def _put_result(self, number: int, tried: Tried | Earlier, epochs: int, result: Result, *, complete: bool) -> None:
         signs = [-1.0 if larger else 1.0 for larger in self._rules.maximize]
         known = self._worst or list(result.values)
         self._worst = [sign * max(sign * old, sign * new) for sign, old, new in zip(signs, known, result.values, strict=True)]
-        worse = signs[0] * value
-        self._storage.put(trial, number, (result.violation > 0, result.violation, -epochs, worse))
-
-    def _put_in_flight(self, number: int, tried: Tried) -> None:
-        assert self._storage is not None
-        from resources.search.study import new_trial
-
-        self._storage.put(new_trial(load_optuna().trial.TrialState.RUNNING, **self._described(tried)), number, None)
+        order = (result.violation > 0, result.violation, -epochs, signs[0] * result.value)
+        if complete:
+            self._put(number, tried, "COMPLETE", order, result.violation, values=result.values)
+        else:
+            self._put(number, tried, "PRUNED", order, result.violation, intermediate_values={epochs: result.value})
 
     def _put_failed(self, number: int, tried: Tried) -> None:
         """Show a failed trial as pruned before its first epoch, which to TPE is the worst.
 
         A sampler that only reads complete trials is shown the worst values so far instead.
         """
-        assert self._storage is not None
+        last = (True, float("inf"), 0, 0.0)
+        if not self._complete_only:
+            self._put(number, tried, "PRUNED", last)
+        elif self._worst is None:
+            self._put(number, tried, "FAIL", last)
+        else:
+            self._put(number, tried, "COMPLETE", last, 0.0, values=self._worst)
+
+    def _put(
+        self, number: int, tried: Tried | Earlier, state: str, order: Any = None, violation: float | None = None, **results: Any
+    ) -> None:
+        """Show a trial under this number, in this state of Optuna's; ``order`` is its place among the finished ones."""
         from resources.search.study import new_trial
 
-        states, last = load_optuna().trial.TrialState, (True, float("inf"), 0, 0.0)
-        if not self._complete_only:
-            self._storage.put(new_trial(states.PRUNED, **self._described(tried)), number, last)
-        elif self._worst is None:
-            self._storage.put(new_trial(states.FAIL, **self._described(tried)), number, last)
-        else:
-            trial = new_trial(states.COMPLETE, values=list(self._worst), **self._described(tried))
-            if self._spec.bounds:
-                trial.set_constraint("bounds", 0.0)
-            self._storage.put(trial, number, last)
-
-    def _described(self, tried: Tried | Earlier) -> dict[str, Any]:
         searched = {name: value for name, value in tried.params.items() if self._spec.space[name].constant is None}
-        attrs = dict(tried.attrs) if isinstance(tried, Tried) else {}
-        return {
-            "params": searched,
-            "distributions": {name: self._distributions[name] for name in searched},
-            "system_attrs": attrs,
-        }
+        trial = new_trial(
+            load_optuna().trial.TrialState[state],
+            violation if self._spec.bounds else None,
+            params=searched,
+            distributions={name: self._distributions[name] for name in searched},
+            system_attrs=dict(tried.attrs) if isinstance(tried, Tried) else {},
+            **results,
+        )
+        self._shown().put(trial, number, order)
 
     def _show_earlier(self) -> None:
-        if self._storage is None:
-            return
         from resources.search.study import FIRST_EARLIER
 
         for index, trial in enumerate(self._earlier):
             rung = self._rung_of(trial)
             if self._by_rung and self._complete_only and rung != self._level:
-                self._storage.take_out(FIRST_EARLIER + index)
+                self._shown().take_out(FIRST_EARLIER + index)
                 continue
             # With the epochs it was trained for: a trial that was paused early there must not count for more than one paused late here.
             whole = rung == (self._level if self._by_rung else self._rungs[-1]) or len(self._rules.maximize) > 1
-            self._put(FIRST_EARLIER + index, trial, min(trial.epochs, self._rungs[-1]), trial.result, complete=whole)
+            self._put_result(FIRST_EARLIER + index, trial, min(trial.epochs, self._rungs[-1]), trial.result, complete=whole)
 
 
 @cache
@@ -305,18 +296,15 @@ _STATELESS = ("tpe", "gp")
 def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int, startup: int) -> "optuna.samplers.BaseSampler":
     samplers = load_optuna().samplers
     conditional = any(parameter.when for parameter in spec.space.values())
-    several = len(spec.objectives) > 1
     match name:
         case "tpe":
-            given: dict[str, Any] = {"constant_liar": True, "n_startup_trials": startup}
             # multivariate: parameters interact; group: those of a branch are learned from the trials that have them.
-            given |= {} if several else {"multivariate": True, "group": conditional}
-            return samplers.TPESampler(**{**given, "seed": seed, **options})
+            together = {} if len(spec.objectives) > 1 else {"multivariate": True, "group": conditional}
+            return samplers.TPESampler(**{"constant_liar": True, "n_startup_trials": startup, **together, "seed": seed, **options})
         case "gp":
-            given = {"n_startup_trials": startup}
-            return samplers.GPSampler(**{**given, "seed": seed, **options})
+            return samplers.GPSampler(**{"n_startup_trials": startup, "seed": seed, **options})
     kind = import_sampler(name)
-    given = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
+    given: dict[str, Any] = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
     if issubclass(kind, samplers.QMCSampler | samplers.GridSampler):
         given["seed"] = spec.seed  # they walk along one sequence, which it shuffles
     if issubclass(kind, samplers.QMCSampler):
@@ -341,10 +329,6 @@ def _value(asked: "optuna.Trial", name: str, distribution: Any) -> Any:
     if isinstance(distribution, distributions.IntDistribution):
         return asked.suggest_int(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
     return asked.suggest_categorical(name, distribution.choices)
-
-
-def _epochs_of(ladder: tuple[int, ...], trial: TrialState) -> list[int]:
-    return [epochs for epochs, result in zip(ladder, trial.results, strict=False) if result is not None]
 
 
 def _plain(attrs: dict[str, Any]) -> dict[str, Any]:

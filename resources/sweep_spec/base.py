@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
@@ -56,10 +56,15 @@ def is_import_path(value: str) -> bool:
     return all(part.isidentifier() for part in module.split(".")) and name.isidentifier()
 
 
-def _function_path(value: str) -> str:
-    if not is_import_path(value):
-        raise ValueError("give module:function, for example examples.digits:train")
-    return value
+def must(be_right: Callable[[str], object], remedy: str) -> AfterValidator:
+    """The check of a text in ``Annotated[str, …]``: one that is not right is refused with the remedy."""
+
+    def check(value: str) -> str:
+        if not be_right(value):
+            raise ValueError(remedy)
+        return value
+
+    return AfterValidator(check)
 
 
 def _name(value: str) -> str:
@@ -75,7 +80,7 @@ def _value(given: Any) -> str | int | float | bool:
     raise ValueError("give a text, a finite number, true or false")
 
 
-FunctionPath = Annotated[str, AfterValidator(_function_path)]
+FunctionPath = Annotated[str, must(is_import_path, "give module:function, for example examples.digits:train")]
 Name = Annotated[str, AfterValidator(_name)]
 Metric = Annotated[str, Field(min_length=1)]
 # A plain validator, because pydantic would report a wrong value of a union once for each of its members.

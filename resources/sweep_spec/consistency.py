@@ -93,34 +93,28 @@ def _points(spec: SweepSpec) -> list[str]:
             return [
                 _refused("constraints", spec.constraints, "no point of 1,000 random ones meets them all; loosen one, or widen the space")
             ]
-        if isinstance(spec.strategy.chosen, GridSearch):
-            return _grid(spec)
-        return list(_starting_points(spec))
+        return _grid(spec) if isinstance(spec.strategy.chosen, GridSearch) else list(_starting_points(spec))
     except InvalidInput as error:
         return [f"constraints are not accepted: {error}"]
 
 
 def _grid(spec: SweepSpec) -> list[str]:
-    points = spec.strategy.chosen.points
-    problems = (
-        [] if not spec.start_from else [_refused("start_from", spec.start_from, "strategy.grid has an order of its own; leave it out")]
-    )
+    problems = []
+    if spec.start_from:
+        problems.append(_refused("start_from", spec.start_from, "strategy.grid has an order of its own; leave it out"))
     for name, parameter in spec.space.items():
         try:
-            axis(parameter, points)
+            axis(parameter, spec.strategy.chosen.points)
         except InvalidInput as error:
             shown = parameter.model_dump(by_alias=True, exclude_none=True, exclude={"when"})
             problems.append(_refused(f"space.{name}", shown, f"with strategy.grid: {error}"))
-    if problems:
-        return problems
     try:
-        size = grid_size(spec)
+        if not problems and (size := grid_size(spec)) > spec.max_trials:
+            few = "raise max_trials, or give fewer points or parameters"
+            problems.append(f"strategy.grid has {size} combinations, more than max_trials = {spec.max_trials}: {few}")
     except InvalidInput as error:
-        return [f"strategy.grid is not accepted: {error}"]
-    if size > spec.max_trials:
-        few = "raise max_trials, or give fewer points or parameters"
-        return [f"strategy.grid has {size} combinations, more than max_trials = {spec.max_trials}: {few}"]
-    return []
+        problems.append(f"strategy.grid is not accepted: {error}")
+    return problems
 
 
 def _starting_points(spec: SweepSpec) -> Iterator[str]:

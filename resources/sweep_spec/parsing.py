@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from halving.errors import InvalidInput
 from resources.sweep_spec.base import did_you_mean, field_names
+from resources.sweep_spec.consistency import contradictions
 from resources.sweep_spec.strategy import Strategy
 from resources.sweep_spec.sweep import SweepSpec
 
@@ -18,9 +19,6 @@ def parse_spec(data: Any) -> SweepSpec:
     Raises:
         InvalidInput: naming every wrong field by its path, the value given and what is accepted.
     """
-    # Imported here, because it imports this package.
-    from resources.sweep_spec.consistency import contradictions
-
     spec = stored_spec(data)
     if problems := contradictions(spec):
         raise _refusal(problems)

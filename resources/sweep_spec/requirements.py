@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from resources.sweep_spec.base import Strict
+from resources.sweep_spec.base import Strict, must
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _UNITS = {None: 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -35,36 +35,18 @@ def _memory(given: str) -> str:
     return given
 
 
-def _label(given: str) -> str:
-    if not _LABEL.fullmatch(given):
-        raise ValueError("give a Kubernetes name: letters, digits, '-', '_' and '.', at most 63")
-    return given
-
-
-def _name(given: str) -> str:
-    if not _NAME.fullmatch(given):
-        raise ValueError("give the name of an object in Kubernetes: lowercase letters, digits, '-' and '.', at most 253")
-    return given
-
-
-def _queue(given: str) -> str:
-    if len(_name(given)) > 63:  # it becomes a label's value
-        raise ValueError("give a queue's name of at most 63 characters")
-    return given
-
-
-def _image(given: str) -> str:
-    if not _IMAGE.fullmatch(given):
-        raise ValueError("give an image's name as container runtimes accept it, for example registry.example/team/train@sha256:…")
-    return given
-
-
 # YAML reads 512 without quotes as a number.
 Memory = Annotated[str, BeforeValidator(lambda given: str(given) if isinstance(given, int) else given), AfterValidator(_memory)]
-Label = Annotated[str, AfterValidator(_label)]
-Name = Annotated[str, AfterValidator(_name)]
-Queue = Annotated[str, AfterValidator(_queue)]
-Image = Annotated[str, AfterValidator(_image)]
+Label = Annotated[str, must(_LABEL.fullmatch, "give a Kubernetes name: letters, digits, '-', '_' and '.', at most 63")]
+Name = Annotated[
+    str, must(_NAME.fullmatch, "give the name of an object in Kubernetes: lowercase letters, digits, '-' and '.', at most 253")
+]
+# It becomes a label's value.
+Queue = Annotated[Name, must(lambda given: len(given) <= 63, "give a queue's name of at most 63 characters")]
+Image = Annotated[
+    str,
+    must(_IMAGE.fullmatch, "give an image's name as container runtimes accept it, for example registry.example/team/train@sha256:…"),
+]
 
 
 class Resources(Strict):

@@ -7,11 +7,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from resources.sweep_spec.base import Strict, Value
 
-KINDS = ("float", "int", "categorical", "constant")
 
-
-class FloatRange(Strict):
-    """A real number between ``low`` and ``high``, both included."""
+class _Range(Strict):
+    """What ranges of real and of whole numbers have in common."""
 
     low: float = Field(description="Smallest value.")
     high: float = Field(description="Largest value.")
@@ -20,44 +18,38 @@ class FloatRange(Strict):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        _check_range(self)
+        if self.low >= self.high:
+            raise ValueError(f"low = {self.low} must be below high = {self.high}; for a single value give constant")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low = {self.low} must be above 0 when log is true")
+        if self.step == type(self).model_fields["step"].default:
+            return self  # any number in the range
+        if self.log:
+            raise ValueError(f"step = {self.step} cannot go with log = true; leave one of them out")
+        # In exact fractions: 0.3 is three steps of 0.1, which it is not in binary.
+        low, width, step = Fraction(str(self.low)), Fraction(str(self.high)) - Fraction(str(self.low)), Fraction(str(self.step))
+        number = type(self.low)
+        if step > width:
+            raise ValueError(f"step = {self.step} is larger than the range from {self.low} to {self.high}; give at most {number(width)}")
+        if width % step:
+            below = low + width // step * step
+            raise ValueError(
+                f"high = {self.high} is not a whole number of steps of {self.step} above low = {self.low}; "
+                f"give high = {number(below)} or {number(below + step)}"
+            )
         return self
 
 
-class IntRange(Strict):
+class FloatRange(_Range):
+    """A real number between ``low`` and ``high``, both included."""
+
+
+class IntRange(_Range):
     """A whole number between ``low`` and ``high``, both included."""
 
     low: int = Field(description="Smallest value.")
     high: int = Field(description="Largest value.")
-    log: bool = Field(default=False, description="Sample evenly in the logarithm; needs low > 0.")
     step: int = Field(default=1, ge=1, description="Distance between the values.")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        _check_range(self)
-        return self
-
-
-def _check_range(given: FloatRange | IntRange) -> None:
-    if given.low >= given.high:
-        raise ValueError(f"low = {given.low} must be below high = {given.high}; for a single value give constant")
-    if given.log and given.low <= 0:
-        raise ValueError(f"low = {given.low} must be above 0 when log is true")
-    if given.step is None or (isinstance(given, IntRange) and given.step == 1):
-        return
-    if given.log:
-        raise ValueError(f"step = {given.step} cannot go with log = true; leave one of them out")
-    # In exact fractions: 0.3 is three steps of 0.1, which it is not in binary.
-    low, width, step = Fraction(str(given.low)), Fraction(str(given.high)) - Fraction(str(given.low)), Fraction(str(given.step))
-    number = type(given.low)
-    if step > width:
-        raise ValueError(f"step = {given.step} is larger than the range from {given.low} to {given.high}; give at most {number(width)}")
-    if width % step:
-        below = low + width // step * step
-        raise ValueError(
-            f"high = {given.high} is not a whole number of steps of {given.step} above low = {given.low}; "
-            f"give high = {number(below)} or {number(below + step)}"
-        )
 
 
 def _as_list(given: Any) -> Any:
@@ -82,9 +74,10 @@ class Parameter(Strict):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        given = [kind for kind in KINDS if getattr(self, _attribute(kind)) is not None]
+        kinds = {"float": self.float_, "int": self.int_, "categorical": self.categorical, "constant": self.constant}
+        given = [kind for kind, value in kinds.items() if value is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of {list(KINDS)}; got {given or 'nothing'}")
+            raise ValueError(f"give exactly one of {list(kinds)}; got {given or 'nothing'}")
         for index, value in enumerate(self.categorical or []):
             if value in (self.categorical or [])[:index]:
                 raise ValueError(f"categorical = {self.categorical} must have each value once; {value!r} is there twice")
@@ -104,7 +97,3 @@ class Parameter(Strict):
     def chosen(self) -> FloatRange | IntRange | list[Any]:
         """The range or the choices."""
         return self.range or self.choices or []
-
-
-def _attribute(kind: str) -> str:
-    return next(name for name, field in Parameter.model_fields.items() if (field.alias or name) == kind)

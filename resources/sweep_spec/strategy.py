@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from resources.sweep_spec.base import OneOf, Strict, did_you_mean, is_import_path
+from resources.sweep_spec.base import OneOf, Strict, did_you_mean, is_import_path, must
 
 SAMPLERS = {
     "random": "optuna.samplers:RandomSampler",
@@ -17,12 +17,6 @@ SAMPLERS = {
 
 _SAMPLER = "What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler."
 _NAMED = ("random", "tpe", "gp")
-
-
-def _sampler_path(value: str) -> str:
-    if not is_import_path(value):
-        raise ValueError("give module:Class, for example optuna.samplers:CmaEsSampler")
-    return value
 
 
 def _sampler(value: str) -> str:
@@ -38,7 +32,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 Sampler = Annotated[str, AfterValidator(_sampler)]
-SamplerPath = Annotated[str, AfterValidator(_sampler_path)]
+SamplerPath = Annotated[str, must(is_import_path, "give module:Class, for example optuna.samplers:CmaEsSampler")]
 Options = Annotated[dict[str, Any], AfterValidator(_options)]
 
 
@@ -61,11 +55,6 @@ class SearchStrategy(Strict):
     def weights(self) -> tuple[int, ...]:
         """In which proportion new trials are shared among the ladders."""
         return (1,) * len(self.ladders)
-
-    @property
-    def audited(self) -> float:
-        """Share of the pruned trials that run to the end anyway."""
-        return 0.0
 
 
 class FullBudget(SearchStrategy):
@@ -116,17 +105,6 @@ class Nsga2Search(FullBudget):
         return "nsga2", {"population_size": self.population_size}
 
 
-class OptunaSearch(FullBudget):
-    """Any Optuna sampler, by its import path."""
-
-    sampler: SamplerPath = Field(description="module:Class of an Optuna sampler, for example optuna.samplers:CmaEsSampler.")
-    options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
-
-    @property
-    def suggester(self) -> tuple[str, dict[str, Any]]:
-        return self.sampler, self.options
-
-
 class _AnySampler(SearchStrategy):
     sampler: Sampler = Field(default="tpe", description=_SAMPLER)
     options: Options = Field(default={}, description="Keyword arguments of the sampler, without its seed.")
@@ -134,6 +112,12 @@ class _AnySampler(SearchStrategy):
     @property
     def suggester(self) -> tuple[str, dict[str, Any]]:
         return self.sampler, self.options
+
+
+class OptunaSearch(_AnySampler, FullBudget):
+    """Any Optuna sampler, by its import path."""
+
+    sampler: SamplerPath = Field(description="module:Class of an Optuna sampler, for example optuna.samplers:CmaEsSampler.")
 
 
 class EarlyStopping(SearchStrategy):
@@ -158,10 +142,6 @@ class EarlyStopping(SearchStrategy):
                 "give a min_budget below it, or leave audit out"
             )
         return self
-
-    @property
-    def audited(self) -> float:
-        return self.audit
 
 
 class SuccessiveHalving(EarlyStopping):

@@ -177,14 +177,9 @@ class SweepSpec(Strict):
         return (self.objective, *self.other_objectives)
 
     @property
-    def maximize(self) -> bool:
-        return self.objective.maximize
-
-    @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
         """Epochs at each rung, rising; one ladder for each bracket, the longest first. All end at the same epoch."""
-        ladders: tuple[tuple[int, ...], ...] = self.strategy.chosen.ladders
-        return ladders
+        return self.strategy.chosen.ladders
 
     @property
     def budgets(self) -> tuple[int, ...]:
@@ -199,14 +194,12 @@ class SweepSpec(Strict):
     @property
     def sampler(self) -> tuple[str, dict[str, Any]]:
         """The sampler that suggests new trials (random, tpe, gp, nsga2 or an import path), and its options."""
-        sampler: tuple[str, dict[str, Any]] = self.strategy.chosen.suggester
-        return sampler
+        return self.strategy.chosen.suggester
 
     @property
     def audit(self) -> float:
         """Share of the pruned trials that run to the end anyway."""
-        audited: float = self.strategy.chosen.audited
-        return audited
+        return getattr(self.strategy.chosen, "audit", 0.0)
 
     def reachable(self, ladder: int) -> int:
         """How many rungs of a ladder are reached with its share of ``max_trials``: each promotion takes ``reduction_factor`` results."""

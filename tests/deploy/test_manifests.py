@@ -182,7 +182,7 @@ def test_dagster_accepts_the_instance() -> None:
 
 
 def test_a_run_waits_longer_for_its_pod_than_a_sweep_does() -> None:
-    from resources.sweep_spec import Resources
+    from resources.sweep_spec.requirements import Resources
 
     assert _instance()["run_monitoring"]["start_timeout_seconds"] > 2 * Resources().start_timeout_seconds
 

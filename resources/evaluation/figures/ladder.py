@@ -9,22 +9,9 @@ from resources.analysis.attempts import Attempt
 from resources.analysis.summary import SweepSummary
 from resources.analysis.timeline import Milestone, Timeline
 from resources.catalog.trial_key import trial_key
-from resources.evaluation.figures.style import (
-    ACCENT,
-    AUDIT,
-    BAD,
-    FAINT,
-    GOOD,
-    SAMPLED,
-    Axes,
-    Figure,
-    clock,
-    in_epochs,
-    not_drawn,
-    shades,
-    spread,
-    styled,
-)
+from resources.evaluation.figures import style
+from resources.evaluation.figures.style import Figure, clock, dots, in_epochs, missing, not_drawn, shades, styled
+from resources.search.spread import SAMPLED, spread
 
 _LINES = 400  # trials drawn, of all brackets together
 _GAP = 60  # pixels between two brackets
@@ -36,37 +23,33 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
 
     title = "Rung ladder"
     if not timeline.attempts or not timeline.began or not timeline.ended:
-        return Figure("ladder", title, "No attempt at a trial was recorded.", None)
+        return Figure(title, "No attempt at a trial was recorded.")
     elapsed, unit = clock(timeline.began, timeline.ended)
-    brackets = sorted({attempt.bracket for attempt in timeline.attempts})
-    chosen = _climbers(timeline, _LINES // len(brackets))
-    rows = {bracket: {trial: place for place, trial in enumerate(chosen[bracket])} for bracket in brackets}
-    heights = [60 + min(560, 7 * len(rows[bracket])) for bracket in brackets]
-    titles = [f"bracket {bracket + 1}: {_ladder_of(summary, bracket)}" for bracket in brackets] if len(brackets) > 1 else None
-    inside = sum(heights) + _GAP * (len(brackets) - 1)
+    rows = _climbers(timeline)
+    heights = [60 + min(560, 7 * len(places)) for places in rows.values()]
+    titles = [f"bracket {bracket + 1}: {_ladder_of(summary, bracket)}" for bracket in rows] if len(rows) > 1 else None
+    inside = sum(heights) + _GAP * (len(rows) - 1)
     figure = make_subplots(
-        rows=len(brackets),
+        rows=len(rows),
         cols=1,
         shared_xaxes=True,
         subplot_titles=titles,
         row_heights=[height / sum(heights) for height in heights],
-        vertical_spacing=_GAP / inside if len(brackets) > 1 else 0,
+        vertical_spacing=_GAP / inside if len(rows) > 1 else 0,
     )
     drawing = _Ladder(figure, summary, elapsed, elapsed(timeline.ended))
-    for row, bracket in enumerate(brackets, start=1):
-        drawing.bracket(row, rows[bracket], timeline)
-    total = sum(len({attempt.trial for attempt in timeline.attempts if attempt.bracket == bracket}) for bracket in brackets)
-    shown = sum(len(places) for places in rows.values())
-    styled(figure, Axes("", "", inside + 150))
+    for row, places in enumerate(rows.values(), start=1):
+        drawing.bracket(row, places, timeline)
+    shown, total = sum(len(places) for places in rows.values()), len({attempt.trial for attempt in timeline.attempts})
+    styled(figure, height=inside + 150)
     figure.update_layout(legend={"orientation": "h", "y": -45 / inside, "yanchor": "top"}, margin={"t": 40})
-    figure.update_xaxes(title_text=f"{unit} since the first trial began", row=len(brackets), col=1)
+    figure.update_xaxes(title_text=f"{unit} since the first trial began", row=len(rows), col=1)
     return Figure(
-        "ladder",
         title,
         "A line is a trial in training, in the shade of the rung that it trains for; a thin line is a pause, in which it holds no worker. "
         "The marks show what was decided at a rung and how attempts ended.",
         figure,
-        not_drawn([f"{total - shown} of {total} trials; {SAMPLED}"] if shown < total else []),
+        not_drawn(missing(shown, total, f"trials; {SAMPLED}")),
     )
 
 
@@ -90,77 +73,53 @@ class _Ladder:
         for attempt in timeline.attempts:
             if attempt.trial not in places:
                 continue
-            place, at = places[attempt.trial], self._elapsed(attempt.began)
+            key, place, at = trial_key(self._summary.sweep, attempt.trial), places[attempt.trial], self._elapsed(attempt.began)
             if attempt.trial in ended_before:
                 before, since = ended_before[attempt.trial]
                 waits.append((since, at, place))
                 if before.outcome == "pause" and not attempt.audit:
-                    marks["promoted from its pause"].append((at, place, self._hover(attempt.trial, "resumed")))
+                    marks["promoted from its pause"].append((at, place, f"{key}<br>resumed"))
             since, rung = at, attempt.rung
             for milestone in passed[attempt.trial, attempt.attempt]:
                 reached = self._elapsed(milestone.at)
                 lines[self._epochs[attempt.bracket, milestone.rung], attempt.audit].append((since, reached, place))
-                text = f"{milestone.decision} after {in_epochs(milestone.epochs)}"
+                text = f"{key}<br>{milestone.decision} after {in_epochs(milestone.epochs)}"
                 text += f", {self._summary.objective} {milestone.value:.4g}" if milestone.value is not None else ""
-                marks[_MARK_OF[milestone.decision]].append((reached, place, self._hover(attempt.trial, text)))
+                marks[_MARK_OF[milestone.decision]].append((reached, place, text))
                 since, rung = reached, milestone.rung + 1
             end = self._elapsed(attempt.ended) if attempt.ended else self._end
             if end > since and (attempt.bracket, rung) in self._epochs:
                 lines[self._epochs[attempt.bracket, rung], attempt.audit].append((since, end, place))
             if attempt.outcome in _ENDED_BETWEEN_RUNGS:
-                marks[_ENDED_BETWEEN_RUNGS[attempt.outcome]].append(
-                    (end, place, self._hover(attempt.trial, f"attempt {attempt.attempt} ended"))
-                )
+                marks[_ENDED_BETWEEN_RUNGS[attempt.outcome]].append((end, place, f"{key}<br>attempt {attempt.attempt} ended"))
             ended_before[attempt.trial] = (attempt, end)
-        self._lines(row, "waiting", waits, {"color": FAINT, "width": 1})
+        if waits:
+            self._lines(row, "waiting", waits, {"color": style.FAINT, "width": 1})
         for (epochs, audit), parts in sorted(lines.items()):
             name = "trained for the audit" if audit else f"to {in_epochs(epochs)}"
-            self._lines(row, name, parts, {"color": AUDIT if audit else self._shades[epochs], "width": 4})
+            self._lines(row, name, parts, {"color": style.AUDIT if audit else self._shades[epochs], "width": 4})
         for name, look in _MARKS.items():
-            self._marks(row, name, marks.get(name, []), look)
+            if name in marks:
+                dots(self._figure, marks[name], marker=look, hovertemplate="%{text}<extra></extra>", **self._in_legend(row, name))
         self._axis(row, places)
 
-    def _hover(self, trial: int, what: str) -> str:
-        return f"{trial_key(self._summary.sweep, trial)}<br>{what}"
-
     def _lines(self, row: int, name: str, parts: Sequence[tuple[float, float, int]], line: dict[str, Any]) -> None:
-        if not parts:
-            return
         x = [moment for since, until, _ in parts for moment in (since, until, None)]
-        y = [place if known is not None else None for _, _, place in parts for known in (0, 0, None)]
-        self._figure.add_scatter(
-            x=x, y=y, mode="lines", name=name, line=line, hoverinfo="skip", legendgroup=name, showlegend=self._once(name), row=row, col=1
-        )
+        y = [end for _, _, place in parts for end in (place, place, None)]
+        self._figure.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", **self._in_legend(row, name))
 
-    def _marks(self, row: int, name: str, parts: Sequence[tuple[float, int, str]], look: dict[str, Any]) -> None:
-        if not parts:
-            return
-        self._figure.add_scatter(
-            x=[moment for moment, _, _ in parts],
-            y=[place for _, place, _ in parts],
-            text=[text for _, _, text in parts],
-            mode="markers",
-            name=name,
-            marker=look,
-            hovertemplate="%{text}<extra></extra>",
-            legendgroup=name,
-            showlegend=self._once(name),
-            row=row,
-            col=1,
-        )
-
-    def _once(self, name: str) -> bool:
+    def _in_legend(self, row: int, name: str) -> dict[str, Any]:
         first = name not in self._named
         self._named.add(name)
-        return first
+        return {"name": name, "legendgroup": name, "showlegend": first, "row": row, "col": 1}
 
     def _axis(self, row: int, places: dict[int, int]) -> None:
         every = max(1, len(places) // 12)
-        ticks = [(place, f"{trial:04d}") for trial, place in places.items() if place % every == 0]
+        ticks = {place: f"{trial:04d}" for trial, place in places.items() if place % every == 0}
         self._figure.update_yaxes(
             title_text="trial",
-            tickvals=[place for place, _ in ticks],
-            ticktext=[text for _, text in ticks],
+            tickvals=list(ticks),
+            ticktext=list(ticks.values()),
             range=[len(places) - 0.3, -0.7],
             showgrid=False,
             zeroline=False,
@@ -170,15 +129,15 @@ class _Ladder:
 
 
 _MARKS: dict[str, dict[str, Any]] = {
-    "promoted in place": {"symbol": "triangle-right", "size": 8, "color": ACCENT},
-    "promoted from its pause": {"symbol": "triangle-up", "size": 9, "color": ACCENT},
+    "promoted in place": {"symbol": "triangle-right", "size": 8, "color": style.ACCENT},
+    "promoted from its pause": {"symbol": "triangle-up", "size": 9, "color": style.ACCENT},
     "paused": {"symbol": "line-ns", "size": 7, "line": {"width": 2, "color": "#718096"}},
     "stopped": {"symbol": "square", "size": 7, "color": "#718096"},
-    "completed": {"symbol": "star", "size": 11, "color": GOOD},
-    "failed": {"symbol": "x", "size": 8, "color": BAD},
-    "crashed, retried": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": BAD}},
-    "preempted": {"symbol": "circle-open", "size": 8, "line": {"width": 2, "color": AUDIT}},
-    "given back": {"symbol": "diamond-open", "size": 8, "line": {"width": 2, "color": AUDIT}},
+    "completed": {"symbol": "star", "size": 11, "color": style.GOOD},
+    "failed": {"symbol": "x", "size": 8, "color": style.BAD},
+    "crashed, retried": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": style.BAD}},
+    "preempted": {"symbol": "circle-open", "size": 8, "line": {"width": 2, "color": style.AUDIT}},
+    "given back": {"symbol": "diamond-open", "size": 8, "line": {"width": 2, "color": style.AUDIT}},
 }
 _MARK_OF = {
     "continue": "promoted in place",
@@ -191,17 +150,22 @@ _MARK_OF = {
 _ENDED_BETWEEN_RUNGS = {"retry": "crashed, retried", "preempted": "preempted", "requeue": "given back"}
 
 
-def _climbers(timeline: Timeline, limit: int) -> dict[int, list[int]]:
-    """The trials to draw in each bracket, by number: those that reached the highest rungs, and an even sample of the others."""
+def _climbers(timeline: Timeline) -> dict[int, dict[int, int]]:
+    """For each bracket the trials to draw: those that reached the highest rungs, and an even sample of the others.
+
+    Each has its place in the bracket's panel, from 0 at the top, in the order of their numbers.
+    """
     reached = Counter({attempt.trial: attempt.rung for attempt in timeline.attempts})
     for milestone in timeline.milestones:
         reached[milestone.trial] = max(reached[milestone.trial], milestone.rung + 1)
     of_bracket: dict[int, set[int]] = defaultdict(set)
     for attempt in timeline.attempts:
         of_bracket[attempt.bracket].add(attempt.trial)
-    return {
-        bracket: sorted(spread(sorted(trials, key=lambda trial: (-reached[trial], trial)), limit)) for bracket, trials in of_bracket.items()
+    drawn = {
+        bracket: sorted(spread(sorted(trials, key=lambda trial: (-reached[trial], trial)), _LINES // len(of_bracket)))
+        for bracket, trials in sorted(of_bracket.items())
     }
+    return {bracket: {trial: place for place, trial in enumerate(trials)} for bracket, trials in drawn.items()}
 
 
 def _ladder_of(summary: SweepSummary, bracket: int) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from resources.evaluation.figures.style import QUIET, Axes, Figure, styled
+from resources.evaluation.figures.style import QUIET, Figure, styled
 
 _MOST_RUNGS = 12  # that the learning curves mark
 
@@ -18,7 +18,7 @@ def learning_curves(summary: dict[str, Any], curves: list[dict[str, Any]]) -> Fi
 
     title = "Learning curves of the leading trials"
     if not curves:
-        return Figure("curves", title, f"The store has no points of {summary['objective']} for the leading trials.", None)
+        return Figure(title, f"The store has no points of {summary['objective']} for the leading trials.")
     figure = go.Figure()
     winner = summary["standings"][0]["key"]
     for run in dict.fromkeys([winner, *(row["run"] for row in curves)]):
@@ -35,7 +35,7 @@ def learning_curves(summary: dict[str, Any], curves: list[dict[str, Any]]) -> Fi
     for epochs in marked if len(marked) <= _MOST_RUNGS else []:
         figure.add_vline(x=epochs, line={"color": QUIET, "width": 1, "dash": "dot"})
     reading = "Each line is a trial, the bold one is the winner; dotted lines are rungs, where trials are compared and most of them stop."
-    return Figure("curves", title, reading, styled(figure, Axes("epoch", summary["objective"])))
+    return Figure(title, reading, styled(figure, "epoch", summary["objective"]))
 
 
 def confusion(report: dict[str, Any]) -> Figure:
@@ -49,4 +49,4 @@ def confusion(report: dict[str, Any]) -> Figure:
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(type="category")
     reading = f"Rows of the {report['split']} split by true and predicted class; the diagonal has the right ones."
-    return Figure("confusion", "Confusion matrix", reading, styled(figure, Axes("predicted", "true", 440)))
+    return Figure("Confusion matrix", reading, styled(figure, "predicted", "true", 440))

@@ -13,7 +13,8 @@ from typing import Any
 
 from resources.analysis.summary import SweepSummary
 from resources.analysis.timeline import Timeline
-from resources.evaluation.figures.style import BAD, SAMPLED, Axes, Figure, in_epochs, not_drawn, styled, value_range
+from resources.evaluation.figures.style import BAD, Figure, in_epochs, missing, not_drawn, styled, value_range, without_outliers
+from resources.search.spread import SAMPLED
 from resources.search.suggest import distribution_of, load_optuna
 from resources.sweep_spec import SweepSpec
 
@@ -53,14 +54,14 @@ class ParamFigures:
         from optuna.importance import get_param_importances
         from optuna.visualization import plot_param_importances
 
-        name, title = "importances", "Hyperparameter importances"
+        title = "Hyperparameter importances"
         if len(self._names) < 2:
-            return Figure(name, title, f"{_none_or_one(self._names)}, so there is nothing to compare.", None)
+            return Figure(title, f"{_none_or_one(self._names)}, so there is nothing to compare.")
         if len(self._trials) < _FOR_IMPORTANCES:
             few = f"{len(self._trials)} trials have a result after {in_epochs(self.epochs)}; at least {_FOR_IMPORTANCES} are needed."
-            return Figure(name, title, few, None)
+            return Figure(title, few)
         if len({trial.values[0] for trial in self._trials}) == 1:
-            return Figure(name, title, "All trials have the same result, so no hyperparameter explains any difference.", None)
+            return Figure(title, "All trials have the same result, so no hyperparameter explains any difference.")
         every = math.ceil(len(self._trials) / _COMPARED)
         compared = [self._as_losses(trial) for trial in self._trials[::every]]
         study = self._study(None, compared, losses=True)
@@ -73,92 +74,78 @@ class ParamFigures:
             f"The longer a bar, the more this hyperparameter explains of what sets good trials apart after {in_epochs(self.epochs)}; "
             "an objective's bars add up to 1. A sampler's trials are not an even sample: take it as a hint."
         )
-        styled(figure, Axes("importance", "", 140 + 34 * len(self._names))).update_yaxes(title=None)
+        styled(figure, "importance", height=140 + 34 * len(self._names)).update_yaxes(title=None)
         left = f"Every {every}th trial is compared, {len(compared)} of {len(self._trials)}." if every > 1 else ""
-        return Figure(name, title, reading, figure, left)
+        return Figure(title, reading, figure, left)
 
     def parallel(self) -> Figure:
         """Every trial as a line through its hyperparameters to its result."""
         from optuna.visualization import plot_parallel_coordinate
 
-        name, title = "parallel", "Parallel coordinates"
+        title = "Parallel coordinates"
         if not self._names:
-            return self._nothing(name, title)
+            return self._nothing(title)
         # The axes of this figure cannot be cut, so results that would squash them are left out.
         shown_range, outside = value_range([trial.values[0] for trial in self._trials], self._summary.direction == "maximize")
         near = [trial for trial in self._trials if shown_range is None or shown_range[0] <= trial.values[0] <= shown_range[1]]
         study = self._study(_LINES, near)
         names = self._leading(study)
         figure = plot_parallel_coordinate(study, params=names, target_name=self._summary.objective)
-        styled(figure, Axes("", "", 440)).update_layout(margin={"t": 60, "l": 70, "r": 60})
+        styled(figure, height=440).update_layout(margin={"t": 60, "l": 70, "r": 60})
         colour = "its Pareto rank" if len(self._summary.objectives) > 1 else f"its {self._summary.objective}"
         reading = (
             f"A line is a trial, from {colour} after {in_epochs(self.epochs)} through its hyperparameters; where lines of one colour meet "
             "on an axis, that value matters. None: the hyperparameter does not exist in that trial."
         )
-        return Figure(
-            name, title, reading, figure, self._without(_LINES, names, f"{outside} results far on the worse side" if outside else "")
-        )
+        return Figure(title, reading, figure, self._without(_LINES, names, f"{outside} results far on the worse side" if outside else ""))
 
     def slices(self) -> list[Figure]:
         """The result over each hyperparameter alone."""
         from optuna.visualization import plot_slice
 
-        title = "Slices"
         if not self._names:
-            return [self._nothing("slices", title)]
+            return [self._nothing("Slices")]
         several, figures = len(self._summary.objectives) > 1, []
         study = self._study(_DOTS)
         names = self._leading(study)
-        shown_range, outside = value_range([trial.values[0] for trial in self._trials], self._summary.direction == "maximize")
-        cut = f"{outside} results far on the worse side (double-click zooms out)" if outside else ""
         rows = math.ceil(len(names) / _IN_A_ROW)
         for number in range(rows):
             row = names[number * len(names) // rows : (number + 1) * len(names) // rows]
             target = (lambda trial: trial.values[0]) if several else None
             figure = plot_slice(study, params=row, target=target, target_name=self._summary.objective)
-            styled(figure, Axes("", "", 320)).update_layout(width=None, margin={"r": 90})
-            figure.update_yaxes(range=shown_range)
+            styled(figure, height=320).update_layout(width=None, margin={"r": 90})
+            cut = without_outliers(figure, [trial.values[0] for trial in self._trials], self._summary.direction == "maximize")
             # Within a row Optuna sorts them by name.
             shown = f"Slices: {', '.join(sorted(row))}"
             reading = f"Each point is a trial after {in_epochs(self.epochs)}, darker the later it was started" + (
                 "; grey is out of bounds." if self._summary.bounds else "."
             )
             left_out = self._without(_DOTS, names, cut) if number + 1 == rows else ""
-            figures.append(Figure(f"slices-{number}", shown, reading, figure, left_out))
+            figures.append(Figure(shown, reading, figure, left_out))
         return figures
 
     def pareto(self) -> Figure:
         """The Pareto front: trials that no other trial beats in every objective."""
         from optuna.visualization import plot_pareto_front
 
-        name, title = "pareto", "Pareto front"
+        title = "Pareto front"
         metrics = [objective["metric"] for objective in self._summary.objectives]
         front = [standing for standing in self._summary.standings if standing.on_front]
         if not front:
-            return Figure(name, title, "No trial is complete and within its bounds, so there is no front.", None)
+            return Figure(title, "No trial is complete and within its bounds, so there is no front.")
         if len(metrics) > 3:
-            return Figure(
-                name, title, f"{len(front)} trials are on the front of {len(metrics)} objectives; the table below marks them.", None
-            )
+            return Figure(title, f"{len(front)} trials are on the front of {len(metrics)} objectives; the table below marks them.")
         limit = max(_POINTS, 4 * len(front))
         figure = plot_pareto_front(self._study(limit), target_names=metrics)
         if len(metrics) == 2:
-            line = sorted((standing.metrics[metrics[0]], standing.metrics[metrics[1]]) for standing in front)
-            figure.add_scatter(
-                x=[point[0] for point in line],
-                y=[point[1] for point in line],
-                mode="lines",
-                line={"color": BAD, "width": 1, "dash": "dot"},
-                hoverinfo="skip",
-                showlegend=False,
-            )
-        styled(figure, Axes("", "", 480)).update_layout(margin={"r": 130})
+            x, y = zip(*sorted((standing.metrics[metrics[0]], standing.metrics[metrics[1]]) for standing in front), strict=True)
+            figure.add_scatter(x=x, y=y, mode="lines", line={"color": BAD, "width": 1, "dash": "dot"}, hoverinfo="skip", showlegend=False)
+        styled(figure, height=480).update_layout(margin={"r": 130})
         wanted = ", ".join(f"{objective['direction']} {objective['metric']}" for objective in self._summary.objectives)
         reading = f"Red trials are the front: no other is at least as good in every objective and better in one ({wanted})." + (
             " Grey is out of bounds." if self._summary.bounds else ""
         )
-        return Figure(name, title, reading, figure, self._without(limit, []))
+        return Figure(title, reading, figure, self._without(limit, self._names))
 
     def _comparable_trials(self, timeline: Timeline) -> list[Any]:
         """Trials with a result after :attr:`epochs`, as Optuna keeps them."""
@@ -176,14 +163,13 @@ class ParamFigures:
             others = [standing.metrics[metric] for metric in metrics[1:]]
             trial = new_trial(
                 complete,
+                milestone.violation if self._summary.bounds else None,
                 number=milestone.trial,
                 values=[milestone.value, *others],
                 params=params,
                 distributions={name: distribution_of(self._spec.space[name]) for name in params},
                 user_attrs={"on_front": standing.on_front, "violation": milestone.violation},
             )
-            if self._summary.bounds:
-                trial.set_constraint("bounds", milestone.violation)
             trials.append(trial)
         return trials
 
@@ -215,15 +201,12 @@ class ParamFigures:
         return sorted((name for name in self._names if name in there), key=lambda name: -self._importances.get(name, 0.0))[:_AXES]
 
     def _without(self, limit: int, names: Sequence[str], outside: str = "") -> str:
-        left = []
-        if len(self._trials) > limit:
-            left = [f"{len(self._trials) - limit} of {len(self._trials)} trials; {SAMPLED}"]
-        left += [outside] if outside else []
-        dropped = [name for name in self._names if name not in names] if names else []
-        return not_drawn([*left, *([f"the less important {', '.join(dropped)}"] if dropped else [])])
+        dropped = ", ".join(name for name in self._names if name not in names)
+        trials = missing(limit, len(self._trials), f"trials; {SAMPLED}")
+        return not_drawn(trials, outside, f"the less important {dropped}" if dropped else "")
 
-    def _nothing(self, name: str, title: str) -> Figure:
-        return Figure(name, title, f"{_none_or_one(self._names)}, so there is nothing to show.", None)
+    def _nothing(self, title: str) -> Figure:
+        return Figure(title, f"{_none_or_one(self._names)}, so there is nothing to show.")
 
 
 def _searched(spec: SweepSpec) -> list[str]:

@@ -7,21 +7,9 @@ from typing import Any
 from resources.analysis.summary import RungSummary, SweepSummary
 from resources.analysis.timeline import Milestone, Timeline
 from resources.catalog.trial_key import trial_key
-from resources.evaluation.figures.style import (
-    ACCENT,
-    BAD,
-    GOOD,
-    QUIET,
-    Axes,
-    Figure,
-    clock,
-    in_epochs,
-    not_drawn,
-    shades,
-    spread,
-    styled,
-    value_range,
-)
+from resources.evaluation.figures import style
+from resources.evaluation.figures.style import Figure, clock, dots, in_epochs, missing, not_drawn, shades, styled, without_outliers
+from resources.search.spread import spread
 
 _RESULTS = 4000  # drawn in the history
 _BARS = 40  # rungs of a bracket
@@ -34,7 +22,7 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
     title = "Optimisation history"
     results = [milestone for milestone in timeline.milestones if milestone.value is not None]
     if not results or not timeline.began or not timeline.ended:
-        return Figure("history", title, "No trial has a result.", None)
+        return Figure(title, "No trial has a result.")
     elapsed, unit = clock(timeline.began, timeline.ended)
     leaders = _leaders(results, summary.direction == "maximize")
     kept = _few_results(results, leaders)
@@ -46,38 +34,31 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
         else:
             groups[milestone.epochs, "audit" if milestone.audit else ""].append(milestone)
     for (epochs, kind), group in sorted(groups.items(), key=lambda entry: (entry[0][0] == 0, entry[0])):
-        shade, symbol = (color[epochs], "circle-open" if kind else "circle") if epochs else (BAD, "x-thin-open")
-        figure.add_scatter(
-            x=[elapsed(milestone.at) for milestone in group],
-            y=[milestone.value for milestone in group],
-            mode="markers",
+        shade, symbol = (color[epochs], "circle-open" if kind else "circle") if epochs else (style.BAD, "x-thin-open")
+        dots(
+            figure,
+            [(elapsed(each.at), each.value, f"{trial_key(summary.sweep, each.trial)}, {in_epochs(each.epochs)}") for each in group],
             name=", ".join(part for part in (in_epochs(epochs) if epochs else "", kind) if part),
             marker={"color": shade, "size": 7, "symbol": symbol},
-            text=[f"{trial_key(summary.sweep, milestone.trial)}, {in_epochs(milestone.epochs)}" for milestone in group],
             hovertemplate=f"%{{text}}<br>{summary.objective} %{{y}}<extra></extra>",
         )
-    end = timeline.ended
     figure.add_scatter(
-        x=[elapsed(leader.at) for leader in leaders] + [elapsed(end)],
+        x=[elapsed(leader.at) for leader in leaders] + [elapsed(timeline.ended)],
         y=[leader.value for leader in leaders] + [leaders[-1].value],
         mode="lines",
-        line={"color": BAD, "width": 2, "shape": "hv"},
+        line={"color": style.BAD, "width": 2, "shape": "hv"},
         name="leader",
         hovertemplate="the leader: %{y}<extra></extra>",
     )
-    styled(figure, Axes(f"{unit} since the first trial began", summary.objective))
-    shown, outside = value_range([milestone.value for milestone in kept if milestone.value is not None], summary.direction == "maximize")
-    figure.update_yaxes(range=shown)
-    dropped = [f"{len(results) - len(kept)} of {len(results)} results"] if len(kept) < len(results) else []
-    dropped += [f"{outside} results far on the worse side (double-click zooms out)"] if outside else []
+    styled(figure, f"{unit} since the first trial began", summary.objective)
+    cut = without_outliers(figure, [each.value for each in kept if each.value is not None], summary.direction == "maximize")
     return Figure(
-        "history",
         title,
         f"Each point is a result at a rung, darker after more epochs; {summary.direction} {summary.objective}. The line is the leader at "
         "that moment: a trial within bounds leads one out of bounds, and more epochs lead fewer, so the line may step back when a "
         "longer training takes the lead.",
         figure,
-        not_drawn(dropped),
+        not_drawn(missing(len(kept), len(results), "results"), cut),
     )
 
 
@@ -88,15 +69,15 @@ def rungs(summary: SweepSummary) -> Figure:
     title = "What was stopped, and where"
     reached, kept = sum(rung.reached > 0 for rung in summary.rungs), rung_table(summary)
     if not reached:
-        return Figure("rungs", title, "No trial reached a rung.", None)
+        return Figure(title, "No trial reached a rung.")
     over = summary.status != "searching"
     figure = go.Figure()
     parts = {
-        "promoted": (ACCENT, [rung.promoted for rung in kept]),
-        "completed": (GOOD, [rung.completed for rung in kept]),
-        "stopped here" if over else "paused here": (QUIET, [rung.paused for rung in kept]),
+        "promoted": (style.ACCENT, [rung.promoted for rung in kept]),
+        "completed": (style.GOOD, [rung.completed for rung in kept]),
+        "stopped here" if over else "paused here": (style.QUIET, [rung.paused for rung in kept]),
         "stopped for good": ("#718096", [rung.stopped for rung in kept]),
-        "failed": (BAD, [rung.failed for rung in kept]),
+        "failed": (style.BAD, [rung.failed for rung in kept]),
     }
     names: Any = [in_epochs(rung.epochs) for rung in kept]
     if summary.brackets > 1:
@@ -106,11 +87,10 @@ def rungs(summary: SweepSummary) -> Figure:
             figure.add_bar(x=names, y=counts, name=name, marker={"color": color}, hovertemplate=f"%{{y}} {name}<extra></extra>")
     figure.update_layout(barmode="stack", bargap=0.35)
     return Figure(
-        "rungs",
         title,
         "Each bar is a rung: of the trials that reached it, the blue part was promoted, the grey part pruned, and the green part is done.",
-        styled(figure, Axes("", "trials")),
-        not_drawn([f"{reached - len(kept)} of {reached} rungs"] if len(kept) < reached else []),
+        styled(figure, y="trials"),
+        not_drawn(missing(len(kept), reached, "rungs")),
     )
 
 
@@ -121,33 +101,26 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
     title = f"Bound on {metric}"
     known = [standing for standing in summary.standings if metric in standing.metrics]
     if not known:
-        return Figure(f"bounds-{metric}", title, f"No trial reported {metric}.", None)
-    figure, limits = go.Figure(), summary.bounds[metric]
-    for name, out, color in (("within all bounds", False, ACCENT), ("out of bounds", True, BAD)):
-        group = spread([standing for standing in known if (standing.violation > 0) == out], _RESULTS // 2)
-        figure.add_scatter(
-            x=[standing.metrics[metric] for standing in group],
-            y=[standing.objective for standing in group],
-            mode="markers",
-            name=f"{name} ({sum((standing.violation > 0) == out for standing in known)})",
+        return Figure(title, f"No trial reported {metric}.")
+    figure = go.Figure()
+    for name, out, color in (("within all bounds", False, style.ACCENT), ("out of bounds", True, style.BAD)):
+        group = [standing for standing in known if (standing.violation > 0) == out]
+        dots(
+            figure,
+            [(standing.metrics[metric], standing.objective, standing.key) for standing in spread(group, _RESULTS // 2)],
+            name=f"{name} ({len(group)})",
             marker={"color": color, "size": 7, "symbol": "x" if out else "circle", "opacity": 0.75},
-            text=[standing.key for standing in group],
             hovertemplate=f"%{{text}}<br>{metric} %{{x}}<br>{summary.objective} %{{y}}<extra></extra>",
         )
-    for side, limit in limits.items():
-        figure.add_vline(x=limit, line={"color": BAD, "width": 1.5, "dash": "dash"}, annotation_text=f"{side} {limit:g}")
-    styled(figure, Axes(metric, summary.objective))
-    shown, outside = value_range([standing.objective for standing in known], summary.direction == "maximize")
-    figure.update_yaxes(range=shown)
-    drawn = min(len(known), _RESULTS)
-    dropped = [f"{len(known) - drawn} of {len(known)} trials"] if drawn < len(known) else []
-    dropped += [f"{outside} results far on the worse side (double-click zooms out)"] if outside else []
+    for side, limit in summary.bounds[metric].items():
+        figure.add_vline(x=limit, line={"color": style.BAD, "width": 1.5, "dash": "dash"}, annotation_text=f"{side} {limit:g}")
+    styled(figure, metric, summary.objective)
+    cut = without_outliers(figure, [standing.objective for standing in known], summary.direction == "maximize")
     return Figure(
-        f"bounds-{metric}",
         title,
         "Each point is a trial at its highest rung; the dashed line is the bound. Trials beyond any bound rank last.",
         figure,
-        not_drawn(dropped),
+        not_drawn(missing(_RESULTS, len(known), "trials"), cut),
     )
 
 

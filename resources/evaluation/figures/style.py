@@ -4,15 +4,12 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 ACCENT, QUIET, GOOD, BAD, AUDIT, FAINT = "#2b6cb0", "#a0aec0", "#2f855a", "#c53030", "#b7791f", "#e2e8f0"
 COLORWAY = ["#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b7791f", "#2c7a7b", "#97266d", "#4a5568", "#9b2c2c", "#285e61"]
 _LIGHT, _DARK = (190, 227, 248), (26, 54, 93)  # shades for few and for many epochs
 _UNITS = ((2 * 86400, 86400, "days"), (2 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
-
-SAMPLED = "a quarter of those drawn are the best, the rest is an even sample"
-"""What :func:`spread` keeps of items that are sorted with the best first."""
 
 _log = logging.getLogger(__name__)
 
@@ -27,38 +24,34 @@ class Figure:
         left_out: what is not drawn, to keep the page small.
     """
 
-    name: str
     title: str
     reading: str
-    plot: Any | None
+    plot: Any | None = None
     left_out: str = ""
 
 
-@dataclass(frozen=True)
-class Axes:
-    """The titles of the axes, and the figure's height in pixels."""
-
-    x: str
-    y: str
-    height: int = 360
-
-
-def styled(figure: Any, axes: Axes) -> Any:
-    """The figure in the look that all figures share."""
+def styled(figure: Any, x: str = "", y: str = "", height: int = 360) -> Any:
+    """The figure in the look that all figures share, with the titles of its axes and its height in pixels."""
     figure.update_layout(
         template="plotly_white",
         colorway=COLORWAY,
         title=None,
-        height=axes.height,
+        height=height,
         margin={"l": 60, "r": 20, "t": 24, "b": 50},
         font={"family": "system-ui, sans-serif", "size": 13},
         hoverlabel={"align": "left"},
     )
-    if axes.x:
-        figure.update_xaxes(title_text=axes.x)
-    if axes.y:
-        figure.update_yaxes(title_text=axes.y)
+    if x:
+        figure.update_xaxes(title_text=x)
+    if y:
+        figure.update_yaxes(title_text=y)
     return figure
+
+
+def dots(figure: Any, points: Sequence[tuple[Any, Any, str]], **look: Any) -> None:
+    """Draw points: x, y, and the text that the mouse shows."""
+    x, y, text = zip(*points, strict=True) if points else ((), (), ())
+    figure.add_scatter(x=x, y=y, text=text, mode="markers", **look)
 
 
 def shades(steps: Sequence[int]) -> dict[int, str]:
@@ -68,18 +61,6 @@ def shades(steps: Sequence[int]) -> dict[int, str]:
     return {
         step: "rgb({}, {}, {})".format(*(round(a + (b - a) * share[step]) for a, b in zip(_LIGHT, _DARK, strict=True))) for step in ordered
     }
-
-
-_Item = TypeVar("_Item")
-
-
-def spread(items: Sequence[_Item], limit: int) -> list[_Item]:
-    """At most ``limit`` of the items: a quarter are the first ones, the others are taken evenly from the rest."""
-    if len(items) <= limit:
-        return list(items)
-    first = limit // 4
-    rest, wanted = items[first:], limit - first
-    return [*items[:first], *(rest[index * len(rest) // wanted] for index in range(wanted))]
 
 
 def value_range(values: Sequence[float], maximize: bool) -> tuple[list[float] | None, int]:
@@ -101,6 +82,13 @@ def value_range(values: Sequence[float], maximize: bool) -> tuple[list[float] | 
     return ([-high, -low] if maximize else [low, high]), outside
 
 
+def without_outliers(figure: Any, values: Sequence[float], maximize: bool) -> str:
+    """Cut results far on the worse side off the y axis; says how many, nothing where all fit."""
+    shown, outside = value_range(values, maximize)
+    figure.update_yaxes(range=shown)
+    return f"{outside} results far on the worse side (double-click zooms out)" if outside else ""
+
+
 def clock(began: datetime, ended: datetime) -> tuple[Callable[[datetime], float], str]:
     """A function that gives the time since ``began`` in the unit that fits, and the unit."""
     whole = (ended - began).total_seconds()
@@ -116,15 +104,22 @@ def in_epochs(count: int) -> str:
     return f"{count} epoch" if count == 1 else f"{count} epochs"
 
 
-def not_drawn(parts: Sequence[str]) -> str:
-    return f"Not drawn: {'; '.join(parts)}." if parts else ""
+def missing(kept: int, total: int, what: str) -> str:
+    """``5 of 20 trials``, where so many are left out; nothing where all are kept."""
+    return f"{total - kept} of {total} {what}" if kept < total else ""
 
 
-def drawn(name: str, title: str, draw: Callable[[], Figure | list[Figure]]) -> list[Figure]:
-    """The figures; when drawing fails, the error in their place: a winner gets its report without a figure."""
+def not_drawn(*parts: str) -> str:
+    """What a figure leaves out, in a sentence; nothing if all parts are empty."""
+    left_out = "; ".join(part for part in parts if part)
+    return f"Not drawn: {left_out}." if left_out else ""
+
+
+def drawn(title: str, draw: Callable[..., Figure | list[Figure]], *given: Any) -> list[Figure]:
+    """The figures that ``draw`` makes of what is given. When it fails, the error is in their place, and the rest of the page is made."""
     try:
-        figures = draw()
+        figures = draw(*given)
     except Exception as error:  # noqa: BLE001  # Plotly and Optuna on data of any shape
-        _log.exception("the figure %s cannot be drawn", name)
-        return [Figure(name, title, f"This figure could not be drawn: {type(error).__name__}: {error}", None)]
+        _log.exception("the figure %s cannot be drawn", title)
+        return [Figure(title, f"This figure could not be drawn: {type(error).__name__}: {error}")]
     return figures if isinstance(figures, list) else [figures]

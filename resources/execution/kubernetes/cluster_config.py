@@ -13,8 +13,8 @@ import yaml
 from pydantic import Field, ValidationError
 
 from halving.errors import InvalidInput
-from resources.sweep_spec import problems_of_model
 from resources.sweep_spec.base import Strict
+from resources.sweep_spec.parsing import problems_of_model
 from resources.sweep_spec.requirements import Label, Name, Queue
 
 VARIABLE = "HALVING_CLUSTER"

@@ -8,8 +8,9 @@ from typing import Any
 from halving.errors import InvalidInput
 from resources.execution.kubernetes.cluster_config import ClusterConfig, Nodes
 from resources.scheduling.assignment import Assignment
-from resources.sweep_spec import Resources, SweepSpec
+from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.base import did_you_mean
+from resources.sweep_spec.requirements import Resources
 
 SWEEP_LABEL, TRIAL_LABEL, ATTEMPT_LABEL = "halving/sweep", "halving/trial", "halving/attempt"
 _REPORT_SECONDS = 15  # for a worker to report how its trial ended, after the trial's own grace period

@@ -130,7 +130,7 @@ def test_a_status_is_told_in_a_word() -> None:
 
 
 def replayed(backend: Backend, sweep: str, *strategies: Any) -> dict[str, Any]:
-    return replay_sweep(backend.store, backend.catalog, sweep, strategies).as_dict()
+    return replay_sweep(backend.store, backend.catalog, sweep, strategies)
 
 
 def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(backend: Backend, small_spec: Spec) -> None:

@@ -18,7 +18,7 @@ from halving.trial.import_string import import_function
 from resources.backend import Backend
 from resources.datasets import dvc_tracking, snapshots
 from resources.datasets.snapshots import split_rows, take_snapshot
-from resources.sweep_spec import DatasetSource
+from resources.sweep_spec.sweep import DatasetSource
 
 POINTS = {"name": "points", "source": "tests.trainables:data", "target": "label"}
 

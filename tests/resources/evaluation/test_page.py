@@ -13,8 +13,9 @@ from resources.backend import Backend
 from resources.catalog import utcnow
 from resources.evaluation.figures.params import ParamFigures, comparable
 from resources.evaluation.figures.search import history
-from resources.evaluation.figures.style import clock, drawn, spread, value_range
+from resources.evaluation.figures.style import clock, drawn, value_range
 from resources.evaluation.report import NoWinner, evaluate_sweep, report_path
+from resources.search.spread import spread
 from resources.sweep_spec import SweepSpec
 from tests.searches import search
 
@@ -180,7 +181,7 @@ def test_what_matters_is_important_whichever_way_is_better(backend: Backend, sma
 
 def milestone(number: int, epochs: int, value: float) -> Milestone:
     at = utcnow() + timedelta(seconds=number)
-    return Milestone(number, 1, 0, 0, epochs, value, 0.0, "pause", False, at)
+    return Milestone(number, 1, 0, epochs, value, 0.0, "pause", False, at)
 
 
 def test_results_are_compared_after_the_most_epochs_that_enough_trials_have(small_spec: Spec) -> None:
@@ -204,10 +205,10 @@ def test_pages_of_ten_thousand_results_draw_a_bounded_number(backend: Backend, s
 
 
 def test_a_figure_that_cannot_be_drawn_says_why_in_its_place(caplog: pytest.LogCaptureFixture) -> None:
-    (figure,) = drawn("slices", "Slices", lambda: ParamFigures(None, None, None))  # type: ignore[arg-type]
+    (figure,) = drawn("Slices", lambda: ParamFigures(None, None, None))  # type: ignore[arg-type]
     assert figure.plot is None
     assert figure.reading.startswith("This figure could not be drawn: AttributeError")
-    assert "slices" in caplog.text
+    assert "Slices" in caplog.text
 
 
 def test_results_far_on_the_worse_side_do_not_squash_the_others() -> None:

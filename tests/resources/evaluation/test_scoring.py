@@ -10,7 +10,7 @@ from halving import Dataset, InvalidInput
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.scoring import PredictionFailed, Scores, evaluate_checkpoint, held_out, is_regression, score
-from resources.sweep_spec import DatasetSource
+from resources.sweep_spec.sweep import DatasetSource
 from tests.checkpoints import packed
 
 

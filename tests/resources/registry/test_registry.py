@@ -13,7 +13,7 @@ from resources.catalog import Catalog, ModelVersionRow, SweepRow, utcnow
 from resources.catalog.models import champion_of, versions_of
 from resources.registry.gates import check_gates
 from resources.registry.versions import ChampionChanged, NewVersion, archive, parse_version, promote, register
-from resources.sweep_spec import Gates
+from resources.sweep_spec.sweep import Gates
 from tests.backends import snapshot_row
 
 CHAMPION = {"model": "digits", "version": "1.0.0", "error": None, "metrics": {"accuracy": 0.90, "f1_macro": 0.80}}

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,12 +42,15 @@ def searched(spec: SweepSpec, workers: SimulatedWorkers, seed: int, watch: Calla
 
     steps: list[Step] = []
 
-    def note(state: SearchState, event: Event, decision: Decision) -> None:
+    def noted(state: SearchState, event: Event) -> tuple[Decision, TrialState | None]:
+        decision, trial = decide(state, event)
         steps.append((tuple(state.trials), event, decision))
         if watch:
             watch(state, event, decision)
+        return decision, trial
 
-    return Search(spec, simulate(spec, evaluate, workers, seed=seed, watch=note), steps)
+    with mock.patch("resources.search.simulation.decide", noted):
+        return Search(spec, simulate(spec, evaluate, workers, seed=seed), steps)
 
 
 @st.composite
@@ -231,7 +235,7 @@ def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(spec: S
         for bracket, ladder in enumerate(rules.ladders):
             mates = [trial for trial in trials if rules.bracket(trial.number) == bracket]
             for rung in range(len(ladder)):
-                at_rung = state._rungs[bracket][rung]
+                at_rung = state.rungs[bracket][rung]
                 counted = [(trial, trial.counted[rung]) for trial in mates if len(trial.counted) > rung]
                 assert at_rung.results == sorted(state.place(trial.number, result) for trial, result in counted)
                 waiting = [trial for trial in mates if trial.status is Status.PAUSED and len(trial.results) == rung + 1]

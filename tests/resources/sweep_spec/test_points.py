@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halving import InvalidInput
-from resources.sweep_spec import Parameter, SweepSpec, parse_spec
+from resources.sweep_spec import SweepSpec, parse_spec
 from resources.sweep_spec.points import active, axis, feasible, grid_point, grid_size, order, problems_of, sample, satisfies
+from resources.sweep_spec.space import Parameter
 from tests.backends import SMALL
 
 TREE = {

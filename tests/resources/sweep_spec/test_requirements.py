@@ -3,7 +3,8 @@
 import pytest
 
 from halving.errors import InvalidInput
-from resources.sweep_spec import parse_spec, quantity_bytes
+from resources.sweep_spec import parse_spec
+from resources.sweep_spec.requirements import quantity_bytes
 
 
 @pytest.mark.parametrize(

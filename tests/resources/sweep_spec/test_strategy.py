@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.sweep_spec import Hyperband, SweepSpec
+from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.strategy import Hyperband
 
 
 @pytest.mark.parametrize(

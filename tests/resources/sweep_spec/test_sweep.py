@@ -133,4 +133,3 @@ def test_the_objectives_are_the_first_and_the_others(small_spec: Callable[..., S
         ("score", True, None),
         ("latency", False, 2),
     ]
-    assert spec.maximize

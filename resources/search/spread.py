@@ -1,0 +1,18 @@
+"""A few of many, where not all can be drawn or taken into account."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+SAMPLED = "a quarter of those drawn are the best, the rest is an even sample"
+"""What :func:`spread` keeps of items that are sorted with the best first."""
+
+_Item = TypeVar("_Item")
+
+
+def spread(items: Sequence[_Item], limit: int) -> list[_Item]:
+    """At most ``limit`` of the items: a quarter are the first ones, the others are taken evenly from the rest."""
+    if len(items) <= limit:
+        return list(items)
+    first = limit // 4
+    rest, wanted = items[first:], limit - first
+    return [*items[:first], *(rest[index * len(rest) // wanted] for index in range(wanted))]
