@@ -102,12 +102,14 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
     known = [standing for standing in summary.standings if metric in standing.metrics]
     if not known:
         return Figure(title, f"No trial reported {metric}.")
-    figure = go.Figure()
+    figure, drawn = go.Figure(), 0
     for name, out, color in (("within all bounds", False, style.ACCENT), ("out of bounds", True, style.BAD)):
         group = [standing for standing in known if (standing.violation > 0) == out]
+        shown = spread(group, _RESULTS // 2)
+        drawn += len(shown)
         dots(
             figure,
-            [(standing.metrics[metric], standing.objective, standing.key) for standing in spread(group, _RESULTS // 2)],
+            [(standing.metrics[metric], standing.objective, standing.key) for standing in shown],
             name=f"{name} ({len(group)})",
             marker={"color": color, "size": 7, "symbol": "x" if out else "circle", "opacity": 0.75},
             hovertemplate=f"%{{text}}<br>{metric} %{{x}}<br>{summary.objective} %{{y}}<extra></extra>",
@@ -120,7 +122,7 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
         title,
         "Each point is a trial at its highest rung; the dashed line is the bound. Trials beyond any bound rank last.",
         figure,
-        not_drawn(missing(_RESULTS, len(known), "trials"), cut),
+        not_drawn(missing(drawn, len(known), "trials"), cut),
     )
 
 

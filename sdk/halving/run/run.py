@@ -3,7 +3,6 @@
 import contextlib
 import os
 import secrets
-import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -354,7 +353,7 @@ class Run:
         kept = self._writer.release(None if complete else ended)
         self._saver.close()
         for lost in _losses(self, ended, complete, kept):
-            warnings.warn(f"halving: {lost}", stacklevel=3)
+            warn(lost, stacklevel=4)
 
 
 def _losses(run: Run, ended: Mapping[str, Any], complete: bool, kept: Path | None) -> list[str]:

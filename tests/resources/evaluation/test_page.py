@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from resources.analysis.timeline import Milestone, Timeline, timeline_of
 from resources.backend import Backend
 from resources.catalog import utcnow
 from resources.evaluation.figures.params import ParamFigures, comparable
-from resources.evaluation.figures.search import history
+from resources.evaluation.figures.search import bounds, history
 from resources.evaluation.figures.style import clock, drawn, value_range
 from resources.evaluation.report import NoWinner, evaluate_sweep, report_path
 from resources.search.spread import spread
@@ -202,6 +203,13 @@ def test_pages_of_ten_thousand_results_draw_a_bounded_number(backend: Backend, s
     assert sum(len(trace.x) for trace in figure.plot.data if trace.mode == "markers") == 4000
     assert figure.left_out == "Not drawn: 6000 of 10000 results."
     assert max(max(trace.y) for trace in figure.plot.data) == 0.9999  # the leaders are all there
+
+
+def test_trials_within_bounds_that_are_not_drawn_are_counted(backend: Backend, small_spec: Spec) -> None:
+    summary = summarize(backend.catalog, search(backend, small_spec(max_trials=2, strategy={"random": {"budget": 1}}), score))
+    standing = replace(summary.standings[0], metrics={"latency": 1.0}, violation=0.0)
+    figure = bounds(replace(summary, standings=[standing] * 3000, bounds={"latency": {"max": 2.0}}), "latency")
+    assert figure.left_out == "Not drawn: 1000 of 3000 trials."
 
 
 def test_a_figure_that_cannot_be_drawn_says_why_in_its_place(caplog: pytest.LogCaptureFixture) -> None:
