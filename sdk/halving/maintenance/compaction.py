@@ -123,9 +123,9 @@ def publish(store: Store, project: str, names: tuple[str, str], rewritten: Rewri
     """Publish a full file and a rollup under names relative to the project's folder; returns None for one that there is not."""
     full, rollup = names
     if rewritten.rollup is not None:
-        store.create_file(f"{project_folder(project)}/{rollup}", rewritten.rollup)
+        store.create(f"{project_folder(project)}/{rollup}", rewritten.rollup)
     if rewritten.full is not None:
-        store.create_file(f"{project_folder(project)}/{full}", rewritten.full)
+        store.create(f"{project_folder(project)}/{full}", rewritten.full)
     return (full if rewritten.full else None, rollup if rewritten.rollup else None)
 
 
