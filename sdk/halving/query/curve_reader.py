@@ -5,6 +5,7 @@ were logged again by a resumed run or out of order; only those ranges are read a
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -220,18 +221,26 @@ class RunCurves:
         return f"{self._base}/{name}"
 
 
-def retry_while_compacted(store: Store, run: str, read: Callable[[], _Result]) -> _Result:
-    """``read()``, which lists a run's files and opens them; called again when a compaction has deleted files in between.
+def read_run_curves(
+    store: Store, project: str, run: str, keys: Sequence[str], read: Callable[[RunCurves], _Result], reader: RunCurves | None = None
+) -> _Result:
+    """``read`` of a run's curves, again from new ones when a compaction has deleted files since they were listed.
+
+    Args:
+        keys: all that ``read`` asks for.
+        reader: what it reads first, where there is one already.
 
     Raises:
         StoreError: a metric file is damaged, or files are missing each time.
     """
     for tries_left in reversed(range(_LISTINGS)):
         try:
-            return read()
+            with closing(reader or RunCurves(store, project, run, keys)) as curves:
+                return read(curves)
         except FileNotFoundError as error:
             if not tries_left:
                 raise StoreError(f"files of run {run!r} in {store.root} are missing each time they are opened: {error}") from error
+            reader = None
         except HalvingError:
             raise
         except ValueError as error:  # Arrow's
