@@ -194,7 +194,7 @@ def _publish(store: Store, staged: Path, folder: str) -> None:
     """Move the finished folder into the store; the manifest appears last, and with it the snapshot."""
     names = sorted(path.relative_to(staged).as_posix() for path in staged.rglob("*") if path.is_file())
     for name in sorted(names, key=lambda name: name == "manifest.json"):
-        store.create_file(f"{folder}/{name}", staged / name, sole=True)  # another process can only want the same content there
+        store.create(f"{folder}/{name}", staged / name, sole=True)  # another process can only want the same content there
 
 
 def _register(catalog: Catalog, manifest: dict[str, Any], source: str, transform: str) -> bool:

@@ -52,7 +52,7 @@ def execute(job: str, backend: Backend, op: str, **config: Any) -> dg.ExecuteInP
 
 def full_files(backend: Backend) -> list[str | None]:
     places = [*(("small", run) for run in RUNS), ("other", "by-hand")]
-    return [manifest.full if (manifest := read_manifest(backend.store, *place)) else None for place in places]
+    return [read_manifest(backend.store, *place).full for place in places]
 
 
 def test_compaction_and_retention_by_their_jobs(swept: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from halving import Store
 from halving.metrics.manifest import project_folder, run_files
-from halving.metrics.segments import encode, live_folder, parse_segment_name, points_table, segment_name
+from halving.metrics.segments import encode, live_folder, points_table, segment_name
 from halving.store.filesystem import missing_when_gone
 
 # key, step, wall time in ms, value
@@ -111,8 +111,8 @@ def read_points(store: Store, run: str, project: str = "p") -> list[Row]:
     """All points of a run as readers find them: what the newest manifest names, and the segments behind it."""
     while True:
         files = run_files(store, project, run)
-        names = [f"{project_folder(project)}/{files.manifest.full}"] if files.manifest and files.manifest.full else []
-        names += sorted(files.segments, key=lambda name: parse_segment_name(name.rpartition("/")[2]) or (0, 0))
+        names = [f"{project_folder(project)}/{files.manifest.full}"] if files.manifest.full else []
+        names += sorted(files.segments, key=lambda name: files.segments[name])
         try:
             return [row for name in names for row in read_file(store, name, run)]
         except FileNotFoundError:  # compacted meanwhile
@@ -122,7 +122,6 @@ def read_points(store: Store, run: str, project: str = "p") -> list[Row]:
 def read_rollup(store: Store, run: str, project: str = "p") -> list[dict[str, Any]]:
     """A run's buckets, in the file's order."""
     files = run_files(store, project, run)
-    assert files.manifest is not None
     assert files.manifest.rollup is not None
     with store.filesystem.open_input_file(store.path(f"{project_folder(project)}/{files.manifest.rollup}")) as handle:
         return [bucket for bucket in pq.read_table(handle).to_pylist() if bucket["run"] == run]

@@ -74,20 +74,12 @@ class Saver:
         self._skipped = None
         return self._digest
 
-    def write_now(self, state: dict[str, Any]) -> str | None:
-        """Write a checkpoint if the store is available; otherwise keep what was given, for the end of the run."""
-        written = self._try_to_write(state, best=False)
-        if written is None:
-            self._digest, self._skipped = None, state
-            self.interval.skipped += 1
-        return written
-
-    def write_if_due(self, state: dict[str, Any], *, best: bool = False) -> str | None:
-        """Write a checkpoint if one is due or this epoch is the best, and the store is available; otherwise keep what was given.
+    def write_if_available(self, state: dict[str, Any], *, due: bool = True, best: bool = False) -> str | None:
+        """Write a checkpoint if it is due or this epoch is the best, and the store is available; otherwise keep what was given.
 
         The best epoch's checkpoint gets its digest in any case: it is kept on this machine until the store is back.
         """
-        if (best or self.interval.due) and (written := self._try_to_write(state, best=best)) is not None:
+        if (best or due) and (written := self._try_to_write(state, best=best)) is not None:
             return written
         # What an earlier save of this epoch wrote is outdated, so it is not the epoch's checkpoint any more.
         self._digest, self._skipped = None, state

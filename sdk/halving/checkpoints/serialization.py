@@ -117,15 +117,20 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, dict):
         if set(value) in _TAGS:
             raise InvalidInput(f"checkpoint entry {name!r} with the one key {next(iter(value))!r} is not accepted: the key is taken")
-        copied = OrderedDict((_plain_key(key, name), _plain(item, f"{name}.{key}")) for key, item in value.items())
-        if hasattr(value, "_metadata"):  # torch keeps the layers' format versions there
-            copied._metadata = value._metadata  # type: ignore[attr-defined]
-            return copied
-        return dict(copied)
+        return _dict_like(value, {_plain_key(key, name): _plain(item, f"{name}.{key}") for key, item in value.items()})
     if isinstance(value, (list, tuple)):
         items = [_plain(item, f"{name}[{index}]") for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
     raise _not_plain(value, name)
+
+
+def _dict_like(original: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
+    """The items, with the original's ``_metadata`` if it has some: torch keeps the layers' format versions there."""
+    if not hasattr(original, "_metadata"):
+        return items
+    copied = OrderedDict(items)
+    copied._metadata = original._metadata  # type: ignore[attr-defined]
+    return copied
 
 
 def _plain_key(key: Any, name: str) -> Any:
@@ -143,11 +148,7 @@ def _from_plain(value: Any) -> Any:
             return value["__numpy__"].numpy()
         if set(value) == {"__bytes__"}:
             return value["__bytes__"].encode("latin-1")
-        if hasattr(value, "_metadata"):
-            copied = OrderedDict((key, _from_plain(item)) for key, item in value.items())
-            copied._metadata = value._metadata  # type: ignore[attr-defined]
-            return copied
-        return {key: _from_plain(item) for key, item in value.items()}
+        return _dict_like(value, {key: _from_plain(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
         items = [_from_plain(item) for item in value]
         return tuple(items) if isinstance(value, tuple) else items

@@ -86,6 +86,6 @@ def _extremes(reader: "RunCurves", key: str) -> Extremes | None:
 
 
 def _read(store: Store, project: str, run: str, keys: Sequence[str], of_run: "Callable[[RunCurves], _Result]") -> _Result:
-    from halving.query.curve_reader import RunCurves, retry_while_compacted
+    from halving.query.curve_reader import read_run_curves
 
-    return retry_while_compacted(store, run, lambda: of_run(RunCurves(store, project, run, keys)))
+    return read_run_curves(store, project, run, keys, of_run)

@@ -6,6 +6,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -88,14 +89,21 @@ def _table(store: Store, project: str, run: str, key: str) -> "pa.Table":
     import pyarrow as pa
 
     points = read_curve(store, project, run, key)
-    texts = [pa.repeat(pa.scalar(value, pa.string()), len(points.step)) for value in (project, run, key)]
-    times = pa.array(points.time).cast(pa.timestamp("ms", tz="UTC"))
-    return pa.table([*texts, pa.array(points.step), times, pa.array(points.value), pa.array(points.attempt)], names=list(_COLUMNS))
+    texts = [pa.repeat(value, len(points.step)) for value in (project, run, key)]
+    return pa.table([*texts, points.step, points.time, points.value, points.attempt], schema=_schema())
+
+
+def _schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    kinds = [*[pa.string()] * 3, pa.int64(), pa.timestamp("ms", tz="UTC"), pa.float64(), pa.int32()]
+    return pa.schema(list(zip(_COLUMNS, kinds, strict=True)))
 
 
 def _write(form: str, tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
-    """Write the tables one after another and give the number of rows."""
-    return {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[form](tables, file)
+    """Write the tables one after another and give the number of rows. The first is read before, so that a refusal writes nothing."""
+    write = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[form]
+    return write(chain(list(islice(tables, 1)), tables), file)
 
 
 def _write_csv(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
@@ -103,9 +111,8 @@ def _write_csv(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
     from pyarrow import csv
 
     count, options = 0, csv.WriteOptions(include_header=False, quoting_style="needed")
-    first = next(tables, None)
     file.write(",".join(_COLUMNS).encode() + b"\n")
-    for table in _chain(first, tables):
+    for table in tables:
         place = table.schema.get_field_index("wall_time")
         text = pc.strftime(table["wall_time"], format="%Y-%m-%dT%H:%M:%SZ")
         csv.write_csv(table.set_column(place, "wall_time", text), file, options)
@@ -117,9 +124,8 @@ def _write_json(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
     import json
 
     count = 0
-    first = next(tables, None)
     file.write(b'{"columns": ' + json.dumps(list(_COLUMNS)).encode() + b', "rows": [')
-    for table in _chain(first, tables):
+    for table in tables:
         for batch in table.to_batches(10_000):
             rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
             text = ",\n".join(json.dumps(jsonable(list(row)), allow_nan=False) for row in rows)
@@ -130,21 +136,11 @@ def _write_json(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
 
 
 def _write_parquet(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = [*[pa.string()] * 3, pa.int64(), pa.timestamp("ms", tz="UTC"), pa.float64(), pa.int32()]
-    schema, count = pa.schema(list(zip(_COLUMNS, kinds, strict=True))), 0
-    first = next(tables, None)
-    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for table in _chain(first, tables):
-            writer.write_table(table.cast(schema))
+    count = 0
+    with pq.ParquetWriter(file, _schema(), compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table)
             count += len(table)
     return count
-
-
-def _chain(first: "pa.Table | None", rest: "Iterator[pa.Table]") -> "Iterator[pa.Table]":
-    """All tables again. Callers read the first one before they write, so that a refusal leaves nothing written."""
-    if first is not None:
-        yield first
-        yield from rest

@@ -79,7 +79,7 @@ def print_table(
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, str) else shown(cell) for cell in row))
+        table.add_row(*map(shown, row))
     if not first:
         out.print()
     out.print(table, soft_wrap=False)
@@ -95,7 +95,7 @@ def print_pairs(out: "Console", title: str, pairs: dict[str, Any]) -> None:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs.items():
-        table.add_row(name, value if isinstance(value, str) else shown(value))
+        table.add_row(name, shown(value))
     out.print()
     out.print(table, soft_wrap=False)
 

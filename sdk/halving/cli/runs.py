@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from halving.cli.curve_stats import fill_last
-from halving.cli.output import console, duration, moment, names_of, print_json, print_table, shown
+from halving.cli.output import console, duration, moment, names_of, print_json, print_table
 from halving.errors import InvalidInput
 from halving.query.runs import RunInfo, list_runs
 from halving.store.store import Store
@@ -68,9 +68,8 @@ def _as_dict(info: RunInfo, metrics: list[str] | None) -> dict[str, Any]:
 
 
 def _row(info: RunInfo, keys: list[str]) -> list[Any]:
-    values = [shown(info.summary.get(key)) for key in keys]
-    facts = [info.run, info.project, info.status, moment(info.started), duration(info.seconds), str(info.attempts[-1].number)]
-    return facts + values
+    facts = [info.run, info.project, info.status, moment(info.started), duration(info.seconds), info.attempts[-1].number]
+    return facts + [info.summary.get(key) for key in keys]
 
 
 def _matches(info: RunInfo, arguments: argparse.Namespace) -> bool:

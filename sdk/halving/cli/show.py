@@ -46,22 +46,18 @@ def _gather(store: Store, info: RunInfo) -> dict[str, Any]:
         "provenance": info.provenance,
         "attempts": [vars(attempt) for attempt in info.attempts],
         "metrics": {key: value._asdict() for key, value in metrics.items()},
-        "artifacts": [_with_file(row) for row in read_all(store, f"{folder}/artifacts")],
-        "media": [_with_file(row) for row in read_all(store, f"{folder}/media")],
-        "checkpoints": [_with_file(row) for row in read_all(store, f"{folder}/checkpoints")],
+        **{
+            kind: [{**row, "file": blob_name(row["digest"])} for row in read_all(store, f"{folder}/{kind}")]
+            for kind in ("artifacts", "media", "checkpoints")
+        },
         "files": _files(store, info, folder),
     }
-
-
-def _with_file(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "file": blob_name(row["digest"])}
 
 
 def _files(store: Store, info: RunInfo, folder: str) -> dict[str, Any]:
     """Where the run's files are: names in the store, and folders of this machine."""
     files = run_files(store, info.project, info.run)
-    base = project_folder(info.project)
-    full, rollup = (files.manifest.full, files.manifest.rollup) if files.manifest else (None, None)
+    base, full, rollup = project_folder(info.project), files.manifest.full, files.manifest.rollup
     return {
         "store": store.root,
         "record": folder,
@@ -116,9 +112,7 @@ def environment_of(info: RunInfo) -> dict[str, Any]:
     pairs = {
         "python": " ".join(str(python[name]) for name in ("implementation", "version") if name in python) or None,
         "image": info.provenance.get("image"),
-        "host": hardware.get("host"),
-        "platform": hardware.get("platform"),
-        "cpus": hardware.get("cpus"),
+        **{name: hardware.get(name) for name in ("host", "platform", "cpus")},
         "memory": size(memory) if memory else None,
         "gpus": "; ".join(hardware.get("gpus") or []) or "none",
     }
@@ -138,19 +132,10 @@ def _print_attempts(out: "Console", info: RunInfo) -> None:
     for attempt in info.attempts:
         lost = [f"{attempt.dropped_points} points dropped"] if attempt.dropped_points else []
         lost += [f"{attempt.rejected_values} values rejected"] if attempt.rejected_values else []
-        rows.append(
-            [
-                attempt.number,
-                attempt.status,
-                moment(attempt.started),
-                duration(attempt.seconds),
-                attempt.epoch,
-                ", ".join(lost) or "nothing",
-            ]
-        )
-    print_table(
-        out, ("attempt", "ended as", "started", "duration", "epoch", "lost"), rows, right=("attempt", "duration", "epoch"), title="attempts"
-    )
+        facts = [attempt.number, attempt.status, moment(attempt.started), duration(attempt.seconds), attempt.epoch]
+        rows.append([*facts, ", ".join(lost) or "nothing"])
+    columns = ("attempt", "ended as", "started", "duration", "epoch", "lost")
+    print_table(out, columns, rows, right=("attempt", "duration", "epoch"), title="attempts")
     if info.attempts[-1].status == "unfinished":
         advice = "run halving recover on the machine that did, to save the points that are still there"
         out.print(f"no end is recorded and no process trains it: {advice}", style="dim")

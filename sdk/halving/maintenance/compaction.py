@@ -13,13 +13,15 @@ system's temporary folder (``TMPDIR``), which then needs 32 bytes a point.
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from halving.errors import AlreadyExists, InvalidInput, NotFound
+from halving.errors import AlreadyExists, NotFound
 from halving.identifiers import check_name
 from halving.maintenance.external_sort import Sorter
-from halving.maintenance.rewrite import Rewritten, add_file, add_history, write_sorted
+from halving.maintenance.rewrite import add_file, add_history, write_sorted
 from halving.metrics.manifest import Absorbed, Manifest, RunFiles, new_name, project_folder, publish_manifest, run_files, superseded
-from halving.metrics.segments import drained_of, parse_segment_name
+from halving.metrics.segments import drained_of
 from halving.store.json_files import now
 from halving.store.store import Store
 
@@ -76,10 +78,10 @@ def compact(store: Store, project: str, run: str) -> Compacted:
         files = run_files(store, project, run)
         fresh, gaps = contiguous(files)
         if not fresh:
-            total = sum(files.manifest.held.values()) if files.manifest else 0
+            total = sum(files.manifest.held.values())
             return Compacted(project, run, total=total, gaps=gaps, deleted=clean(store, project, run))
         try:
-            done = _absorb(store, project, run, files.manifest, fresh)
+            done = _absorb(store, project, run, files, fresh)
         except (FileNotFoundError, NotFound) as error:  # compacted meanwhile: look again
             if not tries_left:
                 raise NotFound(f"run {run} of project {project} cannot be compacted: {error}") from error
@@ -90,10 +92,9 @@ def compact(store: Store, project: str, run: str) -> Compacted:
 
 def contiguous(files: RunFiles) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The live segments that follow the absorbed ones without a gap, by attempt and sequence, and those after a gap."""
-    expected = {attempt: part.segments for attempt, part in files.manifest.absorbed.items()} if files.manifest else {}
-    numbered = sorted((*_numbers(name), name) for name in files.segments)
+    expected = {attempt: part.segments for attempt, part in files.manifest.absorbed.items()}
     fresh, gaps = [], []
-    for attempt, sequence, name in numbered:
+    for name, (attempt, sequence) in sorted(files.segments.items(), key=lambda segment: segment[1]):
         if sequence == expected.get(attempt, 0):
             fresh.append(name)
             expected[attempt] = sequence + 1
@@ -102,15 +103,12 @@ def contiguous(files: RunFiles) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(fresh), tuple(gaps)
 
 
-def too_fresh(store: Store, manifest: Manifest) -> bool:
-    """Whether it is too early to delete the files that this newest manifest replaced."""
-    return store.folder is None and (datetime.now(UTC) - datetime.fromisoformat(manifest.written)).total_seconds() < GRACE_SECONDS
-
-
 def clean(store: Store, project: str, run: str) -> tuple[str, ...]:
     """Delete the files that the newest manifest replaced and return their names; on an object store only after :data:`GRACE_SECONDS`."""
     files = run_files(store, project, run)
-    if files.manifest is None or too_fresh(store, files.manifest):
+    if not files.manifest.generation:
+        return ()
+    if store.folder is None and (datetime.now(UTC) - datetime.fromisoformat(files.manifest.written)).total_seconds() < GRACE_SECONDS:
         return ()
     names = (*files.stale, *superseded(store, project, run, files.manifest))
     for name in names:
@@ -119,14 +117,13 @@ def clean(store: Store, project: str, run: str) -> tuple[str, ...]:
     return names
 
 
-def publish(store: Store, project: str, names: tuple[str, str], rewritten: Rewritten) -> tuple[str | None, str | None]:
-    """Publish a full file and a rollup under names relative to the project's folder; returns None for one that there is not."""
-    full, rollup = names
-    if rewritten.rollup is not None:
-        store.create_file(f"{project_folder(project)}/{rollup}", rewritten.rollup)
-    if rewritten.full is not None:
-        store.create_file(f"{project_folder(project)}/{full}", rewritten.full)
-    return (full if rewritten.full else None, rollup if rewritten.rollup else None)
+def publish(store: Store, project: str, run: str, kind: str, generation: int, file: Path | None) -> str | None:
+    """Publish a generation's ``full`` file or ``rollup``, if there is one, and give its name relative to the project's folder."""
+    if file is None:
+        return None
+    name = new_name(run, kind, generation)
+    store.create(f"{project_folder(project)}/{name}", file)
+    return name
 
 
 def commit(store: Store, project: str, run: str, manifest: Manifest) -> bool:
@@ -142,35 +139,34 @@ def commit(store: Store, project: str, run: str, manifest: Manifest) -> bool:
     return True
 
 
-def _absorb(store: Store, project: str, run: str, before: Manifest | None, fresh: tuple[str, ...]) -> Compacted:
-    folder = project_folder(project)
-    read = [f"{folder}/{before.full}"] if before and before.full else []
+def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[str, ...]) -> Compacted:
+    folder, before = project_folder(project), files.manifest
+    read = [f"{folder}/{before.full}"] if before.full else []
     sizes = store.sizes([*read, *fresh])
-    generation = before.generation + 1 if before else 1
-    absorbed = dict(before.absorbed) if before else {}
-    with Sorter() as sorter:
-        for name in read:
-            add_file(sorter, store, name)
-        for name in fresh:
-            metadata = add_file(sorter, store, name)
-            attempt, sequence = _numbers(name)
-            absorbed[attempt] = Absorbed(sequence + 1, drained_of(metadata))
-        history = add_history(sorter, store, project, before) if before else {}
-        rewritten = write_sorted(sorter, run, history)
-        names = (new_name(project, run, "full", generation), new_name(project, run, "rollup", generation))
-        full, rollup = publish(store, project, names, rewritten)
-    points = rewritten.points - (sum(before.held.values()) if before else 0)
-    moment = now()
-    manifest = Manifest(
+    generation, absorbed = before.generation + 1, dict(before.absorbed)
+    sorter = Sorter()
+    for name in read:
+        add_file(sorter, store, name)
+    for name in fresh:
+        metadata = add_file(sorter, store, name)
+        attempt, sequence = files.segments[name]
+        absorbed[attempt] = Absorbed(sequence + 1, drained_of(metadata))
+    history = add_history(sorter, store, project, before)
+    with TemporaryDirectory(prefix="halving-") as temporary:
+        rewritten = write_sorted(sorter, run, Path(temporary), history)
+        rollup = publish(store, project, run, "rollup", generation, rewritten.rollup)
+        full = publish(store, project, run, "full", generation, rewritten.full)
+    points, moment = rewritten.points - sum(before.held.values()), now()
+    manifest = replace(
+        before,
         generation=generation,
         full=full,
         rollup=rollup,
         absorbed=absorbed,
-        points=(before.points if before else 0) + points,
+        points=before.points + points,
         written=moment,
         active=moment,
         held=rewritten.held,
-        history=dict(before.history) if before else {},
     )
     if not commit(store, project, run, manifest):
         return Compacted(project, run, superseded=True)  # clean() deletes our files, which the other's manifest does not name
@@ -185,10 +181,3 @@ def _absorb(store: Store, project: str, run: str, before: Manifest | None, fresh
         bytes_after=after.get(f"{folder}/{full}", 0),
         rollup_bytes=after.get(f"{folder}/{rollup}", 0),
     )
-
-
-def _numbers(name: str) -> tuple[int, int]:
-    found = parse_segment_name(name.rpartition("/")[2])
-    if found is None:
-        raise InvalidInput(f"segment {name!r} is not accepted: give ATTEMPT-SEQUENCE.parquet")
-    return found

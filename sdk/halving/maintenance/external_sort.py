@@ -8,12 +8,13 @@ import mmap
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from halving.metrics.numpy_arrow import codes_of, numbers_in
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
 
 POINT = [("curve", "<i4"), ("attempt", "<i4"), ("step", "<i8"), ("wall_time", "<i8"), ("value", "<f8")]
@@ -21,33 +22,23 @@ LIMIT = 1 << 21  # points in memory at once: 64 MiB, and about three times that 
 
 
 class Sorter:
-    """Takes a run's points in order of arrival and gives them back sorted. A context manager: at its end its folder is deleted.
+    """Takes a run's points in order of arrival and gives them back sorted.
 
     Args:
         limit: how many points to hold in memory.
 
     Attributes:
         keys: of each curve; the column ``curve`` has places in it.
-        folder: a temporary folder, also for others to use.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.keys: list[str] = []
         self._codes: dict[str, int] = {}
         self._limit = limit
-        self._temporary = tempfile.TemporaryDirectory(prefix="halving-")
-        self.folder = Path(self._temporary.name)
         self._pending: list[Any] = []
         self._count = 0
         self._sorted: list[_Sorted] = []
         self._maps: list[mmap.mmap] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._pending, self._sorted, self._maps = [], [], []
-        self._temporary.cleanup()
 
     def add(self, batch: "pa.RecordBatch") -> None:
         """Take points; what was added earlier stands before what is added later.
@@ -55,23 +46,16 @@ class Sorter:
         Args:
             batch: columns ``attempt, key, step, wall_time, value``.
         """
-        import numpy as np
-        import pyarrow as pa
-
         if not batch.num_rows:
             return
-        keys = batch.column("key")
-        keys = keys if isinstance(keys, pa.DictionaryArray) else keys.dictionary_encode()
-        indices = keys.indices.to_numpy(zero_copy_only=False)
-        codes = np.zeros(len(keys.dictionary), np.int32)
-        for place in np.unique(indices).tolist():  # a dictionary may name more keys than occur
-            codes[place] = self.code(keys.dictionary[place].as_py())
+        places, keys = codes_of(batch.column("key"))
+        codes = np.zeros(len(keys), np.int32)
+        for place in np.unique(places).tolist():  # a dictionary may name more keys than occur
+            codes[place] = self.code(keys[place])
         points = np.empty(batch.num_rows, POINT)
-        points["curve"] = codes[indices]
-        points["attempt"] = batch.column("attempt").to_numpy(zero_copy_only=False)
-        points["step"] = batch.column("step").to_numpy(zero_copy_only=False)
-        points["wall_time"] = batch.column("wall_time").cast(pa.int64()).to_numpy(zero_copy_only=False)
-        points["value"] = batch.column("value").to_numpy(zero_copy_only=False)
+        points["curve"] = codes[places]
+        for name in ("attempt", "step", "wall_time", "value"):
+            points[name] = numbers_in(batch.column(name))
         self._pending.append(points)
         self._count += len(points)
         if self._count >= self._limit:
@@ -84,17 +68,15 @@ class Sorter:
             self.keys.append(key)
         return self._codes[key]
 
-    def totals(self) -> "np.ndarray[Any, Any]":
+    def totals(self) -> np.ndarray[Any, Any]:
         """How many points each curve has, shape (curves,)."""
-        import numpy as np
-
         self._sort_pending()
         totals = np.zeros(len(self.keys), np.int64)
         for part in self._sorted:
             totals[: len(part.starts) - 1] += np.diff(part.starts)
         return totals
 
-    def chunks(self) -> Iterator["np.ndarray[Any, Any]"]:
+    def chunks(self) -> Iterator[np.ndarray[Any, Any]]:
         """The points in the order (key, step, attempt, arrival), of dtype :data:`POINT`, about ``limit`` at a time.
 
         Chunks end between two curves, and inside of a curve only if it alone is longer than ``limit``.
@@ -118,8 +100,6 @@ class Sorter:
             yield self._merged(waiting)
 
     def _merged(self, waiting: Sequence[tuple[int, list[Any]]]) -> Any:
-        import numpy as np
-
         points = np.concatenate([part for _, slices in waiting for part in slices])
         for mapped in self._maps:  # the pages are copied, and need not count as this process's memory any longer
             mapped.madvise(mmap.MADV_DONTNEED)
@@ -127,8 +107,6 @@ class Sorter:
         return _in_order(points, np.repeat(np.arange(len(waiting), dtype=np.int32), lengths))
 
     def _sort_pending(self) -> None:
-        import numpy as np
-
         if self._pending:
             points = np.concatenate(self._pending)
             self._pending, self._count = [], 0
@@ -136,13 +114,10 @@ class Sorter:
             self._sorted.append(_Sorted(points, np.searchsorted(points["curve"], np.arange(len(self.keys) + 1))))
 
     def _spill(self) -> None:
-        import numpy as np
-
         self._sort_pending()
-        path = self.folder / f"sorted-{len(self._sorted)}"
-        self._sorted[-1].points.tofile(path)
-        with path.open("rb") as file:
-            self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        with tempfile.TemporaryFile() as file:
+            self._sorted[-1].points.tofile(file)
+            self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))  # the file is there as long as this is
         self._sorted[-1] = _Sorted(np.frombuffer(self._maps[-1], POINT), self._sorted[-1].starts)
 
 
@@ -158,8 +133,6 @@ class _Sorted(NamedTuple):
 
 def _in_order(points: Any, rank: Any) -> Any:
     """Sorted stably by (rank, step, attempt). Points that are in order already, as most are, are only compared."""
-    import numpy as np
-
     if (rank[1:] < rank[:-1]).any():
         order = np.argsort(rank, kind="stable")
         points, rank = points[order], rank[order]

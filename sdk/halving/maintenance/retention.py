@@ -15,6 +15,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 from halving.errors import InvalidInput
@@ -22,7 +24,7 @@ from halving.maintenance.compaction import clean, commit, contiguous, publish
 from halving.maintenance.external_sort import Sorter
 from halving.maintenance.orphan_files import UNRECORDED_AGE, delete_orphan_file, find_orphan_files
 from halving.maintenance.rewrite import add_file, write_sorted
-from halving.metrics.manifest import FAMILIES, Manifest, family_of, new_name, project_folder, projects_of, run_files, runs_of
+from halving.metrics.manifest import FAMILIES, Manifest, family_of, project_folder, projects_of, run_files, runs_of
 from halving.store.json_files import now as this_moment
 from halving.store.store import REFRESH_SECONDS, Store, blob_name
 
@@ -160,7 +162,7 @@ def read_states(store: Store, project: str) -> list[RunState]:
     states = []
     for run in runs_of(store, project):
         files = run_files(store, project, run)
-        if files.manifest is not None:
+        if files.manifest.generation:
             folder = project_folder(project)
             sizes = store.sizes(f"{folder}/{name}" for name in files.manifest.files)
             own = {name.removeprefix(f"{folder}/"): size for name, size in sizes.items()}
@@ -243,13 +245,14 @@ def _drop_system(store: Store, state: RunState) -> None:
     """Write a run's full file again without its system metrics."""
     project, run, manifest = state.project, state.run, state.manifest
     generation = manifest.generation + 1
-    with Sorter() as sorter:
-        try:
-            add_file(sorter, store, f"{project_folder(project)}/{manifest.full}", lambda key: family_of(key) != "system")
-        except FileNotFoundError:  # a compaction was first: the next retention does it
-            return
-        rewritten = replace(write_sorted(sorter, run), rollup=None)
-        full, _ = publish(store, project, (new_name(project, run, "full", generation), ""), rewritten)
-    held = {family: count for family, count in manifest.held.items() if family != "system"}
+    sorter = Sorter()
+    try:
+        add_file(sorter, store, f"{project_folder(project)}/{manifest.full}", lambda key: family_of(key) != "system")
+    except FileNotFoundError:  # a compaction was first: the next retention does it
+        return
+    with TemporaryDirectory(prefix="halving-") as temporary:
+        rewritten = write_sorted(sorter, run, Path(temporary), {})
+        full = publish(store, project, run, "full", generation, rewritten.full)
     history = {**manifest.history, **({"system": manifest.rollup} if manifest.rollup else {})}
-    commit(store, project, run, replace(manifest, generation=generation, written=this_moment(), full=full, held=held, history=history))
+    following = replace(manifest, generation=generation, written=this_moment(), full=full, held=rewritten.held, history=history)
+    commit(store, project, run, following)

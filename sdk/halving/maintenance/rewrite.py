@@ -5,15 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from halving.maintenance.external_sort import Sorter
 from halving.maintenance.rollups import BUCKET, Rollup
 from halving.metrics.manifest import Manifest, family_of, project_folder
-from halving.metrics.segments import points_table, schema, write_options
+from halving.metrics.numpy_arrow import numbers_of
+from halving.metrics.segments import WRITE_OPTIONS, points_table, schema
 from halving.store.filesystem import missing_when_gone
 from halving.store.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _OWN_GROUP = 10_000  # points of a key from which on it gets row groups of its own
 _ROW_GROUP = 1 << 18
@@ -59,18 +63,16 @@ def add_file(sorter: Sorter, store: Store, name: str, keep: Callable[[str], bool
 
 def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) -> dict[int, tuple[int, Any]]:
     """The finest buckets of the points that retention dropped from a run's full file: curve to their level and buckets."""
-    import numpy as np
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     found: dict[int, tuple[int, Any]] = {}
     for family, name in manifest.history.items():
         with missing_when_gone(), store.filesystem.open_input_file(store.path(f"{project_folder(project)}/{name}")) as handle:
             table = pq.read_table(handle)
-        keys, levels = np.array(table["key"].to_pylist(), object), table["level"].to_numpy()
+        keys, levels = np.array(table["key"].to_pylist(), object), numbers_of(table["level"])
         buckets = np.zeros(len(table), BUCKET)
-        for column, kind in BUCKET[1:]:
-            buckets[column] = table[column].cast(pa.int64() if kind == "<i8" else pa.float64()).to_numpy()
+        for column, _ in BUCKET[1:]:
+            buckets[column] = numbers_of(table[column])
         for key in sorted({key for key in keys if family_of(key) == family}):
             here = keys == key
             finest = int(levels[here].min())
@@ -81,85 +83,71 @@ def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) 
     return found
 
 
-def write_sorted(sorter: Sorter, run: str, history: Mapping[int, tuple[int, Any]] | None = None) -> Rewritten:
-    """Write what a sorter has of a run, sorted by (key, step), and its rollup, into the sorter's folder.
+def write_sorted(sorter: Sorter, run: str, folder: Path, history: Mapping[int, tuple[int, Any]]) -> Rewritten:
+    """Write what a sorter has of a run, sorted by (key, step), and its rollup, into a folder.
 
     Args:
         history: what :func:`add_history` gave.
     """
+    import pyarrow.parquet as pq
+
     totals: list[int] = sorter.totals().tolist()
     held: dict[str, int] = {}
     for key, total in zip(sorter.keys, totals, strict=True):
         if total:
             held[family_of(key)] = held.get(family_of(key), 0) + total
-    full, rolled = sorter.folder / "full.parquet", sorter.folder / "rollup.parquet"
-    rollup = Rollup(run, sorter.keys, sorter.folder, history)
+    full, rolled = folder / "full.parquet", folder / "rollup.parquet"
+    rollup = Rollup(run, sorter.keys, history)
     if held:
-        with _PointsFile(full, run, sorter.keys, totals) as file:
+        with pq.ParquetWriter(full, schema(), **WRITE_OPTIONS, **_OPTIONS) as writer:
+            file = _PointsFile(writer, run, sorter.keys, totals)
             for points in sorter.chunks():
-                file.add(points)
-                rollup.add(points)
+                for curve in np.split(points, np.flatnonzero(np.diff(points["curve"])) + 1):
+                    file.add(curve)
+                    rollup.add(curve)
+            file.flush()
     if sorter.keys:
         rollup.write(rolled)
     return Rewritten(full if held else None, rolled if sorter.keys else None, held)
 
 
 class _PointsFile:
-    """A file of points. Keys with many have row groups of their own, so that reading one key skips the others.
+    """Writes a file of points. Keys with many have row groups of their own, so that reading one key skips the others.
 
     Args:
         keys: what the points' column ``curve`` has places in.
         totals: how many points each of them has in all.
     """
 
-    def __init__(self, path: Path, run: str, keys: list[str], totals: list[int]) -> None:
-        import pyarrow.parquet as pq
-
-        self._file: pq.ParquetWriter = pq.ParquetWriter(path, schema(), **write_options(), **_OPTIONS)
-        self._run, self._keys, self._totals = run, keys, totals
+    def __init__(self, writer: "pq.ParquetWriter", run: str, keys: list[str], totals: list[int]) -> None:
+        self._writer, self._run, self._keys, self._totals = writer, run, keys, totals
         self._waiting: list[Any] = []
         self._count, self._size, self._before = 0, 0, 0
         self._curve = -1
 
-    def __enter__(self) -> "_PointsFile":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._flush()
-        self._file.close()
-
     def add(self, points: Any) -> None:
-        """The next points, in order."""
-        import numpy as np
-
-        starts = np.concatenate([[0], np.flatnonzero(np.diff(points["curve"])) + 1])
-        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(points)], strict=True):
-            curve = int(points["curve"][start])
-            if curve != self._curve:
-                self._start_curve(curve)
-            self._put(points[start:end])
-
-    def _start_curve(self, curve: int) -> None:
-        total = self._totals[curve]
-        if self._before >= _OWN_GROUP or total >= _OWN_GROUP or self._count + total > self._size:
-            self._flush()
-            groups = -(-total // _ROW_GROUP)
-            self._size = -(-total // groups) if total >= _OWN_GROUP else _SHARED
-        self._curve, self._before = curve, total
-
-    def _put(self, points: Any) -> None:
+        """The next points of a curve, in order."""
+        curve = int(points["curve"][0])
+        if curve != self._curve:
+            self._start_curve(curve)
         while len(points):
             room = self._size - self._count
             self._waiting.append(points[:room])
             self._count += len(self._waiting[-1])
             points = points[room:]
             if self._count == self._size:
-                self._flush()
+                self.flush()
 
-    def _flush(self) -> None:
-        import numpy as np
+    def _start_curve(self, curve: int) -> None:
+        total = self._totals[curve]
+        if self._before >= _OWN_GROUP or total >= _OWN_GROUP or self._count + total > self._size:
+            self.flush()
+            groups = -(-total // _ROW_GROUP)
+            self._size = -(-total // groups) if total >= _OWN_GROUP else _SHARED
+        self._curve, self._before = curve, total
 
+    def flush(self) -> None:
+        """Write the row group that has begun."""
         if not self._count:
             return
         points = np.concatenate(self._waiting)
@@ -167,7 +155,7 @@ class _PointsFile:
         curves, codes = np.unique(points["curve"], return_inverse=True)
         keys = [self._keys[curve] for curve in curves.tolist()]
         columns = [points[name] for name in ("step", "wall_time", "value")]
-        self._file.write_table(points_table(self._run, points["attempt"], keys, codes, *columns), row_group_size=len(points))
+        self._writer.write_table(points_table(self._run, points["attempt"], keys, codes, *columns), row_group_size=len(points))
 
 
 def _only(batch: "pa.RecordBatch", keep: Callable[[str], bool]) -> "pa.RecordBatch":

@@ -7,20 +7,23 @@ attempt logged last. Level 0 exists for curves of at most :data:`COARSE` points;
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from halving.maintenance.external_sort import POINT
 from halving.metrics import downsampling
 from halving.metrics.numpy_arrow import coded, column_of, moments
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
 
 COARSE = 2_000
 FAN = 8
 ROW_GROUP = 1 << 12
-_MANY = 1 << 16
+_MANY = 1 << 16  # points of a curve that wait to be grouped
+_MEMORY = 1 << 22  # bytes of a level's buckets, above which they go to a file
 BUCKET = [("curve", "<i4"), *downsampling.BUCKET]
 
 
@@ -35,14 +38,12 @@ def schema() -> "pa.Schema":
 
 def stitched(points: Any) -> Any:
     """The last of each (curve, step) of sorted points."""
-    import numpy as np
-
     keep = np.ones(len(points), bool)
     keep[:-1] = (points["step"][1:] != points["step"][:-1]) | (points["curve"][1:] != points["curve"][:-1])
     return points[keep]
 
 
-def as_buckets(points: Any) -> "np.ndarray[Any, Any]":
+def as_buckets(points: Any) -> np.ndarray[Any, Any]:
     """Points as buckets of level 0."""
     found: np.ndarray[Any, Any] = downsampling.of_points(points["step"], points["wall_time"], points["value"], BUCKET)
     found["curve"] = points["curve"]
@@ -51,8 +52,6 @@ def as_buckets(points: Any) -> "np.ndarray[Any, Any]":
 
 def grouped(finer: Any) -> Any:
     """One curve's buckets, eight by eight; the last of them may hold fewer."""
-    import numpy as np
-
     return downsampling.joined(finer, np.arange(0, len(finer), FAN))
 
 
@@ -61,29 +60,23 @@ class Rollup:
 
     Args:
         keys: what the points' column ``curve`` has places in.
-        folder: for what does not fit into memory.
         history: curve to the level and the buckets, of dtype :data:`BUCKET`, that an earlier rollup has of points that are gone.
     """
 
-    def __init__(self, run: str, keys: list[str], folder: Path, history: Mapping[int, tuple[int, Any]] | None = None) -> None:
-        self._run, self._keys, self._folder, self._history = run, keys, folder, dict(history or {})
+    def __init__(self, run: str, keys: list[str], history: Mapping[int, tuple[int, Any]]) -> None:
+        self._run, self._keys, self._history = run, keys, history
         self._only_history = sorted(self._history, key=keys.__getitem__, reverse=True)
-        self._spools: dict[int, _Spool] = {}
+        self._levels: dict[int, SpooledTemporaryFile[bytes]] = {}  # buckets: in memory while they are few
         self._open: _Pyramid | None = None
 
     def add(self, points: Any) -> None:
-        """Take the next sorted points, of dtype ``POINT``; a curve may go on in the next call, with later points."""
-        import numpy as np
-
-        starts = np.concatenate([[0], np.flatnonzero(np.diff(points["curve"])) + 1])
-        ends = np.append(starts[1:], len(points))
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            code = int(points["curve"][start])
-            if self._open is None or self._open.code != code:
-                self._close()
-                self._add_history(before=self._keys[code])
-                self._open = _Pyramid(code, *self._history.get(code, (0, None)))
-            self._open.add(points[start:end])
+        """Take the next sorted points of a curve, of dtype ``POINT``; it may go on in the next call, with later points."""
+        code = int(points["curve"][0])
+        if self._open is None or self._open.code != code:
+            self._close()
+            self._add_history(before=self._keys[code])
+            self._open = _Pyramid(code, *self._history.get(code, (0, None)))
+        self._open.add(points)
 
     def write(self, path: Path) -> None:
         """Write everything, sorted by (level descending, key, step)."""
@@ -93,9 +86,11 @@ class Rollup:
         self._add_history()
         options = {"compression": "zstd", "use_dictionary": ["run", "key", "level"], "data_page_size": 1 << 18}
         with pq.ParquetWriter(path, schema(), **options) as writer:
-            for level in sorted(self._spools, reverse=True):
-                for buckets in self._spools[level].chunks():
-                    writer.write_table(self._table(buckets, level), row_group_size=ROW_GROUP)
+            for level in sorted(self._levels, reverse=True):
+                with self._levels[level] as file:
+                    file.seek(0)
+                    while data := file.read(ROW_GROUP * np.dtype(BUCKET).itemsize):
+                        writer.write_table(self._table(np.frombuffer(data, BUCKET), level))
 
     def _add_history(self, before: str | None = None) -> None:
         """Add the curves without new points whose keys come before one that has some, or all that are left."""
@@ -108,13 +103,12 @@ class Rollup:
     def _close(self) -> None:
         if self._open is not None:
             for level, buckets in self._open.levels():
-                if level not in self._spools:
-                    self._spools[level] = _Spool(self._folder / f"level-{level}")
-                self._spools[level].add(buckets)
+                if level not in self._levels:
+                    self._levels[level] = SpooledTemporaryFile(_MEMORY)  # noqa: SIM115  # write() closes it
+                self._levels[level].write(buckets.tobytes())
         self._open = None
 
     def _table(self, buckets: Any, level: int) -> "pa.Table":
-        import numpy as np
         import pyarrow as pa
 
         curves, codes = np.unique(buckets["curve"], return_inverse=True)
@@ -143,8 +137,6 @@ class _Pyramid:
         self._finished: list[Any] = []  # of level 2
 
     def add(self, points: Any) -> None:
-        import numpy as np
-
         self._points.append(points)
         self._waiting += len(points)
         if self._waiting >= _MANY:
@@ -156,7 +148,10 @@ class _Pyramid:
 
     def levels(self) -> Iterator[tuple[int, Any]]:
         """The levels to keep, each as (level, buckets), once all points are added."""
-        level, buckets = self._new()
+        points = stitched(np.concatenate([np.empty(0, POINT), *self._points]))
+        level, buckets = 0, as_buckets(points)
+        if self._finished:
+            level, buckets = 2, np.concatenate([*self._finished, grouped(grouped(buckets))])
         if self._history is not None:
             level, buckets = self._with_history(level, buckets)
         while len(buckets) > COARSE:
@@ -165,18 +160,7 @@ class _Pyramid:
             level, buckets = level + 1, grouped(buckets)
         yield level, buckets
 
-    def _new(self) -> tuple[int, Any]:
-        import numpy as np
-
-        points = stitched(np.concatenate(self._points)) if self._points else np.empty(0, POINT)
-        buckets = as_buckets(points)
-        if not self._finished:
-            return 0, buckets
-        return 2, np.concatenate([*self._finished, grouped(grouped(buckets))])
-
     def _with_history(self, level: int, buckets: Any) -> tuple[int, Any]:
-        import numpy as np
-
         common = max(level, self._level)
         for _ in range(common - level):
             buckets = grouped(buckets)
@@ -186,36 +170,3 @@ class _Pyramid:
         buckets = np.concatenate([history, buckets])
         buckets = buckets[np.argsort(buckets["step"], kind="stable")]
         return common, stitched(buckets) if common == 0 else buckets
-
-
-class _Spool:
-    """Buckets of one level: in memory while they are few, else in a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows: list[Any] = []
-        self._count = 0
-
-    def add(self, buckets: Any) -> None:
-        self._rows.append(buckets)
-        self._count += len(buckets)
-        if self._count >= _MANY:
-            self._flush()
-
-    def _flush(self) -> None:
-        with self._path.open("ab") as file:
-            for rows in self._rows:
-                rows.tofile(file)
-        self._rows, self._count = [], 0
-
-    def chunks(self) -> Iterator[Any]:
-        """All of them in order, a whole number of row groups at a time."""
-        import numpy as np
-
-        if self._path.exists():
-            self._flush()
-            rows = np.asarray(np.memmap(self._path, BUCKET, mode="r"))
-        else:
-            rows = np.concatenate(self._rows)
-        for start in range(0, len(rows), ROW_GROUP):
-            yield rows[start : start + ROW_GROUP]

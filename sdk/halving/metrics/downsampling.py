@@ -13,8 +13,10 @@ from base64 import b64decode, b64encode
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from halving.errors import StoreError
-from halving.metrics.numpy_arrow import numbers_in, numbers_of
+from halving.metrics.numpy_arrow import codes_of, numbers_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,8 +43,6 @@ _LENGTH = struct.Struct("<I")
 
 def empty() -> Any:
     """No buckets."""
-    import numpy as np
-
     return np.empty(0, BUCKET)
 
 
@@ -52,8 +52,6 @@ def of_points(steps: Any, times: Any, values: Any, dtype: Any = BUCKET) -> Any:
     Args:
         dtype: :data:`BUCKET`, or one with more fields, which are left to the caller.
     """
-    import numpy as np
-
     buckets = np.empty(len(steps), dtype)
     finite = np.isfinite(values)
     buckets["step"] = buckets["step_last"] = steps
@@ -66,8 +64,6 @@ def of_points(steps: Any, times: Any, values: Any, dtype: Any = BUCKET) -> Any:
 
 def joined(buckets: Any, starts: Any) -> Any:
     """Neighbouring buckets joined: one from each of ``starts`` up to the next. min and max are kept, counts add up."""
-    import numpy as np
-
     if not len(starts):
         return buckets[:0]
     ends = np.append(starts[1:], len(buckets)) - 1
@@ -87,8 +83,6 @@ def joined(buckets: Any, starts: Any) -> Any:
 
 def at_most(buckets: Any, limit: int) -> Any:
     """The same curve in ``limit`` buckets or fewer, with equally many neighbours joined in each but the last."""
-    import numpy as np
-
     if len(buckets) <= limit:
         return np.asarray(buckets)
     return joined(buckets, np.arange(0, len(buckets), -(-len(buckets) // limit)))
@@ -96,8 +90,6 @@ def at_most(buckets: Any, limit: int) -> Any:
 
 def values_of(buckets: Any) -> Any:
     """What is drawn: the value of a single point as it is, else the mean."""
-    import numpy as np
-
     return np.where(buckets["count"] == 1, buckets["last"], buckets["mean"])
 
 
@@ -106,14 +98,9 @@ def summary(table: "pa.Table") -> bytes | None:
 
     Only curves whose steps increase throughout are in it. ``table`` is sorted by key and of one run and attempt.
     """
-    import numpy as np
-    import pyarrow as pa
-
     if len(table) < SHORTEST:
         return None
-    keys = table["key"].combine_chunks()
-    keys = keys.chunk(0) if isinstance(keys, pa.ChunkedArray) else keys
-    names, codes = keys.dictionary.to_pylist(), numbers_in(keys.indices)
+    codes, names = codes_of(table["key"])
     steps, times, values = (numbers_of(table[name]) for name in ("step", "wall_time", "value"))
     changes = codes[1:] != codes[:-1]
     firsts = np.flatnonzero(np.append(True, changes))
@@ -153,8 +140,6 @@ class SegmentBuckets:
     """
 
     def __init__(self, data: bytes) -> None:
-        import numpy as np
-
         try:
             packed = b64decode(data)
             content = _zstd().decompress(memoryview(packed)[_LENGTH.size :], *_LENGTH.unpack_from(packed), asbytes=True)
@@ -177,8 +162,6 @@ class SegmentBuckets:
 
 def unpacked(blocks: list[Any]) -> Any:
     """The buckets of several blocks, one after the other."""
-    import numpy as np
-
     if not blocks:
         return empty()
     counts = np.array([block.shape[2] for block in blocks])

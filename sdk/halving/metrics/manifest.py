@@ -32,10 +32,12 @@ class Absorbed:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The compacted state of a run. File names are relative to the project's folder.
+    """The compacted state of a run; as it is made without arguments, that of a run of which nothing is compacted.
+
+    File names are relative to the project's folder.
 
     Attributes:
-        generation: counts manifests of the run, from 1.
+        generation: counts manifests of the run, from 1; 0 where nothing is compacted.
         full: the file with all absorbed points, or None after retention dropped it.
         rollup: the file with their buckets, or None after retention dropped it.
         absorbed: attempt to what of it is absorbed.
@@ -47,12 +49,12 @@ class Manifest:
             all points. ``rollup`` always covers everything.
     """
 
-    generation: int
-    full: str | None
-    rollup: str | None
-    absorbed: dict[int, Absorbed]
-    points: int
-    written: str
+    generation: int = 0
+    full: str | None = None
+    rollup: str | None = None
+    absorbed: dict[int, Absorbed] = field(default_factory=dict)
+    points: int = 0
+    written: str = ""
     active: str | None = None
     held: dict[str, int] = field(default_factory=dict)
     history: dict[str, str] = field(default_factory=dict)
@@ -65,11 +67,16 @@ class Manifest:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """A run's metric files: the manifest, if any, and the live segments that it has not absorbed, as full names in the store."""
+    """A run's metric files: the manifest, and the live segments.
 
-    manifest: Manifest | None
-    segments: tuple[str, ...]
-    stale: tuple[str, ...]  # absorbed segments that are not deleted yet
+    Attributes:
+        segments: those that the manifest has not absorbed, sorted by their full names in the store: to ``(attempt, sequence)``.
+        stale: absorbed segments that are not deleted yet, by their full names.
+    """
+
+    manifest: Manifest
+    segments: dict[str, tuple[int, int]]
+    stale: tuple[str, ...]
 
 
 def project_folder(project: str) -> str:
@@ -85,13 +92,13 @@ def family_of(key: str) -> str:
     return "system" if key.startswith("system/") else "other"
 
 
-def new_name(project: str, run: str, kind: str, generation: int) -> str:
+def new_name(run: str, kind: str, generation: int) -> str:
     """A name that no other file has for a generation's data; ``kind`` is ``full`` or ``rollup``. Relative to the project's folder."""
     return f"run={run}/{kind}-{generation:06d}-{secrets.token_hex(4)}.parquet"
 
 
-def read_manifest(store: Store, project: str, run: str) -> Manifest | None:
-    """The newest manifest of a run, or None when nothing was compacted yet.
+def read_manifest(store: Store, project: str, run: str) -> Manifest:
+    """The newest manifest of a run.
 
     Raises:
         StoreError: an earlier version merged the run's points with those of other runs.
@@ -121,16 +128,13 @@ def run_files(store: Store, project: str, run: str) -> RunFiles:
     A segment that is missing when it is opened was absorbed since: list again.
     """
     live = live_folder(project, run)
-    names = [name for name in store.names(live) if parse_segment_name(name)]
+    segments = {f"{live}/{name}": parsed for name in store.names(live) if (parsed := parse_segment_name(name))}
     manifest = read_manifest(store, project, run)
-    absorbed = manifest.absorbed if manifest else {}
-    fresh: list[str] = []
-    stale: list[str] = []
-    for name in names:
-        attempt, sequence = parse_segment_name(name) or (0, 0)
-        taken = attempt in absorbed and sequence < absorbed[attempt].segments
-        (stale if taken else fresh).append(f"{live}/{name}")
-    return RunFiles(manifest, tuple(fresh), tuple(stale))
+    ends = {attempt: part.segments for attempt, part in manifest.absorbed.items()}
+    stale = tuple(name for name, (attempt, sequence) in segments.items() if sequence < ends.get(attempt, 0))
+    for name in stale:
+        del segments[name]
+    return RunFiles(manifest, segments, stale)
 
 
 def superseded(store: Store, project: str, run: str, manifest: Manifest) -> list[str]:
@@ -158,21 +162,11 @@ def runs_of(store: Store, project: str) -> list[str]:
     return [name.removeprefix("run=") for name in store.names(project_folder(project)) if name.startswith("run=")]
 
 
-def _newest(store: Store, project: str, run: str) -> Manifest | None:
+def _newest(store: Store, project: str, run: str) -> Manifest:
     generations = _generations(store.names(run_folder(project, run)))
-    return _read(store, project, run, max(generations)) if generations else None
-
-
-def _generations(names: list[str]) -> list[int]:
-    return [int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name))]
-
-
-def _manifest_name(project: str, run: str, generation: int) -> str:
-    return f"{run_folder(project, run)}/manifest-{generation:06d}.json"
-
-
-def _read(store: Store, project: str, run: str, generation: int) -> Manifest:
-    value: dict[str, Any] = json.loads(store.read(_manifest_name(project, run, generation)))
+    if not generations:
+        return Manifest()
+    value: dict[str, Any] = json.loads(store.read(_manifest_name(project, run, max(generations))))
     value["absorbed"] = {int(attempt): Absorbed(**part) for attempt, part in value["absorbed"].items()}
     manifest = Manifest(**value)
     if shared := [name for name in manifest.files if not name.startswith(f"run={run}/")]:
@@ -181,3 +175,11 @@ def _read(store: Store, project: str, run: str, generation: int) -> Manifest:
             "this version cannot tell them apart, so read the run with the one that merged them"
         )
     return manifest
+
+
+def _generations(names: list[str]) -> list[int]:
+    return [int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name))]
+
+
+def _manifest_name(project: str, run: str, generation: int) -> str:
+    return f"{run_folder(project, run)}/manifest-{generation:06d}.json"

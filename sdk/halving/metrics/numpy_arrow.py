@@ -15,23 +15,25 @@ def column_of(values: Any, kind: "pa.DataType") -> "pa.Array":
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def texts_of(names: Sequence[str]) -> "pa.Array":
-    """Texts as an Arrow array."""
-    import numpy as np
-    import pyarrow as pa
-
-    encoded = [name.encode() for name in names]
-    offsets = np.zeros(len(encoded) + 1, np.int32)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
-
-
 def coded(codes: Any, names: Sequence[str]) -> "pa.DictionaryArray":
     """A dictionary array: ``codes`` (int32, (n,)) are places in ``names``."""
     import numpy as np
     import pyarrow as pa
 
-    return pa.DictionaryArray.from_arrays(column_of(np.asarray(codes, np.int32), pa.int32()), texts_of(names))
+    encoded = [name.encode() for name in names]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    texts = pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
+    return pa.DictionaryArray.from_arrays(column_of(np.asarray(codes, np.int32), pa.int32()), texts)
+
+
+def codes_of(column: "pa.Array | pa.ChunkedArray") -> tuple[Any, list[str]]:
+    """A column of texts as :func:`coded` takes it: each one's place in the distinct texts, and these."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not pa.types.is_dictionary(whole.type):
+        whole = whole.dictionary_encode()
+    return numbers_in(whole.indices), whole.dictionary.to_pylist()
 
 
 def moments() -> "pa.DataType":

@@ -5,21 +5,21 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from halving.metrics import downsampling
-from halving.metrics.numpy_arrow import numbers_in, numbers_of
-from halving.metrics.points import EVERYWHERE, Points, in_ranges, no_points
+from halving.metrics.numpy_arrow import codes_of, numbers_of
+from halving.metrics.points import EVERYWHERE, Points, no_points, within
 from halving.store.filesystem import missing_when_gone
 from halving.store.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 _FOOTER = 1 << 14  # bytes that hold most footers
 _KEPT = 4  # decoded row groups of a file that other keys may be in
 _KEPT_ROWS = 1 << 16  # such a row group has no more
 _POINT = ("attempt", "step", "wall_time", "value")  # as in Points
-_MOSTLY = ("nonfinite",)  # mostly the same in a whole row group of buckets
 
 
 class Files:
@@ -36,25 +36,22 @@ class Files:
         """Let go of what is open; a method that is called later opens it again."""
         self._open.clear()
 
-    def summary(self, path: str) -> "downsampling.SegmentBuckets | None":
+    def summary(self, path: str) -> downsampling.SegmentBuckets | None:
         """The buckets in a segment's footer, if it has any."""
-        data = self._footer(path)
-        found = _metadata_value(data, downsampling.BUCKETS)
+        found = _metadata_value(self._footer(path), downsampling.BUCKETS)
         return downsampling.SegmentBuckets(found) if found is not None else None
 
-    def segment(self, path: str, attempt: int, keys: Sequence[str]) -> "dict[str, Points]":
+    def segment(self, path: str, attempt: int, keys: Sequence[str]) -> dict[str, Points]:
         """The points of some keys in a segment, in the order of logging."""
-        import numpy as np
-
         found = {key: no_points() for key in keys}
         if keys:
             file = _File(self._store, path)
             for group in range(file.groups):
-                wanted = [key for key in keys if file.may_hold(group, "key", key)]
+                wanted = [key for key in keys if file.may_hold(group, "key", key, key)]
                 if not wanted:
                     continue
                 table = file.read(group, ["key", "step", "wall_time", "value"])
-                codes, names = _codes(table["key"])
+                codes, names = codes_of(table["key"])
                 for key in wanted:
                     if key in names:
                         step, time, value = _arrays(table, ("step", "wall_time", "value"), _rows(codes == names.index(key)))
@@ -62,30 +59,21 @@ class Files:
                         found[key] = Points(*(np.concatenate(both) for both in zip(found[key], more, strict=True)))
         return found
 
-    def points(self, path: str, key: str, ranges: Sequence[tuple[int, int]]) -> "Points":
+    def points(self, path: str, key: str, ranges: Sequence[tuple[int, int]]) -> Points:
         """A curve's points in some ranges of steps, in the order of the file."""
-        import numpy as np
-
         file, parts = self._file(path), [no_points()]
-        for group in range(file.groups):
-            if not file.may_hold(group, "key", key):
-                continue
-            if ranges is EVERYWHERE or any(file.may_meet(group, low, high) for low, high in ranges):
+        for group in file.groups_with(key):
+            if ranges is EVERYWHERE or any(file.may_hold(group, "step", low, high) for low, high in ranges):
                 table = file.read(group, ["key", *_POINT])
-                found = Points(*_arrays(table, _POINT, _curve(table, key)))
-                parts.append(found if ranges is EVERYWHERE else found.take(in_ranges(found.step, ranges)))
+                parts.append(within(Points(*_arrays(table, _POINT, _curve(table, key))), ranges))
         return Points(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def levels(self, path: str, key: str) -> Iterator[Any]:
         """A curve's buckets of each level of a rollup file, the coarsest first, as arrays of :data:`downsampling.BUCKET`."""
-        import numpy as np
-
         file = self._file(path)
-        groups = [group for group in range(file.groups) if file.may_hold(group, "key", key)]
-        spans = {group: file.bounds(group, "level") or (0, 64) for group in groups}
+        spans = {group: file.bounds(group, "level") or (0, 64) for group in file.groups_with(key)}
         for level in sorted({level for low, high in spans.values() for level in range(low, high + 1)}, reverse=True):
-            matching = [group for group in groups if spans[group][0] <= level <= spans[group][1]]
-            parts = [file.buckets(group, key, level) for group in matching]
+            parts = [file.buckets(group, key, level) for group, (low, high) in spans.items() if low <= level <= high]
             if any(map(len, parts)):
                 yield np.concatenate(parts) if len(parts) > 1 else parts[0]
 
@@ -136,14 +124,14 @@ class _File:
             self._bounds[column] = [(each.min, each.max) if each is not None and each.has_min_max else None for each in statistics]
         return self._bounds[column][group]
 
-    def may_hold(self, group: int, column: str, value: Any) -> bool:
+    def may_hold(self, group: int, column: str, low: Any, high: Any) -> bool:
+        """Whether a row group may have a value from ``low`` to ``high`` in a column."""
         found = self.bounds(group, column)
-        return found is None or bool(found[0] <= value <= found[1])
-
-    def may_meet(self, group: int, low: int, high: int) -> bool:
-        """Whether a row group may have a step in a range."""
-        found = self.bounds(group, "step")
         return found is None or bool(found[0] <= high and low <= found[1])
+
+    def groups_with(self, key: str) -> list[int]:
+        """The row groups that may hold a curve."""
+        return [group for group in range(self.groups) if self.may_hold(group, "key", key, key)]
 
     def read(self, group: int, columns: list[str]) -> "pa.Table":
         """A row group. Every call for a file asks for the same columns of a group, so groups are kept by number."""
@@ -165,12 +153,10 @@ class _File:
 
     def buckets(self, group: int, key: str, level: int) -> Any:
         """A curve's buckets of one level in a row group of a rollup. Columns of a single value are taken from the statistics."""
-        import numpy as np
-
         single = self.constant(group, "level") == 0  # one point each: its value says everything
         fields = ["step", "wall_time", "last"] if single else [name for name, _ in downsampling.BUCKET]
-        found = {name: self.constant(group, name) for name in ("level", *(() if single else _MOSTLY))}
-        known = {name: value for name, value in found.items() if value is not None}
+        # The number of values that are not finite is mostly the same in a whole row group.
+        known = {name: value for name in ("level", "nonfinite") if (value := self.constant(group, name)) is not None}
         if known.get("level", level) != level:
             return downsampling.empty()
         table = self.read(group, ["key", *(name for name in ("level", *fields) if name not in known)])
@@ -185,7 +171,7 @@ class _File:
 
 def _curve(table: "pa.Table", key: str, level: int | None = None) -> Any:
     """The rows of a key, and of a level unless all are of one."""
-    codes, names = _codes(table["key"])
+    codes, names = codes_of(table["key"])
     if key not in names:
         return slice(0, 0)
     if len(names) == 1 and level is None:
@@ -196,8 +182,6 @@ def _curve(table: "pa.Table", key: str, level: int | None = None) -> Any:
 
 def _rows(here: Any) -> Any:
     """The rows that a mask chooses: a slice when they are next to each other, as in a sorted file."""
-    import numpy as np
-
     places = np.flatnonzero(here)
     if not len(places):
         return slice(0, 0)
@@ -207,17 +191,6 @@ def _rows(here: Any) -> Any:
 
 def _count(rows: Any) -> int:
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-
-
-def _codes(column: "pa.ChunkedArray") -> tuple[Any, list[str]]:
-    import pyarrow as pa
-
-    whole = column.combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):
-        whole = whole.chunk(0)
-    if not pa.types.is_dictionary(whole.type):
-        whole = whole.dictionary_encode()
-    return numbers_in(whole.indices), whole.dictionary.to_pylist()
 
 
 def _arrays(table: "pa.Table", names: Sequence[str], rows: Any) -> list[Any]:

@@ -1,15 +1,14 @@
 """How much of an attempt's points the store has: its segments, and how far its journal was drained with the last of them."""
 
 from halving.errors import NotFound
-from halving.metrics.manifest import RunFiles
-from halving.metrics.segments import drained_of, parse_segment_name
+from halving.metrics.manifest import Absorbed, RunFiles
+from halving.metrics.segments import drained_of
 from halving.store.store import Store
 
 
 def segments_of(files: RunFiles, attempt: int) -> dict[int, str]:
     """An attempt's live segments by their sequence number."""
-    parsed = [(parse_segment_name(name.rpartition("/")[2]), name) for name in files.segments]
-    return {place[1]: name for place, name in parsed if place and place[0] == attempt}
+    return {sequence: name for name, (owner, sequence) in files.segments.items() if owner == attempt}
 
 
 def position_in_store(store: Store, attempt: int, files: RunFiles) -> tuple[int, dict[str, list[int]]]:
@@ -20,10 +19,10 @@ def position_in_store(store: Store, attempt: int, files: RunFiles) -> tuple[int,
     """
     import pyarrow.parquet as pq
 
-    absorbed = files.manifest.absorbed.get(attempt) if files.manifest else None
     own = segments_of(files, attempt)
     if not own:
-        return (absorbed.segments, dict(absorbed.drained)) if absorbed else (0, {})
+        absorbed = files.manifest.absorbed.get(attempt, Absorbed(0))
+        return absorbed.segments, dict(absorbed.drained)
     sequence = max(own)
     try:
         metadata = pq.read_metadata(store.path(own[sequence]), filesystem=store.filesystem).metadata

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 COLUMNS = ("run", "attempt", "key", "step", "wall_time", "value")
 DRAINED = b"halving.drained"
+WRITE_OPTIONS: dict[str, Any] = {  # of every file of points, for pyarrow.parquet
+    "compression": "zstd",
+    "use_dictionary": ["run", "key"],
+    "column_encoding": {**dict.fromkeys(("attempt", "step", "wall_time"), "DELTA_BINARY_PACKED"), "value": "BYTE_STREAM_SPLIT"},
+}
 _NAME = re.compile(r"(\d{4,})-(\d{6,})\.parquet")
-_ROW_GROUP = 1 << 20
 
 
 def schema() -> "pa.Schema":
@@ -69,7 +73,7 @@ def points_table(run: str, attempt: Any, keys: list[str], codes: Any, steps: Any
     return pa.Table.from_arrays(columns, schema=schema())
 
 
-def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None, row_group: int = _ROW_GROUP) -> bytes:
+def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None) -> bytes:
     """The bytes of a Parquet file with these points, in the order given, and with their buckets in its metadata, from which a
     curve over many segments is drawn.
 
@@ -82,25 +86,11 @@ def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None, row
 
     sink = pa.BufferOutputStream()
     found = summary(table)
-    with pq.ParquetWriter(sink, table.schema, **write_options()) as writer:
-        writer.write_table(table, row_group_size=row_group)
+    with pq.ParquetWriter(sink, table.schema, **WRITE_OPTIONS) as writer:
+        writer.write_table(table)
         # Not in the schema's metadata, of which Arrow writes two copies.
         writer.add_key_value_metadata({**(metadata or {}), **({BUCKETS: found} if found else {})})
     return bytes(sink.getvalue())
-
-
-def write_options() -> dict[str, Any]:
-    """What every file of points is written with, for ``pyarrow.parquet``."""
-    return {
-        "compression": "zstd",
-        "use_dictionary": ["run", "key"],
-        "column_encoding": {
-            "attempt": "DELTA_BINARY_PACKED",
-            "step": "DELTA_BINARY_PACKED",
-            "wall_time": "DELTA_BINARY_PACKED",
-            "value": "BYTE_STREAM_SPLIT",
-        },
-    }
 
 
 def drained_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[int]]:

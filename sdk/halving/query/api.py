@@ -6,24 +6,27 @@ It is done with Arrow and numpy, in half the time that it takes to import a data
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from datetime import datetime
-from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from halving.errors import InvalidInput, NotFound
+from halving.identifiers import check_name
+from halving.metrics import downsampling
 from halving.metrics.manifest import runs_of
+from halving.metrics.points import EVERYWHERE
+from halving.query.curve_reader import RunCurves, Window, read_run_curves
+from halving.query.curve_table import CurveRows, board_of, rows_of, smoothed, table_of
+from halving.query.runs import find_run, list_names, read_run, there_are
 from halving.store.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from halving.query.curve_reader import RunCurves, Window
-
 Direction = Literal["minimize", "maximize"]
 Root = str | os.PathLike[str] | Store | None
-_Result = TypeVar("_Result")
 
 MAX_POINTS = 1_000
 _NAMED = 8  # names in a message
@@ -75,10 +78,6 @@ def curves(
         NotFound: no such run; none of the runs has the key; or single points were asked for and retention has left only rollups.
         InvalidInput: an argument is not accepted.
     """
-    import numpy as np
-
-    from halving.query.curve_table import CurveRows, smoothed, table_of
-
     if max_points is not None and (isinstance(max_points, bool) or not isinstance(max_points, int) or max_points < 1):
         raise InvalidInput(f"max_points {max_points!r} is not accepted: give a number from 1 on, or None for every point")
     if attempts not in ("stitched", "raw"):
@@ -86,7 +85,7 @@ def curves(
     axis, asked_keys, smoother = _axis(x), _keys(keys), smoothed(smooth)
     part = _window(axis, window)
 
-    def of_run(asked: _Asked, reader: "RunCurves") -> list[CurveRows]:
+    def of_run(asked: _Asked, reader: RunCurves) -> list[CurveRows]:
         found = []
         for key in asked_keys:
             for attempt, units in _parts(reader, key, part, max_points, attempts == "raw"):
@@ -94,8 +93,8 @@ def curves(
                 found.append(CurveRows.of(asked.name, key, attempt, ordered, max_points, smoother))
         return found
 
-    found = _read(runs, asked_keys, project, root, of_run)
-    return table_of([curve for part in found for curve in part if len(curve.step)], raw=attempts == "raw", single=max_points is None)
+    found = [curve for curve in _read(runs, asked_keys, project, root, of_run) if len(curve.step)]
+    return table_of(found, raw=attempts == "raw", single=max_points is None)
 
 
 def last(runs: str | Iterable[str], keys: str | Iterable[str], *, project: str | None = None, root: Root = None) -> "pa.Table":
@@ -103,11 +102,9 @@ def last(runs: str | Iterable[str], keys: str | Iterable[str], *, project: str |
 
     Arguments and errors are as in :func:`curves`. A run without the key has no row.
     """
-    from halving.query.curve_table import rows_of
-
     asked_keys = _keys(keys)
     found = _read(runs, asked_keys, project, root, lambda asked, reader: [(asked.name, key, reader.last(key)) for key in asked_keys])
-    return rows_of([row for part in found for row in part], ("step_last", "wall_time_last", "last"))
+    return rows_of(found, ("step_last", "wall_time_last", "last"))
 
 
 def best(
@@ -121,13 +118,12 @@ def best(
     Where retention has left only rollups the value is exact, and ``step`` and ``wall_time`` are null. Other arguments and errors
     are as in :func:`curves`. A run without a finite value has no row.
     """
-    from halving.query.curve_table import rows_of
-
     column, asked_keys = _column(direction), _keys(keys)
-    found = _read(
-        runs, asked_keys, project, root, lambda asked, reader: [(asked.name, key, reader.best(key, column)) for key in asked_keys]
-    )
-    return rows_of([row for part in found for row in part], ("step", "wall_time", column))
+
+    def of_run(asked: _Asked, reader: RunCurves) -> list[Any]:
+        return [(asked.name, key, reader.best(key, column)) for key in asked_keys]
+
+    return rows_of(_read(runs, asked_keys, project, root, of_run), ("step", "wall_time", column))
 
 
 def leaderboard(project: str, metric: str, *, direction: Direction, limit: int | None = 20, root: Root = None) -> "pa.Table":
@@ -141,19 +137,17 @@ def leaderboard(project: str, metric: str, *, direction: Direction, limit: int |
         NotFound: no such project, or none of its runs has the metric.
         InvalidInput: ``limit`` or ``direction`` is not accepted.
     """
-    from halving.query.curve_table import board_of
-    from halving.query.runs import list_names, read_run
-
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise InvalidInput(f"limit {limit!r} is not accepted: give a number from 1 on, or None for all runs")
     column, store = _column(direction), _store(root)
     names = sorted({run for _, run in list_names(store, project)} & set(runs_of(store, project)))
-    found = _read(names, [metric], project, store, lambda asked, reader: (asked.run, reader.best(metric, column), reader.last(metric)))
-    ranked = sorted(
-        (row for row in found if len(row[1])),
-        key=lambda row: (float(row[1][column][0]) * (1 if column == "min" else -1), row[0]),
-    )[:limit]
-    return board_of([(run, top, end, read_run(store, project, run)) for run, top, end in ranked], column)
+
+    def of_run(asked: _Asked, reader: RunCurves) -> list[Any]:
+        return [(asked.run, metric, reader.last(metric), reader.best(metric, column))]
+
+    rows = [(run, top, end) for run, _, end, top in _read(names, [metric], project, store, of_run) if len(top)]
+    ranked = sorted(rows, key=lambda row: (float(row[1][column][0]) * (1 if column == "min" else -1), row[0]))[:limit]
+    return board_of([(*row, read_run(store, project, row[0])) for row in ranked], column)
 
 
 def sql(query: str, *, root: Root = None) -> "pa.Table":
@@ -164,30 +158,22 @@ def sql(query: str, *, root: Root = None) -> "pa.Table":
 
 
 def _read(
-    runs: str | Iterable[str],
-    keys: Sequence[str],
-    project: str | None,
-    root: Root,
-    of_run: "Callable[[_Asked, RunCurves], _Result]",
-) -> list[_Result]:
-    """``of_run`` of every run, sorted by name; runs without points are left out."""
-    from halving.query.curve_reader import RunCurves, retry_while_compacted
+    runs: str | Iterable[str], keys: Sequence[str], project: str | None, root: Root, of_run: Callable[[_Asked, RunCurves], list[Any]]
+) -> list[Any]:
+    """``of_run`` of every run, sorted by name; runs without points are left out.
 
+    Args:
+        of_run: gives rows, each of which begins with the run, the key and what was found, empty if nothing was.
+    """
     store = _store(root)
     asked = _asked(store, runs, project)
     local = store.folder is not None
 
     def opened(one: _Asked) -> RunCurves:
-        return retry_while_compacted(store, one.run, lambda: RunCurves(store, one.project, one.run, keys))
+        return read_run_curves(store, one.project, one.run, keys, lambda reader: reader)
 
-    def answered(one: _Asked, reader: RunCurves) -> _Result:
-        first = [reader]
-
-        def answer() -> _Result:
-            with closing(first.pop() if first else RunCurves(store, one.project, one.run, keys)) as latest:
-                return of_run(one, latest)
-
-        return retry_while_compacted(store, one.run, answer)
+    def answered(one: _Asked, reader: RunCurves) -> list[Any]:
+        return read_run_curves(store, one.project, one.run, keys, lambda latest: of_run(one, latest), reader)
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1) if local else _REMOTE_THREADS) as pool:
         # Footers of local files are read faster than by threads; rows are decoded outside of the interpreter's lock.
@@ -195,17 +181,16 @@ def _read(
         for one, reader in zip(asked, readers, strict=True):
             if reader.is_empty:
                 _check_run(store, one)
-        found = list(pool.map(answered, asked, readers))
-    _check_keys(store, asked, keys, readers, found)
+        found = [row for rows in pool.map(answered, asked, readers) for row in rows]
+    full = [one for one, reader in zip(asked, readers, strict=True) if not reader.is_empty]
+    missing = set(keys) - {key for _, key, units, *_ in found if len(units)}
+    if missing and full:
+        _check_keys(store, full[:_NAMED], missing)
     return found
 
 
-def _parts(reader: "RunCurves", key: str, window: "Window | None", max_points: int | None, raw: bool) -> Iterable[tuple[int | None, Any]]:
+def _parts(reader: RunCurves, key: str, window: Window | None, max_points: int | None, raw: bool) -> Iterable[tuple[int | None, Any]]:
     """A key's curve, or with raw attempts one for each: attempt and units."""
-    import numpy as np
-
-    from halving.metrics import downsampling
-
     if not raw:
         yield None, reader.units(key, max_points, window)
         return
@@ -222,8 +207,6 @@ def _store(root: Root) -> Store:
 
 
 def _asked(store: Store, runs: str | Iterable[str], project: str | None) -> list[_Asked]:
-    from halving.identifiers import check_name
-
     found: dict[str, _Asked] = {}
     for name in runs if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]:
         if not isinstance(name, str):
@@ -232,8 +215,6 @@ def _asked(store: Store, runs: str | Iterable[str], project: str | None) -> list
         if given or project:
             found[name] = _Asked(name, check_name("project", given or str(project)), check_name("run id", run))
         else:
-            from halving.query.runs import find_run
-
             found[name] = _Asked(name, *find_run(store, name))
     return sorted(found.values())
 
@@ -247,34 +228,17 @@ def _keys(keys: str | Iterable[str]) -> list[str]:
 
 
 def _check_run(store: Store, asked: _Asked) -> None:
-    from halving.query.runs import list_names, there_are
-
     if store.exists(f"runs/project={asked.project}/{asked.run}/record.json"):
         return  # it has logged nothing yet
     names = [run for _, run in list_names(store, asked.project)]
     raise NotFound(f"no run {asked.run!r} in project {asked.project!r} of {store.root}; {there_are('runs', asked.run, names)}")
 
 
-def _check_keys(store: Store, asked: list[_Asked], keys: Sequence[str], readers: "list[RunCurves]", found: list[Any]) -> None:
+def _check_keys(store: Store, runs: list[_Asked], missing: set[str]) -> None:
     """Refuse a key that none of the runs has: it is misspelt."""
-    from halving.query.curve_reader import retry_while_compacted
-    from halving.query.curve_table import keys_in
-    from halving.query.runs import there_are
-
-    missing = set(keys) - keys_in(found)
-    full = [(one, reader) for one, reader in zip(asked, readers, strict=True) if not reader.is_empty]
-    if not missing or not full:
-        return
-    known = {key for one, _ in full[:_NAMED] for key in retry_while_compacted(store, one.run, partial(_keys_of, store, one))}
+    known = {key for one in runs for key in read_run_curves(store, one.project, one.run, (), RunCurves.keys)}
     for key in sorted(missing - known):
-        names = ", ".join(one.name for one, _ in full[:_NAMED])
-        raise NotFound(f"no metric {key!r} in {names}; {there_are('metrics', key, sorted(known))}")
-
-
-def _keys_of(store: Store, asked: _Asked) -> list[str]:
-    from halving.query.curve_reader import RunCurves
-
-    return RunCurves(store, asked.project, asked.run, ()).keys()
+        raise NotFound(f"no metric {key!r} in {', '.join(one.name for one in runs)}; {there_are('metrics', key, sorted(known))}")
 
 
 def _axis(x: str) -> str:
@@ -289,10 +253,7 @@ def _column(direction: str) -> str:
     return "min" if direction == "minimize" else "max"
 
 
-def _window(axis: str, window: tuple[Any, Any] | None) -> "Window | None":
-    from halving.metrics.points import EVERYWHERE
-    from halving.query.curve_reader import Window
-
+def _window(axis: str, window: tuple[Any, Any] | None) -> Window | None:
     if window is None:
         return None
     try:

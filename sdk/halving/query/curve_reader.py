@@ -5,7 +5,10 @@ were logged again by a resumed run or out of order; only those ranges are read a
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from halving.errors import HalvingError, NotFound, StoreError
 from halving.metrics import downsampling
@@ -13,7 +16,6 @@ from halving.metrics.manifest import RunFiles, family_of, project_folder, run_fi
 from halving.metrics.numpy_arrow import numbers_of
 from halving.metrics.parquet_reader import Files
 from halving.metrics.points import EVERYWHERE, Points, Ranges, no_points, stitch, within
-from halving.metrics.segments import parse_segment_name
 from halving.query.tail import tail
 from halving.store.store import Store
 
@@ -58,13 +60,13 @@ class RunCurves:
 
     @property
     def is_empty(self) -> bool:
-        return self.listed.manifest is None and not self.listed.segments and self._tail is None
+        return not self.listed.manifest.generation and not self.listed.segments and self._tail is None
 
     def keys(self) -> list[str]:
         """Every key that the run has points of, sorted."""
         found: set[str] = set(self._tail["key"].unique().to_pylist()) if self._tail is not None else set()
         manifest = self.listed.manifest
-        compacted = [self._path(name) for name in (manifest.rollup or manifest.full,) if name] if manifest else []
+        compacted = [self._path(name) for name in (manifest.rollup or manifest.full,) if name]
         for path in [*compacted, *map(self._segment_path, self.listed.segments)]:
             found |= self._files.keys(path)
         return sorted(found)
@@ -123,8 +125,6 @@ class RunCurves:
 
         Its count is more than 1 only when retention left nothing finer.
         """
-        import numpy as np
-
         every = self.units(key, 1)
         every = every[every["nonfinite"] < every["count"]]
         if not len(every):
@@ -137,8 +137,6 @@ class RunCurves:
         return found
 
     def _resolved(self, key: str, rolled: Any, live: Any, window: Window | None) -> Any:
-        import numpy as np
-
         complete = self._complete(key)
         if not complete:  # the points of those buckets are gone, and what a resumed run logged again at their steps replaces them
             rolled = rolled[~_overlapping(rolled, live)]
@@ -166,12 +164,10 @@ class RunCurves:
 
     def _rollups(self, key: str) -> Iterator[Any]:
         """The compacted part of a curve, from the coarsest level to the finest."""
-        if self.listed.manifest and self.listed.manifest.rollup:
+        if self.listed.manifest.rollup:
             yield from self._files.levels(self._path(self.listed.manifest.rollup), key)
 
     def _live_units(self, key: str) -> Any:
-        import numpy as np
-
         parts = [downsampling.unpacked([found[key] for found in self._summaries.values() if key in found])]
         parts += [_units(self._segment(name, key)) for name, found in self._summaries.items() if key not in found]
         if self._tail is not None:
@@ -179,10 +175,8 @@ class RunCurves:
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def _points(self, key: str, ranges: Ranges) -> Points:
-        import numpy as np
-
         parts, manifest = [], self.listed.manifest
-        if manifest and manifest.full:
+        if manifest.full:
             parts.append(self._files.points(self._path(manifest.full), key, ranges))
         for name, found in self._summaries.items():
             if key in found:
@@ -204,8 +198,7 @@ class RunCurves:
         return loaded[key] if key in loaded else self._read(name, [key])[key]
 
     def _read(self, name: str, keys: list[str]) -> dict[str, Points]:
-        attempt, _ = parse_segment_name(name.rpartition("/")[2]) or (0, 0)
-        return self._files.segment(self._segment_path(name), attempt, keys)
+        return self._files.segment(self._segment_path(name), self.listed.segments[name][0], keys)
 
     def _tail_points(self, key: str) -> Points:
         if self._tail is None:
@@ -219,7 +212,7 @@ class RunCurves:
     def _complete(self, key: str) -> bool:
         """Whether no point of the key was dropped by retention."""
         manifest = self.listed.manifest
-        return manifest is None or (family_of(key) not in manifest.history and (manifest.full is not None or not manifest.rollup))
+        return family_of(key) not in manifest.history and (manifest.full is not None or not manifest.rollup)
 
     def _path(self, name: str) -> str:
         return f"{self._base}/{project_folder(self.project)}/{name}"
@@ -228,18 +221,26 @@ class RunCurves:
         return f"{self._base}/{name}"
 
 
-def retry_while_compacted(store: Store, run: str, read: Callable[[], _Result]) -> _Result:
-    """``read()``, which lists a run's files and opens them; called again when a compaction has deleted files in between.
+def read_run_curves(
+    store: Store, project: str, run: str, keys: Sequence[str], read: Callable[[RunCurves], _Result], reader: RunCurves | None = None
+) -> _Result:
+    """``read`` of a run's curves, again from new ones when a compaction has deleted files since they were listed.
+
+    Args:
+        keys: all that ``read`` asks for.
+        reader: what it reads first, where there is one already.
 
     Raises:
         StoreError: a metric file is damaged, or files are missing each time.
     """
     for tries_left in reversed(range(_LISTINGS)):
         try:
-            return read()
+            with closing(reader or RunCurves(store, project, run, keys)) as curves:
+                return read(curves)
         except FileNotFoundError as error:
             if not tries_left:
                 raise StoreError(f"files of run {run!r} in {store.root} are missing each time they are opened: {error}") from error
+            reader = None
         except HalvingError:
             raise
         except ValueError as error:  # Arrow's
@@ -265,15 +266,11 @@ def _suffices(units: Any, limit: int) -> bool:
 
 
 def _both(units: Any, others: Any) -> Any:
-    import numpy as np
-
     return np.concatenate([units, others]) if len(units) and len(others) else (units if len(units) else others)
 
 
 def _overlapping(units: Any, others: Any) -> Any:
     """Which units share steps with any of ``others``."""
-    import numpy as np
-
     starts, lasts = np.sort(others["step"]), np.sort(others["step_last"])
     # Where as many ranges begin up to a unit's end as have ended before its beginning, none overlaps it.
     return np.searchsorted(starts, units["step_last"], "right") > np.searchsorted(lasts, units["step"], "left")

@@ -5,14 +5,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from halving.errors import InvalidInput
 from halving.metrics import downsampling
 from halving.metrics.numpy_arrow import coded, column_of, moments
+from halving.query.runs import RunInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from halving.query.runs import RunInfo
 
 Smoother = Callable[[Any], Any]
 
@@ -22,25 +23,24 @@ class CurveRows(NamedTuple):
 
     run: str
     key: str
-    attempt: int | None
     step: Any
     wall_time: Any
     value: Any
     min: Any
     max: Any
     count: Any
+    attempt: int | None
 
     @classmethod
     def of(cls, run: str, key: str, attempt: int | None, units: Any, limit: int | None, smooth: Smoother) -> "CurveRows":
         """Units in the order of the x axis, reduced to ``limit`` rows."""
         reduced = units if limit is None else downsampling.at_most(units, limit)
         values = smooth(downsampling.values_of(reduced))
-        return cls(run, key, attempt, reduced["step"], reduced["wall_time"], values, reduced["min"], reduced["max"], reduced["count"])
+        return cls(run, key, reduced["step"], reduced["wall_time"], values, reduced["min"], reduced["max"], reduced["count"], attempt)
 
 
 def table_of(curves: Sequence[CurveRows], *, raw: bool, single: bool) -> "pa.Table":
     """One table of all curves, with a column ``attempt`` if ``raw``, and with min, max and count unless points are ``single``."""
-    import numpy as np
     import pyarrow as pa
 
     lengths = [len(curve.step) for curve in curves]
@@ -65,7 +65,7 @@ def rows_of(found: Iterable[tuple[str, str, Any]], names: tuple[str, str, str]) 
     return pa.table({name: pa.array(column, kind) for name, column, kind in named})
 
 
-def board_of(rows: "Sequence[tuple[str, Any, Any, RunInfo]]", column: str) -> "pa.Table":
+def board_of(rows: Sequence[tuple[str, Any, Any, RunInfo]], column: str) -> "pa.Table":
     """A leaderboard of rows in the order given: run, the unit of its best value, the unit of its last, and its record."""
     import pyarrow as pa
 
@@ -92,16 +92,6 @@ def as_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
-def keys_in(found: Iterable[Any]) -> set[str]:
-    """The keys that results have points of."""
-    keys: set[str] = set()
-    for part in found:
-        for row in part if isinstance(part, list) else []:
-            if len(row.step if isinstance(row, CurveRows) else row[2]):
-                keys.add(row.key if isinstance(row, CurveRows) else row[1])
-    return keys
-
-
 def smoothed(smooth: Mapping[str, float] | None) -> Smoother:
     """The function that smooths a curve's values.
 
@@ -120,8 +110,6 @@ def smoothed(smooth: Mapping[str, float] | None) -> Smoother:
 
 
 def _ema(values: Any, weight: float) -> Any:
-    import numpy as np
-
     average, seen, smooth = 0.0, 1.0, []
     for value in values.tolist():
         if math.isfinite(value):
@@ -134,8 +122,6 @@ def _ema(values: Any, weight: float) -> Any:
 
 
 def _trailing_mean(values: Any, points: int) -> Any:
-    import numpy as np
-
     finite = np.isfinite(values)
     own = values[finite]
     # Each window is summed afresh: a running sum would carry the rounding error of a large value into all later ones.
@@ -167,7 +153,5 @@ def _column(values: list[Any]) -> "pa.Array":
 
 
 def _texts(names: list[str], lengths: list[int]) -> "pa.DictionaryArray":
-    import numpy as np
-
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     return coded(np.repeat(np.array([places[name] for name in names], np.int32), lengths), list(places))

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from halving.errors import StoreError
 from halving.journal import directory
 from halving.journal.tail import Follower
-from halving.metrics.manifest import RunFiles, project_folder, run_files
+from halving.metrics.manifest import Absorbed, project_folder, run_files
 from halving.metrics.points import EVERYWHERE
 from halving.metrics.position import segments_of
 from halving.store.store import Store
@@ -45,8 +47,6 @@ class DivergenceWatch:
         return self._found
 
     def _wrong(self, metric: str, steps: Any, values: Any) -> str | None:
-        import numpy as np
-
         low, high = self._bounds[metric]
         wrong = ~np.isfinite(values)
         if low is not None:
@@ -62,9 +62,7 @@ class DivergenceWatch:
         """Metric, steps and values of what was not seen yet."""
         # The journal first: what is drained meanwhile is in the segments that are listed after it.
         yield from self._in_journal()
-        files = run_files(self._store, self._project, self._run)
-        yield from self._in_compacted(files)
-        yield from self._in_segments(files)
+        yield from self._in_store()
 
     def _in_journal(self) -> Iterator[tuple[str, Any, Any]]:
         folders = directory.attempt_folders(self._store, self._project, self._run, self._attempt)
@@ -73,28 +71,21 @@ class DivergenceWatch:
                 if key in self._bounds:
                     yield key, steps, values[:, column]
 
-    def _in_segments(self, files: RunFiles) -> Iterator[tuple[str, Any, Any]]:
+    def _in_store(self) -> Iterator[tuple[str, Any, Any]]:
+        """All of what was compacted, if any of it was not seen as a segment, and the segments that were not seen."""
         from halving.metrics.parquet_reader import Files
 
-        reader, keys = Files(self._store), list(self._bounds)
-        for sequence, name in sorted(segments_of(files, self._attempt).items()):
-            if sequence >= self._seen:
-                for key, points in reader.segment(self._store.path(name), self._attempt, keys).items():
-                    yield key, points.step, points.value
-                self._seen = sequence + 1
-
-    def _in_compacted(self, files: RunFiles) -> Iterator[tuple[str, Any, Any]]:
-        """All of what was compacted, if any of it was not seen as a segment."""
-        from halving.metrics.parquet_reader import Files
-
-        manifest = files.manifest
-        absorbed = manifest.absorbed.get(self._attempt) if manifest else None
-        if manifest is None or absorbed is None or absorbed.segments <= self._seen:
-            return
-        if manifest.full is not None:
-            reader, path = Files(self._store), self._store.path(f"{project_folder(self._project)}/{manifest.full}")
-            for key in self._bounds:
+        files, reader = run_files(self._store, self._project, self._run), Files(self._store)
+        absorbed = files.manifest.absorbed.get(self._attempt, Absorbed(0))
+        if absorbed.segments > self._seen:
+            for key in self._bounds if files.manifest.full else ():
+                path = self._store.path(f"{project_folder(self._project)}/{files.manifest.full}")
                 points = reader.points(path, key, EVERYWHERE)
                 own = points.take(points.attempt == self._attempt)
                 yield key, own.step, own.value
-        self._seen = absorbed.segments
+            self._seen = absorbed.segments
+        for sequence, name in sorted(segments_of(files, self._attempt).items()):
+            if sequence >= self._seen:
+                for key, points in reader.segment(self._store.path(name), self._attempt, list(self._bounds)).items():
+                    yield key, points.step, points.value
+                self._seen = sequence + 1

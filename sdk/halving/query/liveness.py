@@ -8,7 +8,7 @@ from pathlib import Path
 
 from halving.journal import directory
 from halving.metrics.manifest import run_folder
-from halving.metrics.segments import live_folder, parse_segment_name
+from halving.metrics.segments import live_folder, parse_segment_name, segment_name
 from halving.store.store import Store
 
 RECENT_SECONDS = 600.0
@@ -50,10 +50,9 @@ def is_held(folder: Path) -> bool:
 def last_written(store: Store, project: str, run: str) -> float | None:
     """When the newest metric file of a run was written, seconds since 1970; None if there is none."""
     live = live_folder(project, run)
-    segments = sorted(parsed for name in store.names(live) if (parsed := parse_segment_name(name)))
+    segments = [parsed for name in store.names(live) if (parsed := parse_segment_name(name))]
     if segments:
-        attempt, sequence = segments[-1]
-        newest = f"{live}/{attempt:04d}-{sequence:06d}.parquet"
+        newest = f"{live}/{segment_name(*max(segments))}"
     else:
         manifests = [name for name in store.names(run_folder(project, run)) if name.startswith("manifest-")]
         if not manifests:

@@ -16,34 +16,43 @@ Only the views that the query names are made, and making them opens no file of p
 import json
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import duckdb
+import pyarrow as pa
 
 from halving.errors import InvalidInput, StoreError
 from halving.metrics.manifest import project_folder, projects_of, run_files, runs_of
+from halving.query.curve_table import as_text, is_number
+from halving.query.runs import list_names, list_runs, read_all
 from halving.query.tail import tail
 from halving.store.store import Store
 
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
-
 _LISTINGS = 10  # tries while compactions delete the files that were listed
 _PROTOCOL = "halving"
-_MEDIA = ("key", "step", "wall_time", "attempt", "kind", "digest", "bytes", "media_type")
+_COLUMNS = {
+    "runs": "project run status started ended seconds attempts epoch seed sweep trial git_commit git_dirty tags parent summary",
+    "params": "project run name value number",
+    "media": "project run key step wall_time attempt kind digest bytes media_type",
+}
+_KINDS = {  # of columns that are not text
+    **dict.fromkeys(("attempts", "epoch", "seed", "trial", "step", "attempt", "bytes"), pa.int64()),
+    **dict.fromkeys(("started", "ended", "wall_time"), pa.timestamp("ms", tz="UTC")),
+    **dict.fromkeys(("seconds", "number"), pa.float64()),
+    "git_dirty": pa.bool_(),
+}
 _NO_POINTS = """
     SELECT NULL::VARCHAR AS project, NULL::VARCHAR AS run, NULL::INTEGER AS attempt, NULL::VARCHAR AS key, NULL::BIGINT AS step,
         NULL::TIMESTAMPTZ AS wall_time, NULL::DOUBLE AS value, 0::BIGINT AS place, 0::BIGINT AS line WHERE false"""
 
 
-def ask(store: Store, query: str) -> "pa.Table":
+def ask(store: Store, query: str) -> pa.Table:
     """The result of a query.
 
     Raises:
         InvalidInput: it is not one SELECT, or DuckDB does not accept it; the message is DuckDB's.
         StoreError: the store cannot be read.
     """
-    import duckdb
-
     for tries_left in reversed(range(_LISTINGS)):
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
@@ -62,9 +71,7 @@ def ask(store: Store, query: str) -> "pa.Table":
     raise AssertionError("unreachable")
 
 
-def _check(connection: "duckdb.DuckDBPyConnection", query: str) -> None:
-    import duckdb
-
+def _check(connection: duckdb.DuckDBPyConnection, query: str) -> None:
     try:
         statements = connection.extract_statements(query)
     except duckdb.Error as error:
@@ -74,7 +81,7 @@ def _check(connection: "duckdb.DuckDBPyConnection", query: str) -> None:
         raise InvalidInput(f"the query {query!r:.80} is not accepted: give one SELECT; the store is only read")
 
 
-def _lock(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
+def _lock(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """From here on nothing but the store can be read, and the query cannot change that."""
     folder = store.path("") if store.folder is not None else f"{_PROTOCOL}://{store.path('')}"
     connection.execute(f"SET allowed_directories = [{_text(folder.rstrip('/') + '/')}]")
@@ -86,7 +93,7 @@ def _is_gone(error: Exception) -> bool:
     return isinstance(error, FileNotFoundError) or "No such file" in str(error) or "No files found" in str(error)
 
 
-def _make_views(connection: "duckdb.DuckDBPyConnection", store: Store, words: set[str]) -> None:
+def _make_views(connection: duckdb.DuckDBPyConnection, store: Store, words: set[str]) -> None:
     if words & {"metrics", "points"}:
         _make_points(connection, store)
     if words & {"runs", "params"}:
@@ -95,19 +102,17 @@ def _make_views(connection: "duckdb.DuckDBPyConnection", store: Store, words: se
         _make_media(connection, store)
 
 
-def _make_points(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
+def _make_points(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """``points`` has every file of points, with the run that it is of.
 
     Among points of equal attempt and step the last in the order of the run's files, then of rows, counts: ``place`` and ``line``.
     """
-    import pyarrow as pa
-
     named: list[tuple[str, str, str, int]] = []
     tails = []
     for project in projects_of(store):
         for run in runs_of(store, project):
             files = run_files(store, project, run)
-            if files.manifest and files.manifest.full:
+            if files.manifest.full:
                 named.append((f"{project_folder(project)}/{files.manifest.full}", project, run, 0))
             named += [(name, project, run, place) for place, name in enumerate(files.segments, 1)]
             unwritten = tail(store, project, run, files)
@@ -139,13 +144,7 @@ def _make_points(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
     )
 
 
-def _make_runs(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
-    import pyarrow as pa
-
-    from halving.query.curve_table import as_text, is_number
-    from halving.query.runs import list_runs
-
-    text, moment = pa.string(), pa.timestamp("ms", tz="UTC")
+def _make_runs(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     runs: list[dict[str, Any]] = []
     params: list[dict[str, Any]] = []
     for info in list_runs(store):
@@ -172,34 +171,26 @@ def _make_runs(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
         for name, value in info.flat_params.items():
             number = float(value) if is_number(value) and not (isinstance(value, int) and abs(value) >= 2**1023) else None
             params.append({"project": info.project, "run": info.run, "name": name, "value": as_text(value), "number": number})
-    kinds = {"project": text, "run": text, "status": text, "started": moment, "ended": moment, "seconds": pa.float64()}
-    kinds |= {"attempts": pa.int64(), "epoch": pa.int64(), "seed": pa.int64(), "sweep": text, "trial": pa.int64(), "git_commit": text}
-    kinds["git_dirty"] = pa.bool_()
-    _register(connection, "runs", runs, {**kinds, "tags": text, "parent": text, "summary": text})
-    _register(connection, "params", params, {"project": text, "run": text, "name": text, "value": text, "number": pa.float64()})
+    _register(connection, "runs", runs)
+    _register(connection, "params", params)
 
 
-def _make_media(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
-    import pyarrow as pa
-
-    from halving.query.runs import list_names, read_all
-
-    rows = []
-    for project, run in list_names(store):
-        for found in read_all(store, f"runs/project={project}/{run}/media"):
-            row = {"project": project, "run": run, **{name: found.get(name) for name in _MEDIA}}
-            rows.append({**row, "wall_time": _moment(row["wall_time"])})
-    whole = {"step": pa.int64(), "attempt": pa.int64(), "bytes": pa.int64(), "wall_time": pa.timestamp("ms", tz="UTC")}
-    _register(connection, "media", rows, {name: whole.get(name, pa.string()) for name in ("project", "run", *_MEDIA)})
+def _make_media(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
+    rows = [
+        {**found, "project": project, "run": run, "wall_time": _moment(found.get("wall_time"))}
+        for project, run in list_names(store)
+        for found in read_all(store, f"runs/project={project}/{run}/media")
+    ]
+    _register(connection, "media", rows)
 
 
-def _register(connection: "duckdb.DuckDBPyConnection", name: str, rows: list[dict[str, Any]], kinds: dict[str, Any]) -> None:
-    import pyarrow as pa
+def _register(connection: duckdb.DuckDBPyConnection, view: str, rows: list[dict[str, Any]]) -> None:
+    """Make a view with its columns; what else is in the rows is left out, and what is not is null."""
+    schema = pa.schema([(name, _KINDS.get(name, pa.string())) for name in _COLUMNS[view].split()])
+    connection.register(view, pa.Table.from_pylist(rows, schema=schema))
 
-    connection.register(name, pa.Table.from_pylist(rows, schema=pa.schema(list(kinds.items()))))
 
-
-def _paths(connection: "duckdb.DuckDBPyConnection", store: Store, names: list[str]) -> list[str]:
+def _paths(connection: duckdb.DuckDBPyConnection, store: Store, names: list[str]) -> list[str]:
     """Names in the store as DuckDB opens them: local paths, or through Arrow's filesystem."""
     if store.folder is not None:
         return [store.path(name) for name in names]

@@ -100,14 +100,14 @@ class Progress:
         """As :meth:`halving.Run.save`."""
         if self._started is None:
             needed = self._trial is not None  # the trainable may return after it
-            digest = self._saver.write(state) if needed else self._saver.write_now(state)
+            digest = self._saver.write(state) if needed else self._saver.write_if_available(state)
             self._count(self.epoch, self.reported, needed=needed)
             return digest
         self._reported_before_save = self._tallies.all_in(self.reported)
         if self._stopping or self._started == self._until:
             written: str | None = self._saver.write(state)
         else:
-            written = self._saver.write_if_due(state, best=self._tallies.improved_by(self.reported))
+            written = self._saver.write_if_available(state, due=self._saver.interval.due, best=self._tallies.improved_by(self.reported))
         if self._stopping:
             self._stop_in_epoch()
         return written

@@ -8,14 +8,15 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from halving.errors import AlreadyExists, NotFound, StoreError
+from halving.errors import AlreadyExists, NotFound
 from halving.store.create_once import create_once
-from halving.store.filesystem import check_address, missing_when_gone, open_filesystem, store_error, upload, written_at
+from halving.store.filesystem import check_address, missing_when_gone, open_filesystem, store_faults, upload
 from halving.store.local_files import chunks_of, link_new, sync_folder, write_temporary
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 DEFAULT_ROOT = ".halving"
-_CHUNK = 1 << 24  # bytes; on an object store each is a request
+CHUNK = 1 << 24  # bytes; on an object store each is a request
 
 
 class Files:
@@ -63,12 +64,13 @@ class Files:
         """Where ``name`` is, for people: without the options of an S3 address."""
         return f"{self.root.partition('?')[0] if self.folder is None else self.root}/{name}"
 
-    def create(self, name: str, data: bytes, *, sole: bool = False) -> None:
-        """Publish ``data`` as ``name``, durably and once.
+    def create(self, name: str, content: bytes | Path, *, sole: bool = False) -> None:
+        """Publish bytes, or the content of a local file, as ``name``, durably and once.
 
         Doing it again with the same bytes is allowed, so that an interrupted writer may simply start over.
 
         Args:
+            content: a file is never held in memory as a whole.
             sole: no other process can want this name at the same time, except with the same bytes. On an object store it is then a
                 single PUT, and otherwise a conditional create (:mod:`halving.store.create_once`).
 
@@ -76,16 +78,22 @@ class Files:
             AlreadyExists: the file exists with other content.
             StoreError: the store refused the write (disk full, no permission, connection lost).
         """
-        self._create(name, data, sole)
-
-    def create_file(self, name: str, source: Path, *, sole: bool = False) -> None:
-        """Publish the content of a local file as ``name``, as :meth:`create` does with bytes, without holding it in memory.
-
-        Raises:
-            AlreadyExists: the file exists with other content.
-            StoreError: the store refused the write.
-        """
-        self._create(name, source, sole)
+        with store_faults(f"cannot write {self.address(name)}"):
+            try:
+                if self.folder is not None:
+                    link_new(self.folder / name, chunks_of(content))
+                elif not sole:
+                    write = lambda: self._overwrite(name, chunks_of(content))  # noqa: E731
+                    create_once(self.filesystem, self.path(name), lambda: self.exists(name), write)
+                elif self.exists(name):
+                    raise FileExistsError(name)
+                else:
+                    self._overwrite(name, chunks_of(content))
+            except FileExistsError:
+                if not self.exists(name):  # a folder of the name is a file
+                    raise
+                if not self._holds(name, content):
+                    raise AlreadyExists(f"{self.address(name)} exists with other content; published files are immutable") from None
 
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone already is fine.
@@ -93,12 +101,8 @@ class Files:
         Raises:
             StoreError: the store refused.
         """
-        try:
+        with store_faults(f"cannot delete {self.address(name)}"), contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_file(self.path(name))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise store_error(f"cannot delete {self.address(name)}", error) from error
 
     def clear_abandoned(self, prefix: str, age: float = 86_400.0) -> None:
         """Delete the unfinished files in the folder ``prefix`` whose writers were killed more than ``age`` seconds ago."""
@@ -123,10 +127,8 @@ class Files:
         Raises:
             StoreError: the store refused the write.
         """
-        try:
+        with store_faults(f"cannot write {self.address(name)}"):
             self._overwrite(name, [data])
-        except OSError as error:
-            raise store_error(f"cannot write {self.address(name)}", error) from error
 
     def read(self, name: str) -> bytes:
         """The bytes of ``name``.
@@ -164,13 +166,10 @@ class Files:
         """
         if self.folder is not None:
             return (self.folder / name).exists()
-        try:
+        with store_faults(f"cannot look for {self.address(name)}"), contextlib.suppress(FileNotFoundError):
             self.filesystem.open_input_file(self.path(name)).close()  # one HEAD; get_file_info would list as well, which costs tenfold
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise store_error(f"cannot look for {self.address(name)}", error) from error
-        return True
+            return True
+        return False
 
     def names(self, prefix: str) -> list[str]:
         """The sorted names of the files directly in the folder ``prefix`` (empty when it does not exist).
@@ -178,7 +177,8 @@ class Files:
         Raises:
             StoreError: it cannot be listed.
         """
-        try:
+        entries: list[str] = []
+        with store_faults(f"cannot list {self.address(prefix)}"), contextlib.suppress(FileNotFoundError):
             if self.folder is not None:
                 entries = os.listdir(self.folder / prefix)
             else:
@@ -186,10 +186,6 @@ class Files:
 
                 selector = fs.FileSelector(self.path(prefix).rstrip("/"), allow_not_found=True)
                 entries = [info.base_name for info in self.filesystem.get_file_info(selector)]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise store_error(f"cannot list {self.address(prefix)}", error) from error
         return sorted(entry for entry in entries if not entry.startswith("."))
 
     def files(self, prefix: str) -> Iterator[tuple[str, int, float]]:
@@ -201,40 +197,17 @@ class Files:
         from pyarrow import fs
 
         top = self.path(prefix).rstrip("/")
-        try:
+        with store_faults(f"cannot list {self.address(prefix)}"):
             found = self.filesystem.get_file_info(fs.FileSelector(top, recursive=True, allow_not_found=True))
-        except OSError as error:
-            raise store_error(f"cannot list {self.address(prefix)}", error) from error
         for info in found:
             if info.type == fs.FileType.File:
                 yield prefix + info.path[len(top) :], int(info.size), (info.mtime_ns or 0) / 1e9
-
-    def _create(self, name: str, content: bytes | Path, sole: bool) -> None:
-        try:
-            if self.folder is not None:
-                link_new(self.folder / name, chunks_of(content))
-            elif not sole:
-                write = lambda: self._overwrite(name, chunks_of(content))  # noqa: E731
-                create_once(self.filesystem, self.path(name), lambda: self.exists(name), write)
-            elif self.exists(name):
-                raise FileExistsError(name)
-            else:
-                self._overwrite(name, chunks_of(content))
-        except FileExistsError as error:
-            if not self.exists(name):  # a folder of the name is a file
-                raise store_error(f"cannot write {self.address(name)}", error) from error
-            if not self._holds(name, content):
-                raise AlreadyExists(f"{self.address(name)} exists with other content; published files are immutable") from None
-        except StoreError:
-            raise
-        except OSError as error:
-            raise store_error(f"cannot write {self.address(name)}", error) from error
 
     def _holds(self, name: str, content: bytes | Path) -> bool:
         if isinstance(content, bytes):
             return self.read(name) == content
         with self._reading(name), self.filesystem.open_input_stream(self.path(name)) as stream, content.open("rb") as file:
-            while chunk := stream.read(_CHUNK):
+            while chunk := stream.read(CHUNK):
                 if file.read(len(chunk)) != chunk:
                     return False
             return not file.read(1)
@@ -247,21 +220,21 @@ class Files:
         sync_folder((self.folder / name).parent)
 
     def _written(self, name: str) -> tuple[int, float] | None:
-        """Bytes and time of the last write by the store's clock, or None: no such file."""
-        try:
+        """Bytes and time of the last write by the store's clock (0 if it does not say), or None: no such file. It costs one HEAD."""
+        with contextlib.suppress(FileNotFoundError):
             if self.folder is not None:
                 found = (self.folder / name).stat()
                 return found.st_size, found.st_mtime
-            return written_at(self.filesystem, self.path(name))
-        except FileNotFoundError:
-            return None
+            with self.filesystem.open_input_file(self.path(name)) as file:
+                modified = (file.metadata() or {}).get("Last-Modified", b"").decode()
+                return int(file.size()), datetime.fromisoformat(modified).timestamp() if modified else 0.0
+        return None
 
     @contextlib.contextmanager
     def _reading(self, name: str) -> Iterator[None]:
-        try:
-            with missing_when_gone():
-                yield
-        except FileNotFoundError:
-            raise NotFound(f"no {name} in the store {self.root}") from None
-        except OSError as error:
-            raise store_error(f"cannot read {self.address(name)}", error) from error
+        with store_faults(f"cannot read {self.address(name)}"):
+            try:
+                with missing_when_gone():
+                    yield
+            except FileNotFoundError:
+                raise NotFound(f"no {name} in the store {self.root}") from None

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -70,9 +69,15 @@ def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
     return filesystem, base.rstrip("/")
 
 
-def store_error(message: str, error: OSError) -> StoreError:
-    """The error to raise for a fault of the store: :class:`StoreAway` for a transient one."""
-    return (StoreAway if _TRANSIENT.search(str(error)) else StoreError)(f"{message}: {error}")
+@contextlib.contextmanager
+def store_faults(message: str) -> Iterator[None]:
+    """Raise a fault of the store as a StoreError that begins with ``message``: :class:`StoreAway` for a transient one."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise (StoreAway if _TRANSIENT.search(str(error)) else StoreError)(f"{message}: {error}") from error
 
 
 @contextlib.contextmanager
@@ -106,17 +111,6 @@ def upload(filesystem: "fs.FileSystem", path: str, chunks: Iterable[bytes]) -> N
     stream.close()
 
 
-def written_at(filesystem: "fs.FileSystem", path: str) -> tuple[int, float]:
-    """Bytes and time of the last write (seconds since 1970; 0 if the store does not say) of a file, for one HEAD.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
-    with filesystem.open_input_file(path) as file:
-        time = (file.metadata() or {}).get("Last-Modified", b"").decode()
-        return int(file.size()), datetime.fromisoformat(time).timestamp() if time else 0.0
-
-
 def _s3(bucket: str, query: dict[str, list[str]]) -> "fs.S3FileSystem":
     from pyarrow import fs
 
@@ -146,7 +140,5 @@ def _s3(bucket: str, query: dict[str, list[str]]) -> "fs.S3FileSystem":
 def _region_of(bucket: str) -> str:
     from pyarrow import fs
 
-    try:
+    with store_faults(f"cannot find the region of s3://{bucket}; AWS_REGION names it"):
         return str(fs.resolve_s3_region(bucket))
-    except OSError as error:
-        raise store_error(f"cannot find the region of s3://{bucket}; AWS_REGION names it", error) from error

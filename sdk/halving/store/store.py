@@ -12,13 +12,12 @@ from pathlib import Path
 
 from halving.errors import InvalidInput, StoreError
 from halving.store.create_once import create_once
-from halving.store.files import Files
-from halving.store.filesystem import store_error
+from halving.store.files import CHUNK, Files
+from halving.store.filesystem import store_faults
 from halving.store.local_files import chunks_of, path_of, temporary_file
 
 REFRESH_SECONDS = 86_400.0
 """A blob that is put again this long after it was written is written again: retention counts the age of unrecorded blobs from there."""
-_CHUNK = 1 << 24  # bytes; on an object store each is a request
 
 
 class Store(Files):
@@ -50,17 +49,13 @@ class Store(Files):
         def write() -> None:
             self._overwrite(name, chunks_of(content) if isinstance(content, bytes) else _checked(content, digest))
 
-        try:
+        with store_faults(f"cannot write the blob {name} to {self.root}"):
             written = self._written(name)
             if written is None:
                 write()
             elif not _is_fresh(written, size):  # damaged, or old: retention may be about to delete it
                 with contextlib.suppress(FileExistsError):  # another process has just written it again
                     create_once(self.filesystem, self.path(name), lambda: _is_fresh(self._written(name), size), write)
-        except StoreError:
-            raise
-        except OSError as error:
-            raise store_error(f"cannot write the blob {name} to {self.root}", error) from error
         return digest
 
     def get_blob(self, digest: str) -> bytes:
@@ -101,7 +96,7 @@ class Store(Files):
             return
         with temporary_file() as copy:
             with self._reading(name), self.filesystem.open_input_stream(self.path(name)) as stream:
-                while chunk := stream.read(_CHUNK):
+                while chunk := stream.read(CHUNK):
                     copy.write(chunk)
             copy.flush()
             self._check(digest, digest_of(path_of(copy)))
@@ -123,15 +118,10 @@ class Store(Files):
             written = self._written(name)
             return written is None or written[1] == 0 or written[1] >= before  # 0: the store does not say when
 
-        try:
+        with store_faults(f"cannot delete the blob {name} of {self.root}"), contextlib.suppress(FileExistsError):
             create_once(self.filesystem, self.path(name), stays, lambda: self.delete(name))
-        except FileExistsError:
-            return False
-        except StoreError:
-            raise
-        except OSError as error:
-            raise store_error(f"cannot delete the blob {name} of {self.root}", error) from error
-        return True
+            return True
+        return False
 
     def _check(self, digest: str, actual: str) -> None:
         if actual != digest:

@@ -150,7 +150,7 @@ def test_what_was_compacted_meanwhile_is_not_written_again(script: Script, store
     """The segments that say how far the journal was drained are gone; the manifest says it."""
     script(KILLED)
     files = run_files(store, "p", "r")
-    drained = json.loads(pq.read_metadata(store.path(files.segments[-1])).metadata[b"halving.drained"])
+    drained = json.loads(pq.read_metadata(store.path(max(files.segments))).metadata[b"halving.drained"])
     publish_manifest(store, "p", "r", Manifest(1, None, None, {1: Absorbed(len(files.segments), drained)}, 200, "2026-01-01"))
     for name in files.segments:
         Path(store.path(name)).unlink()

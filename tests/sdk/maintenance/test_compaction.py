@@ -70,8 +70,7 @@ def test_every_point_is_read_back_bit_by_bit_in_the_order_of_key_step_attempt_an
     logged = log_rounds(store, rounds, lambda: compact(store, "p", "r"))
     assert read_points(store, "r") == in_order(logged)
     assert not run_files(store, "p", "r").segments
-    manifest = read_manifest(store, "p", "r")
-    assert (manifest.points if manifest else 0) == len(logged)
+    assert read_manifest(store, "p", "r").points == len(logged)
 
 
 def curve(count: int, key: str = "loss", first: int = 0) -> list[Logged]:
@@ -91,14 +90,14 @@ def test_compacting_again_does_nothing_and_new_segments_are_added(store: Store) 
     write_segment(store, "r", 2, 0, curve(3))
     assert compact(store, "p", "r").total == 23
     assert len(all_files(store)) == 3  # full, rollup and manifest of one generation
-    absorbed = (read_manifest(store, "p", "r") or pytest.fail("no manifest")).absorbed
+    absorbed = read_manifest(store, "p", "r").absorbed
     assert {attempt: part.segments for attempt, part in absorbed.items()} == {1: 2, 2: 1}
     assert absorbed[1].drained == {"main": [0, 200]}
 
 
 def test_a_run_without_points_is_left_as_it_is(store: Store) -> None:
     assert compact(store, "p", "r").points == 0
-    assert read_manifest(store, "p", "r") is None
+    assert read_manifest(store, "p", "r").generation == 0
 
 
 def test_what_is_behind_a_gap_stays_and_is_reported(store: Store) -> None:
@@ -126,7 +125,6 @@ def test_a_key_with_many_points_has_row_groups_of_its_own_and_small_keys_share_o
     write_segment(store, "r", 1, 0, [*curve(300_000, "m/big"), *curve(20_000, "n/big"), *small])
     compact(store, "p", "r")
     manifest = read_manifest(store, "p", "r")
-    assert manifest is not None
     metadata = pq.read_metadata(store.path(f"metrics/project=p/{manifest.full}"), filesystem=store.filesystem)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     keys = [(group.column(2).statistics.min, group.column(2).statistics.max, group.num_rows) for group in groups]
@@ -277,7 +275,6 @@ def test_a_full_file_that_is_missing_is_an_error_and_nothing_is_deleted(store: S
     compact(store, "p", "r")
     write_segment(store, "r", 1, 1, curve(5))
     manifest = read_manifest(store, "p", "r")
-    assert manifest is not None
     store.delete(f"metrics/project=p/{manifest.full}")
     with pytest.raises(NotFound, match="full-000001"):
         compact(store, "p", "r")
@@ -293,7 +290,6 @@ def test_a_manifest_published_for_one_generation_cannot_be_replaced(store: Store
     write_segment(store, "r", 1, 0, curve(5))
     compact(store, "p", "r")
     manifest = read_manifest(store, "p", "r")
-    assert manifest is not None
     publish_manifest(store, "p", "r", manifest)  # the very same is accepted
     with pytest.raises(AlreadyExists):
         publish_manifest(store, "p", "r", replace(manifest, full=None))
@@ -302,7 +298,7 @@ def test_a_manifest_published_for_one_generation_cannot_be_replaced(store: Store
 def test_points_that_an_earlier_version_merged_with_other_runs_are_refused(store: Store) -> None:
     write_segment(store, "r", 1, 0, [("loss", 1, 1, 0.5)])
     compact(store, "p", "r")
-    manifest = read_manifest(store, "p", "r") or pytest.fail("no manifest")
+    manifest = read_manifest(store, "p", "r")
     publish_manifest(store, "p", "r", replace(manifest, generation=2, full="merged/old.parquet"))
     with pytest.raises(StoreError, match=r"run 'r' of project 'p' has points in merged/old\.parquet"):
         run_files(store, "p", "r")

@@ -16,22 +16,22 @@ def test_a_single_long_curve_is_sorted_in_the_memory_of_a_short_one(same_step: b
     test_curves_come_by_key()  # imports what is imported on first use, which is not to be measured
     tracemalloc.start()
     try:
-        with Sorter(limit) as sorter:
-            for number in range(batches):
-                steps = np.zeros(batch, np.int64) if same_step else random.integers(-(2**62), 2**62, batch)
-                values = np.arange(batch, dtype=np.float64) + number * batch
-                table = points_table("r", 1 + number % 3, ["k"], np.zeros(batch, np.int32), steps, steps, values)
-                sorter.add(table.to_batches()[0])
-            total, last = 0, (-(2**63), 0, -1.0)
-            for chunk in sorter.chunks():
-                assert len(chunk) <= limit
-                first = (int(chunk["step"][0]), int(chunk["attempt"][0]), float(chunk["value"][0]))
-                assert last < first
-                if same_step:
-                    assert (np.diff(chunk["attempt"]) > 0)[np.diff(chunk["value"]) < 0].all()
-                else:
-                    assert (np.diff(chunk["step"]) >= 0).all()
-                total, last = total + len(chunk), (int(chunk["step"][-1]), int(chunk["attempt"][-1]), float(chunk["value"][-1]))
+        sorter = Sorter(limit)
+        for number in range(batches):
+            steps = np.zeros(batch, np.int64) if same_step else random.integers(-(2**62), 2**62, batch)
+            values = np.arange(batch, dtype=np.float64) + number * batch
+            table = points_table("r", 1 + number % 3, ["k"], np.zeros(batch, np.int32), steps, steps, values)
+            sorter.add(table.to_batches()[0])
+        total, last = 0, (-(2**63), 0, -1.0)
+        for chunk in sorter.chunks():
+            assert len(chunk) <= limit
+            first = (int(chunk["step"][0]), int(chunk["attempt"][0]), float(chunk["value"][0]))
+            assert last < first
+            if same_step:
+                assert (np.diff(chunk["attempt"]) > 0)[np.diff(chunk["value"]) < 0].all()
+            else:
+                assert (np.diff(chunk["step"]) >= 0).all()
+            total, last = total + len(chunk), (int(chunk["step"][-1]), int(chunk["attempt"][-1]), float(chunk["value"][-1]))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -40,10 +40,10 @@ def test_a_single_long_curve_is_sorted_in_the_memory_of_a_short_one(same_step: b
 
 
 def test_curves_come_by_key() -> None:
-    with Sorter(4) as sorter:
-        for attempt in (1, 2):
-            table = points_table("r", attempt, ["y", "x", "unused"], np.array([0, 1, 0], np.int32), *[np.arange(3)] * 2, np.zeros(3))
-            sorter.add(table.to_batches()[0])
-        found = [sorter.keys[curve] for chunk in sorter.chunks() for curve in chunk["curve"]]
-        assert found == ["x", "x", "y", "y", "y", "y"]
-        assert sorted(sorter.totals().tolist()) == [2, 4]
+    sorter = Sorter(4)
+    for attempt in (1, 2):
+        table = points_table("r", attempt, ["y", "x", "unused"], np.array([0, 1, 0], np.int32), *[np.arange(3)] * 2, np.zeros(3))
+        sorter.add(table.to_batches()[0])
+    found = [sorter.keys[curve] for chunk in sorter.chunks() for curve in chunk["curve"]]
+    assert found == ["x", "x", "y", "y", "y", "y"]
+    assert sorted(sorter.totals().tolist()) == [2, 4]

@@ -36,9 +36,7 @@ def only(key: str, points: list[Logged]) -> list[Logged]:
 
 
 def manifest_of(store: Store, run: str) -> Manifest:
-    manifest = read_manifest(store, "p", run)
-    assert manifest is not None
-    return manifest
+    return read_manifest(store, "p", run)
 
 
 def shape(buckets: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

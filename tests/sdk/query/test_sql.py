@@ -142,12 +142,19 @@ def test_the_leaderboard_ranks_runs_by_their_best_value_with_their_params(store:
         leaderboard("p", "loss", direction="minimize", limit=0, root=store)
 
 
+def test_a_metric_that_only_the_last_of_many_runs_has_is_ranked(store: Store) -> None:
+    started(store, "last", 1.0)
+    for number in range(8):
+        put_record(store, f"earlier-{number}")
+        put_segment(store, f"earlier-{number}", 1, 0, {"other": [(0, 0, 1.0)]})
+    assert leaderboard("p", "loss", direction="minimize", root=store)["run"].to_pylist() == ["last"]
+
+
 def test_where_retention_left_only_rollups_they_answer_and_single_points_are_refused(tmp_path: Path) -> None:
     points = [(step, step, float((step * 7919) % 4001)) for step in range(20_000)]
     store = store_of(tmp_path, [(1, points)], "compacted")
     whole = best("r", "m", project="p", root=store, direction="maximize").to_pylist()
     manifest = read_manifest(store, "p", "r")
-    assert manifest is not None
     kept = {**manifest.__dict__, "generation": manifest.generation + 1, "full": None, "history": {"other": manifest.rollup}}
     publish_manifest(store, "p", "r", type(manifest)(**kept))
     store.delete(f"metrics/project=p/{manifest.full}")

@@ -13,12 +13,12 @@ def test_a_file_is_published_once_and_the_same_content_is_accepted_again(any_sto
     source = tmp_path / "source"
     source.write_bytes(b"x" * 3_000_000)
     for _ in range(2):
-        any_store.create_file("a/b", source)
+        any_store.create("a/b", source)
     assert any_store.read("a/b") == source.read_bytes()
     assert any_store.sizes(["a/b", "a/none", "a"]) == {"a/b": 3_000_000}
     source.write_bytes(b"y")
     with pytest.raises(AlreadyExists, match="a/b"):
-        any_store.create_file("a/b", source)
+        any_store.create("a/b", source)
     assert any_store.names("a") == ["b"]
 
 
