@@ -13,7 +13,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     JSON: ``{"spec": {…, with all defaults}, "warnings": [...]}``.
     """
     from resources.backend import Backend
-    from resources.scheduling.warm_start import check_warm_start
+    from resources.scheduling.warm_start import warm_start_sources
     from resources.search.rules import max_trials
     from resources.sweep_spec import check_functions, load_spec
     from resources.sweep_spec.lint import lint
@@ -21,7 +21,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     spec = load_spec(arguments.spec)
     check_functions(spec)
     if spec.warm_start:
-        check_warm_start(Backend(root=arguments.root).catalog, spec)
+        warm_start_sources(Backend(root=arguments.root).catalog, spec)  # raises when one of them does not fit
     warnings = lint(spec)
     if arguments.json:
         print_json({"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True), "warnings": warnings})

@@ -31,7 +31,7 @@ from resources.execution.worker import work
 from resources.registry.promotion import evaluate
 from resources.registry.versions import promote
 from resources.scheduling.sweeps import open_sweep
-from resources.scheduling.warm_start import check_warm_start
+from resources.scheduling.warm_start import warm_start_sources
 from resources.search.rules import max_trials
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec, check_functions, stored_spec
@@ -52,7 +52,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     try:
         check_functions(spec)
-        check_warm_start(backend.catalog, spec)
+        warm_start_sources(backend.catalog, spec)  # raises when one of them does not fit
         snapshot = snapshot_of(backend.store, backend.catalog, spec.dataset)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         is_regression(dataset.manifest["schema"][snapshot.target], spec.gates.metric)
