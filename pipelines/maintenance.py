@@ -3,7 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
-from assets.events import failure
+from assets.events import expected_failures
 from halving import HalvingError
 from halving.maintenance.compaction import compact
 from halving.maintenance.retention import apply_retention as retain
@@ -54,7 +54,7 @@ def compact_segments(context: dg.OpExecutionContext, config: Compaction, backend
 @dg.op
 def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Backend) -> None:
     """Drop data that is older than the given days, but nothing that a champion, a staging version, a report or an open sweep needs."""
-    try:
+    with expected_failures():
         kept = protected(backend.store, backend.catalog)
         done = retain(
             backend.store,
@@ -62,8 +62,6 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
             keep_blobs=kept.blobs,
             **config.model_dump(),
         )
-    except HalvingError as error:
-        raise failure(error) from None
     done_to = "would be deleted" if done.dry_run else "deleted"
     for drop in done.drops:
         context.log.info(
