@@ -4,10 +4,9 @@ from typing import Any
 
 import dagster as dg
 
-from assets.events import GROUP, Materialized, asset_link, failure
+from assets.events import GROUP, Materialized, asset_link, expected_failures
 from assets.reports import materialized_report
 from assets.sweeps import SWEEPS
-from halving import HalvingError
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow
 from resources.evaluation.report import EvaluationReport, load_report
@@ -28,11 +27,9 @@ def promoted_checkpoint(context: dg.AssetExecutionContext, backend: Backend) -> 
 
 def promoted(context: Any, backend: Backend, sweep: str) -> Materialized:
     """Register the winner of a sweep if it passes the gates."""
-    try:
+    with expected_failures():
         known = load_report(backend.store, backend.catalog, sweep)
         row, report = promote_winner(backend, known)
-    except HalvingError as error:
-        raise failure(error) from None
     if report.digest != known.digest:  # made again, because the champion had changed
         context.log_event(materialized_report(report).event())
     context.log.info(f"model {row.model} {row.version} is {row.stage}: {row.checkpoint}")
@@ -46,10 +43,7 @@ def _materialized(row: ModelVersionRow, report: EvaluationReport) -> Materialize
         version=row.checkpoint,
         inputs={"evaluation_report": row.report},
         metadata={
-            "model": row.model,
-            "version": row.version,
-            "stage": row.stage,
-            "checkpoint": row.checkpoint,
+            **{name: getattr(row, name) for name in ("model", "version", "stage", "checkpoint")},
             **{f"{report.data['split']}/{name}": value for name, value in row.metrics.items()},
             "framework": row.framework,
             "input_schema": dg.MetadataValue.json(row.input_schema),

@@ -5,6 +5,7 @@ import dagster as dg
 from assets.events import GROUP, Materialized
 from resources.datasets.snapshots import Snapshot
 
+_SHOWN = ("bytes", "splits", "target", "schema_sha256", "source", "transform_sha256", "digest")
 DATASETS = dg.DynamicPartitionsDefinition(name="datasets")
 
 dataset_snapshot = dg.AssetSpec(
@@ -21,14 +22,5 @@ def materialized_snapshot(snapshot: Snapshot) -> Materialized:
         "dataset_snapshot",
         partition=snapshot.key,
         version=snapshot.digest,
-        metadata={
-            "dagster/row_count": snapshot.rows,
-            "bytes": snapshot.bytes,
-            "splits": dict(snapshot.splits),
-            "target": snapshot.target,
-            "schema_sha256": snapshot.schema_sha256,
-            "source": snapshot.source,
-            "transform_sha256": snapshot.transform_sha256,
-            "digest": snapshot.digest,
-        },
+        metadata={"dagster/row_count": snapshot.rows, **{name: getattr(snapshot, name) for name in _SHOWN}},
     )

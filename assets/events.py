@@ -1,6 +1,7 @@
 """Materializations, for ops that log them and for assets that return them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,10 @@ def asset_link(asset: str, partition: str) -> dg.MetadataValue:
     return dg.MetadataValue.url(f"/assets/{asset}?view=partitions&partition={partition}")
 
 
-def failure(error: HalvingError, **metadata: Any) -> dg.Failure:
-    """An expected failure of a step: its message without a traceback. It is retried only when the store was unavailable."""
-    return dg.Failure(str(error), metadata=metadata, allow_retries=isinstance(error, StoreAway))
+@contextmanager
+def expected_failures() -> Iterator[None]:
+    """In its block an error of Halving fails the step with its message, without a traceback; only if the store was away is it retried."""
+    try:
+        yield
+    except HalvingError as error:
+        raise dg.Failure(str(error), allow_retries=isinstance(error, StoreAway)) from None

@@ -2,10 +2,9 @@
 
 import dagster as dg
 
-from assets.events import GROUP, Materialized, asset_link, failure
+from assets.events import GROUP, Materialized, asset_link, expected_failures
 from assets.sweeps import SWEEPS
 from assets.trials import log_new_rungs
-from halving import HalvingError
 from resources.backend import Backend
 from resources.evaluation.report import EvaluationReport
 from resources.registry.promotion import evaluate
@@ -31,10 +30,8 @@ GATES = {
 def evaluation_report(context: dg.AssetExecutionContext, backend: Backend) -> dg.MaterializeResult:
     """Evaluate the sweep's winner and check the gates."""
     log_new_rungs(context, backend, context.partition_key)
-    try:
+    with expected_failures():
         report, gates = evaluate(backend, context.partition_key)
-    except HalvingError as error:
-        raise failure(error) from None
     checks = [dg.AssetCheckResult(passed=gate.passed, check_name=gate.name, metadata={"reason": gate.reason}) for gate in gates]
     return materialized_report(report).result(checks)
 

@@ -6,8 +6,7 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import select
 
-from assets.events import GROUP, Materialized, add_partitions, asset_link, failure
-from halving import HalvingError
+from assets.events import GROUP, Materialized, add_partitions, asset_link, expected_failures
 from resources.backend import Backend
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
 from resources.catalog.retry import WORKER_SECONDS, retry_transient
@@ -37,10 +36,8 @@ def trial(context: dg.AssetExecutionContext, backend: Backend) -> Iterator[dg.Ma
     sweep_id, number = parse_trial_key(context.partition_key)
     scheduler = make_scheduler(backend, sweep_id)
     runner = make_runner(backend, scheduler, dagster_run=context.run.run_id)
-    try:
+    with expected_failures():
         assignment = scheduler.claim(number, worker_name(), attempt=int(context.run.tags.get(ATTEMPT_LABEL, 0)) or None)
-    except HalvingError as error:
-        raise failure(error) from None
     decision = runner.run(assignment, lambda changed: log_trial(context, backend, changed))
     if isinstance(decision, Retry | Fail):
         error_text = trial_row(backend, sweep_id, number).error or "no reason was recorded"
@@ -60,12 +57,7 @@ def log_trial(context: Any, backend: Backend, changed: Assignment) -> None:
 
 def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
     """Why an attempt at a trial failed, or why its pod has not started, as an observation of the trial's partition."""
-    metadata: dict[str, Any] = {
-        "status": row.status,
-        "attempt": row.attempt,
-        "failures": row.failures,
-        "preemptions": row.preemptions,
-    }
+    metadata: dict[str, Any] = {name: getattr(row, name) for name in ("status", "attempt", "failures", "preemptions")}
     if row.waiting:
         metadata["waiting"] = row.waiting
     if row.error:
@@ -146,8 +138,6 @@ def trial_row(backend: Backend, sweep: str, number: int) -> TrialRow:
 def _mark_materialized(catalog: Catalog, result: RungResultRow) -> None:
     def mark() -> None:
         with catalog.write() as session:
-            row = session.get(RungResultRow, (result.sweep, result.trial, result.rung))
-            if row is not None:
-                row.materialized = True
+            session.get_one(RungResultRow, (result.sweep, result.trial, result.rung)).materialized = True
 
     retry_transient(mark, WORKER_SECONDS)

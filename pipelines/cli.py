@@ -19,7 +19,7 @@ from halving import StoreError
 from halving.cli.output import print_json
 from halving.cli.parser import add_common
 from pipelines import cli_sweeps, cli_trial, cli_views
-from pipelines.cli_views import console_of, newest_sweep
+from pipelines.cli_views import backend_of, console_of, newest_sweep
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,24 +37,15 @@ _COMMAND = "halving/command"  # tag of the run that this very command started
 
 def add_commands(commands: Any) -> None:
     """Add this application's commands to the ``halving`` command."""
-    sweep = _command(commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep)
-    sweep.add_argument("spec", help="a sweep spec, for example sweeps/digits.yaml")
-    check = _command(
-        commands, "check", "check a sweep spec and warn of settings that may work badly, without running anything", cli_sweeps.run_check
-    )
-    check.add_argument("spec", help="a sweep spec, for example sweeps/digits.yaml")
+    spec, sweep = "a sweep spec, for example sweeps/digits.yaml", "the sweep's id, for example digits-7f3a"
+    _command(commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep, spec=spec)
+    description = "check a sweep spec and warn of settings that may work badly, without running anything"
+    _command(commands, "check", description, cli_sweeps.run_check, spec=spec)
     for name, description in _CONTROLS.items():
-        control = _command(commands, name, description, cli_sweeps.run_control)
-        control.add_argument("sweep", help="the sweep's id, for example digits-7f3a")
-        control.set_defaults(control=name)
+        control = _command(commands, name, description, cli_sweeps.run_control, sweep=sweep)
     control.add_argument("--max-trials", type=int, required=True, help="how many trials the sweep may start in all")
-    replay = _command(
-        commands,
-        "replay",
-        "replay strategies on a finished sweep's curves: what they would have spent and found",
-        cli_views.run_replay,
-    )
-    replay.add_argument("sweep", help="the sweep's id, for example digits-7f3a")
+    description = "replay strategies on a finished sweep's curves: what they would have spent and found"
+    replay = _command(commands, "replay", description, cli_views.run_replay, sweep=sweep)
     replay.add_argument(
         "--strategy",
         action="append",
@@ -64,15 +55,12 @@ def add_commands(commands: Any) -> None:
     description = "show a sweep's trials, best first, and what early stopping saved"
     leaderboard = _command(commands, "leaderboard", description, cli_views.run_leaderboard)
     leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
-    trial = _command(commands, "trial", "show a trial: its params, why it waits, its results and its attempts", cli_trial.run_trial)
-    trial.add_argument("trial", help="the trial's name, for example digits-7f3a.0007")
+    description = "show a trial: its params, why it waits, its results and its attempts"
+    _command(commands, "trial", description, cli_trial.run_trial, trial="the trial's name, for example digits-7f3a.0007")
     _command(commands, "models", "list the registry's model versions", cli_views.run_models)
-    promote = _command(commands, "promote", "make a version the champion", cli_views.run_promote)
-    promote.add_argument("model")
-    promote.add_argument("version", help="for example 1.0.1")
-    archive = _command(commands, "archive", "take a version out of use", cli_views.run_archive)
-    archive.add_argument("model")
-    archive.add_argument("version", help="for example 1.0.0")
+    change = cli_views.run_change_of_stage
+    _command(commands, "promote", "make a version the champion", change, model=None, version="for example 1.0.1")
+    _command(commands, "archive", "take a version out of use", change, model=None, version="for example 1.0.0")
     _add_retention(commands)
 
 
@@ -92,10 +80,15 @@ def _add_retention(commands: Any) -> None:
     action.add_argument("--apply", action="store_true", help="delete it")
 
 
-def _command(commands: Any, name: str, description: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+def _command(
+    commands: Any, name: str, description: str, run: Callable[[argparse.Namespace], int], **needed: str | None
+) -> argparse.ArgumentParser:
+    """Add a command; what it needs are its arguments, each with its help."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=description, description=f"{description[0].upper()}{description[1:]}.")
     parser.set_defaults(run=run)
     add_common(parser)
+    for argument, help_text in needed.items():
+        parser.add_argument(argument, help=help_text)
     return parser
 
 
@@ -105,14 +98,13 @@ def _sweep(arguments: argparse.Namespace) -> int:
     JSON: what ``halving leaderboard --json`` gives for the sweep, and ``error``, null unless the job failed; progress then goes
     to the standard error.
     """
-    from resources.backend import Backend
     from resources.execution.concurrency import concurrency_of
     from resources.sweep_spec import load_spec
     from resources.sweep_spec.lint import lint
 
     spec = load_spec(arguments.spec)
     concurrency_of(spec)  # raises when a trial needs more than this machine or cluster has
-    backend, console = Backend(root=arguments.root), console_of(arguments)
+    backend, console = backend_of(arguments), console_of(arguments)
     home = Path(os.environ.get("DAGSTER_HOME") or f"{backend.store.root}/dagster")
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -179,20 +171,16 @@ def _progress(backend: Any, spec: Any, known: str | None) -> str:
     if sweep is None or sweep == known:
         return "taking the dataset's snapshot"
     summary = summarize(backend.catalog, sweep)
-    counts = summary.counts
+    counts, best = summary.counts, summary.best
     done = counts.get("completed", 0)
     shown = f"{counts.get('running', 0)} running, {counts.get('paused', 0)} paused, {done} done"
     shown += f", {counts['failed']} failed" if counts.get("failed") else ""
+    shown += f"; best {summary.objective} {best.objective:.4f} ({best.key}, {best.epochs} epochs)" if best else ""
     started = sum(counts.values()) - counts.get("suggested", 0)
-    best = (
-        f"; best {summary.objective} {summary.best.objective:.4f} ({summary.best.key}, {summary.best.epochs} epochs)"
-        if summary.best
-        else ""
-    )
     phase = f"trials {started}/{summary.planned}" if summary.status == "searching" else summary.status
     hints = {"pause": f"; paused, halving resume {sweep} continues it", "stop": "; being stopped"}
     hint = hints.get(summary.control, "") if summary.status == "searching" else ""
-    return f"{sweep}  {phase}: {shown}{best}{hint}"
+    return f"{sweep}  {phase}: {shown}{hint}"
 
 
 def _conclude(console: "Console", backend: Any, spec: Any, arguments: argparse.Namespace, failure: str | None, known: str | None) -> int:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from halving.cli.output import print_json
-from pipelines.cli_views import console_of
+from pipelines.cli_views import answer, backend_of, console_of
 
 
 def run_check(arguments: argparse.Namespace) -> int:
@@ -12,8 +12,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"spec": {…, with all defaults}, "warnings": [...]}``.
     """
-    from resources.backend import Backend
-    from resources.scheduling.warm_start import check_warm_start
+    from resources.scheduling.warm_start import warm_start_sources
     from resources.search.rules import max_trials
     from resources.sweep_spec import check_functions, load_spec
     from resources.sweep_spec.lint import lint
@@ -21,7 +20,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     spec = load_spec(arguments.spec)
     check_functions(spec)
     if spec.warm_start:
-        check_warm_start(Backend(root=arguments.root).catalog, spec)
+        warm_start_sources(backend_of(arguments).catalog, spec)  # raises when one of them does not fit
     warnings = lint(spec)
     if arguments.json:
         print_json({"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True), "warnings": warnings})
@@ -38,20 +37,15 @@ def run_control(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"sweep", "status", "control", "max_trials"}``, ``max_trials`` null unless it was extended.
     """
-    from resources.backend import Backend
     from resources.scheduling.sweeps import extend_sweep, pause_sweep, resume_sweep, stop_sweep
 
-    backend = Backend(root=arguments.root)
     ask: dict[str, Any] = {
         "pause": pause_sweep,
         "resume": resume_sweep,
         "stop": stop_sweep,
         "extend": lambda catalog, sweep: extend_sweep(catalog, sweep, arguments.max_trials),
     }
-    row = ask[arguments.control](backend.catalog, arguments.sweep)
-    if arguments.json:
-        print_json({"sweep": row.id, "status": row.status, "control": row.control, "max_trials": row.max_trials})
-        return 0
+    row = ask[arguments.command](backend_of(arguments).catalog, arguments.sweep)
     messages = {
         "pause": f"sweep {row.id} is paused: running trials save a checkpoint and stop within seconds.\n"
         f"[bold]halving resume {row.id}[/] continues it.",
@@ -60,5 +54,5 @@ def run_control(arguments: argparse.Namespace) -> int:
         "evaluate its winner. If its job has ended, launch its spec again.",
         "extend": f"sweep {row.id} may start {row.max_trials} trials in all.",
     }
-    console_of(arguments).print(messages[arguments.control], highlight=False)
-    return 0
+    data = {"sweep": row.id, "status": row.status, "control": row.control, "max_trials": row.max_trials}
+    return answer(arguments, data, lambda console: console.print(messages[arguments.command], highlight=False))

@@ -4,15 +4,13 @@ import argparse
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from halving.cli.output import duration, print_json, print_table
-from pipelines.cli_views import console_of
+from halving.cli.output import NONE, duration, print_table
+from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from resources.analysis.trial_history import TrialHistory
-
-_NOTHING = "-"
 
 
 def run_trial(arguments: argparse.Namespace) -> int:
@@ -22,14 +20,9 @@ def run_trial(arguments: argparse.Namespace) -> int:
     ``failures``, ``preemptions``, ``error``, ``results``, ``attempts``…).
     """
     from resources.analysis.trial_history import history_of
-    from resources.backend import Backend
 
-    found = history_of(Backend(root=arguments.root).catalog, arguments.trial)
-    if arguments.json:
-        print_json(found.as_dict())
-    else:
-        _print(console_of(arguments), found)
-    return 0
+    found = history_of(backend_of(arguments).catalog, arguments.trial)
+    return answer(arguments, found.as_dict(), lambda console: _print(console, found))
 
 
 def _print(console: "Console", found: "TrialHistory") -> None:
@@ -43,32 +36,16 @@ def _print(console: "Console", found: "TrialHistory") -> None:
     params = ", ".join(f"{name} {number(value)}" for name, value in found.params.items())
     console.print(f"params: {escape(params)}", highlight=False)
     console.print(f"{duration(found.seconds)} of training, {found.failures} failures, {found.preemptions} times preempted", highlight=False)
-    if found.results:
-        results = [
-            [
-                each.rung,
-                each.epochs,
-                _NOTHING if each.value is None else number(each.value),
-                each.decision,
-                each.attempt,
-                duration(each.seconds),
-            ]
-            for each in found.results
-        ]
+    results, attempts = [], []
+    for result in found.results:
+        value = None if result.value is None else number(result.value)
+        results.append([result.rung, result.epochs, value, result.decision, result.attempt, duration(result.seconds)])
+    if results:
         of_rungs = ("rung", "epochs", found.metric, "decision", "attempt", "time")
         print_table(console, of_rungs, results, right=("rung", "epochs", found.metric, "attempt", "time"))
-    attempts = [
-        [
-            each.attempt,
-            each.rung,
-            each.worker or _NOTHING,
-            _moment(each.began),
-            _moment(each.ended),
-            each.outcome or "runs",
-            escape(_last_line(each.error)),
-        ]
-        for each in found.attempts
-    ]
+    for each in found.attempts:
+        outcome, reason = each.outcome or "runs", escape(_last_line(each.error))
+        attempts.append([each.attempt, each.rung, each.worker, _moment(each.began), _moment(each.ended), outcome, reason])
     if attempts:
         of_attempts = ("attempt", "from rung", "worker", "began", "ended", "outcome", "reason")
         print_table(console, of_attempts, attempts, right=("attempt", "from rung"))
@@ -77,9 +54,9 @@ def _print(console: "Console", found: "TrialHistory") -> None:
 
 
 def _moment(moment: datetime | None) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else _NOTHING
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else NONE
 
 
 def _last_line(error: str | None) -> str:
     """The last line of a traceback, which has the error."""
-    return error.strip().splitlines()[-1] if error and error.strip() else _NOTHING
+    return error.strip().splitlines()[-1] if error and error.strip() else NONE

@@ -2,16 +2,16 @@
 ``promote``, ``archive``; and ``retention``, which the catalog protects runs from."""
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.output import console, duration, print_json, print_table, size
+from halving.cli.output import NONE, console, duration, print_json, print_table, size
 from halving.errors import InvalidInput
-
-_NOTHING = "-"  # in a table, where there is no value
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from resources.backend import Backend
     from resources.catalog import ModelVersionRow, ReportRow
 
 
@@ -21,9 +21,7 @@ def run_leaderboard(arguments: argparse.Namespace) -> int:
     JSON: the fields of :class:`resources.analysis.summary.SweepSummary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
     ``failed``, ``epochs_trained``, ``audit_epochs``, ``gpu_seconds_saved``…), and ``saved``, ``test_metrics``, ``promoted``, ``report``.
     """
-    from resources.backend import Backend
-
-    backend, console = Backend(root=arguments.root), console_of(arguments)
+    backend, console = backend_of(arguments), console_of(arguments)
     sweep = arguments.sweep or newest_sweep(backend)
     if sweep is None:
         console.print(f"there are no sweeps in {backend.store.root} yet: run [bold]halving sweep sweeps/digits.yaml[/]")
@@ -35,7 +33,7 @@ def run_leaderboard(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def leaderboard_of(backend: Any, sweep: str) -> dict[str, Any]:
+def leaderboard_of(backend: "Backend", sweep: str) -> dict[str, Any]:
     """What the leaderboard shows, complete and as data."""
     from resources.analysis.summary import summarize
     from resources.evaluation.report import report_path
@@ -51,7 +49,7 @@ def leaderboard_of(backend: Any, sweep: str) -> dict[str, Any]:
     }
 
 
-def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 10) -> None:
+def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: int = 10) -> None:
     """Print the leading trials, what early stopping saved, and whether the winner was promoted."""
     from resources.analysis.summary import outcome, summarize
     from resources.evaluation.page import number
@@ -62,8 +60,8 @@ def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 
     hints = {"pause": f" (paused: halving resume {sweep} continues it)", "stop": " (being stopped)"}
     asked = hints.get(summary.control, "") if searching else ""
     console.print(f"[bold]{sweep}: {summary.status}[/]{asked}", highlight=False)
-    for line in [explain_failures(summary.failed)] if summary.failed else []:
-        console.print(line, style="red", highlight=False)
+    if summary.failed:
+        console.print(explain_failures(summary.failed), style="red", highlight=False)
     _print_waiting(console, summary.waiting, rows)
     if not summary.standings:
         console.print("no trial has a result yet" if searching else "no trial has a result")
@@ -75,8 +73,8 @@ def print_leaderboard(console: "Console", backend: Any, sweep: str, rows: int = 
         status = outcome(standing.status, audited=standing.audited, searching=searching)
         status += ", on the front" if standing.on_front else ""
         status += ", out of bounds" if standing.violation > 0 else ""
-        reported = [number(standing.metrics[name]) if name in standing.metrics else _NOTHING for name in others]
-        values = [number(standing.params[name]) if name in standing.params else _NOTHING for name in names]
+        reported = [number(standing.metrics[name]) if name in standing.metrics else NONE for name in others]
+        values = [number(standing.params[name]) if name in standing.params else NONE for name in names]
         table.append([place, standing.key, number(standing.objective), *reported, standing.epochs, status, *values])
     columns = ("#", "trial", summary.objective, *others, "epochs", "status", *names)
     order = "within bounds, then highest rung, then result" if summary.bounds else "highest rung, then result"
@@ -105,7 +103,7 @@ def _print_waiting(console: "Console", waiting: list[dict[str, Any]], rows: int)
         console.print(f"and {len(waiting) - rows} more trials wait for their pods", style="yellow", highlight=False)
 
 
-def _print_outcome(console: "Console", backend: Any, sweep: str) -> None:
+def _print_outcome(console: "Console", backend: "Backend", sweep: str) -> None:
     from resources.evaluation.page import number
 
     report, version = _outcome(backend, sweep)
@@ -117,7 +115,7 @@ def _print_outcome(console: "Console", backend: Any, sweep: str) -> None:
         console.print(f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False)
 
 
-def _outcome(backend: Any, sweep: str) -> "tuple[ReportRow | None, ModelVersionRow | None]":
+def _outcome(backend: "Backend", sweep: str) -> "tuple[ReportRow | None, ModelVersionRow | None]":
     from sqlalchemy import select
 
     from resources.catalog import ModelVersionRow, ReportRow
@@ -135,16 +133,11 @@ def run_replay(arguments: argparse.Namespace) -> int:
     ``unknown_trials`` too.
     """
     from resources.analysis.strategy_replay import read_strategy, replay_sweep
-    from resources.backend import Backend
 
-    backend = Backend(root=arguments.root)
+    backend = backend_of(arguments)
     strategies = [read_strategy(text) for text in arguments.strategy]
     found = replay_sweep(backend.store, backend.catalog, arguments.sweep, strategies)
-    if arguments.json:
-        print_json(found)
-    else:
-        _print_replay(console_of(arguments), found)
-    return 0
+    return answer(arguments, found, lambda console: _print_replay(console, found))
 
 
 def _print_replay(console: "Console", found: dict[str, Any]) -> None:
@@ -152,12 +145,11 @@ def _print_replay(console: "Console", found: dict[str, Any]) -> None:
 
     rows = []
     for one in [found["itself"], *found["replayed"]]:
-        objective = f"{number(one['winner_objective'])} ({one['winner_epochs']})" if one["winner"] else _NOTHING
+        objective = f"{number(one['winner_objective'])} ({one['winner_epochs']})" if one["winner"] else NONE
         unknown = one.get("unknown_epochs")
-        guessed = _NOTHING if unknown is None else f"{unknown} ({unknown / one['epochs']:.0%})" if unknown else "0"
-        taken = _NOTHING if one["seconds"] is None else duration(one["seconds"])
+        guessed = f"{unknown} ({unknown / one['epochs']:.0%})" if unknown else unknown
         name = "the sweep itself" if one is found["itself"] else strategy_text(one["strategy"])
-        rows.append([name, one["completed"], one["epochs"], guessed, taken, one["winner"] or _NOTHING, objective, one["place"] or _NOTHING])
+        rows.append([name, one["completed"], one["epochs"], guessed, duration(one["seconds"]), one["winner"], objective, one["place"]])
     columns = ("strategy", "to the end", "epochs", "unknown", "time", "winner", f"{found['objective']} (epochs)", "place")
     console.print(f"{found['sweep']}: {found['trials']} trials on {found['workers']} workers", highlight=False)
     print_table(console, columns, rows, right=("to the end", "epochs", "unknown", "time", f"{found['objective']} (epochs)", "place"))
@@ -186,10 +178,9 @@ def run_models(arguments: argparse.Namespace) -> int:
     JSON: ``{"models": [{"model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework",
     "created_at"}]}``, newest last.
     """
-    from resources.backend import Backend
     from resources.catalog.models import versions_of
 
-    backend, console = Backend(root=arguments.root), console_of(arguments)
+    backend, console = backend_of(arguments), console_of(arguments)
     with backend.catalog.read() as session:
         versions = versions_of(session)
     if arguments.json:
@@ -206,30 +197,14 @@ def run_models(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def run_promote(arguments: argparse.Namespace) -> int:
-    """Make a version champion. JSON: the version, as ``halving models --json`` has it."""
-    from resources.backend import Backend
-    from resources.registry.versions import promote
+def run_change_of_stage(arguments: argparse.Namespace) -> int:
+    """Make a version champion, or take it out of use. JSON: the version, as ``halving models --json`` has it."""
+    from resources.registry.versions import archive, promote
 
-    row = promote(Backend(root=arguments.root).catalog, arguments.model, arguments.version)
-    return _say(arguments, row, "is champion")
-
-
-def run_archive(arguments: argparse.Namespace) -> int:
-    """Take a version out of use. JSON: the version, as ``halving models --json`` has it."""
-    from resources.backend import Backend
-    from resources.registry.versions import archive
-
-    row = archive(Backend(root=arguments.root).catalog, arguments.model, arguments.version)
-    return _say(arguments, row, "is archived")
-
-
-def _say(arguments: argparse.Namespace, row: "ModelVersionRow", outcome: str) -> int:
-    if arguments.json:
-        print_json(_version(row))
-    else:
-        console_of(arguments).print(f"model {row.model} {row.version} {outcome}", highlight=False)
-    return 0
+    change = promote if arguments.command == "promote" else archive
+    row = change(backend_of(arguments).catalog, arguments.model, arguments.version)
+    message = f"model {row.model} {row.version} is {row.stage}"
+    return answer(arguments, _version(row), lambda console: console.print(message, highlight=False))
 
 
 def _version(row: "ModelVersionRow") -> dict[str, Any]:
@@ -243,45 +218,49 @@ def run_retention(arguments: argparse.Namespace) -> int:
     JSON: ``{"dry_run", "catalog", "protected_runs", "bytes", "drops": [{"project", "run", "what", "points", "bytes", "digest"}]}``;
     ``what`` is ``full``, ``system``, ``rollup``, ``checkpoint`` or ``orphan files``.
     """
-    from halving.maintenance.retention import apply_retention
     from halving.query.runs import list_names
-    from resources.backend import Backend
     from resources.catalog import masked
-    from resources.registry.retention_protection import protected
+    from resources.registry.retention_protection import retain
 
-    days = {name: getattr(arguments, f"{name}_days") for name in ("full", "system", "rollup", "checkpoint")}
-    if all(value is None for value in days.values()):
+    limits = {"days": arguments.full_days, **{name: getattr(arguments, name) for name in ("system_days", "rollup_days", "checkpoint_days")}}
+    if all(days is None for days in limits.values()):
         raise InvalidInput("no limit was given, so nothing is too old: give --full-days, --system-days, --rollup-days or --checkpoint-days")
-    backend = Backend(root=arguments.root)
+    backend = backend_of(arguments)
     if arguments.project is not None:
         list_names(backend.store, arguments.project)  # raises for a misspelt name
-    kept = protected(backend.store, backend.catalog)
-    done = apply_retention(
-        backend.store,
-        protected=kept.runs,
-        keep_blobs=kept.blobs,
-        days=days.pop("full"),
-        **{f"{name}_days": value for name, value in days.items()},
-        project=arguments.project,
-        dry_run=not arguments.apply,
-    )
+    done, kept = retain(backend.store, backend.catalog, **limits, project=arguments.project, dry_run=not arguments.apply)
     catalog = masked(backend.catalog.url)
     if arguments.json:
         drops = [vars(drop) for drop in done.drops]
         print_json({"dry_run": done.dry_run, "catalog": catalog, "protected_runs": len(kept.runs), "bytes": done.bytes, "drops": drops})
         return 0
     console = console_of(arguments)
-    columns = ("run", "project", "what", "points", "size")
     rows = [[drop.run, drop.project, drop.what, drop.points, size(drop.bytes)] for drop in done.drops]
     if rows:
-        print_table(console, columns, rows, right=("points", "size"), first=True)
+        print_table(console, ("run", "project", "what", "points", "size"), rows, right=("points", "size"), first=True)
     console.print(f"{len(kept.runs)} runs are protected by {catalog}", style="dim", highlight=False)
     total = f"{size(done.bytes)} would be deleted; --apply deletes it" if done.dry_run else f"{size(done.bytes)} deleted"
     console.print(total if rows else "nothing is old enough to be deleted", highlight=False)
     return 0
 
 
-def newest_sweep(backend: Any, spec: Any = None) -> str | None:
+def answer(arguments: argparse.Namespace, data: Any, show: "Callable[[Console], None]") -> int:
+    """Print the data as JSON if that was asked for, else have it shown to people; gives the command's exit status."""
+    if arguments.json:
+        print_json(data)
+    else:
+        show(console_of(arguments))
+    return 0
+
+
+def backend_of(arguments: argparse.Namespace) -> "Backend":
+    """The store that the command was given, and its catalog."""
+    from resources.backend import Backend
+
+    return Backend(root=arguments.root)
+
+
+def newest_sweep(backend: "Backend", spec: Any = None) -> str | None:
     """The id of the newest sweep, of all sweeps or of those that ``halving sweep`` launched of one spec."""
     from sqlalchemy import select
 
@@ -290,8 +269,7 @@ def newest_sweep(backend: Any, spec: Any = None) -> str | None:
     query = select(SweepRow.id).order_by(SweepRow.created_at.desc())
     query = query.where(SweepRow.spec_digest == spec.digest, SweepRow.driver == "job") if spec else query
     with backend.catalog.read() as session:
-        found: str | None = session.scalar(query.limit(1))
-    return found
+        return session.scalar(query.limit(1))
 
 
 def console_of(arguments: argparse.Namespace) -> "Console":

@@ -1,18 +1,11 @@
 """Jobs that pause, resume, stop or extend a running sweep from Dagster's UI; the ``halving`` command has the same."""
 
-from collections.abc import Callable
-
 import dagster as dg
 from pydantic import Field
 
-from assets.events import failure
-from halving import HalvingError
+from assets.events import expected_failures
 from resources.backend import Backend
-from resources.catalog import Catalog, SweepRow
-from resources.scheduling.sweeps import extend_sweep as extend
-from resources.scheduling.sweeps import pause_sweep as pause
-from resources.scheduling.sweeps import resume_sweep as resume
-from resources.scheduling.sweeps import stop_sweep as stop
+from resources.scheduling import sweeps
 
 
 class OneSweep(dg.Config):
@@ -30,28 +23,32 @@ class Extension(OneSweep):
 @dg.op
 def hand_out_no_more(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
     """Pause a sweep."""
-    _asked(context, pause, backend.catalog, config.sweep)
+    with expected_failures():
+        sweeps.pause_sweep(backend.catalog, config.sweep)
     context.log.info(f"sweep {config.sweep} is paused: running trials save a checkpoint and stop; the job resume_sweep continues it")
 
 
 @dg.op
 def hand_out_again(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
     """Resume a paused sweep."""
-    _asked(context, resume, backend.catalog, config.sweep)
+    with expected_failures():
+        sweeps.resume_sweep(backend.catalog, config.sweep)
     context.log.info(f"sweep {config.sweep} goes on")
 
 
 @dg.op
 def end_search(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
     """Stop a sweep."""
-    _asked(context, stop, backend.catalog, config.sweep)
+    with expected_failures():
+        sweeps.stop_sweep(backend.catalog, config.sweep)
     context.log.info(f"sweep {config.sweep} is being stopped: running trials save a checkpoint, then its winner is evaluated")
 
 
 @dg.op
 def allow_more_trials(context: dg.OpExecutionContext, config: Extension, backend: Backend) -> None:
     """Extend a sweep."""
-    _asked(context, lambda catalog, sweep: extend(catalog, sweep, config.max_trials), backend.catalog, config.sweep)
+    with expected_failures():
+        sweeps.extend_sweep(backend.catalog, config.sweep, config.max_trials)
     context.log.info(f"sweep {config.sweep} may start {config.max_trials} trials in all")
 
 
@@ -73,10 +70,3 @@ def stop_sweep() -> None:
 @dg.job(executor_def=dg.in_process_executor, description="Allow a running sweep to start more trials.")
 def extend_sweep() -> None:
     allow_more_trials()
-
-
-def _asked(context: dg.OpExecutionContext, ask: Callable[[Catalog, str], SweepRow], catalog: Catalog, sweep: str) -> None:
-    try:
-        ask(catalog, sweep)
-    except HalvingError as error:
-        raise failure(error) from None

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from assets.checkpoints import promoted
 from assets.datasets import DATASETS, materialized_snapshot
-from assets.events import add_partitions, failure
+from assets.events import add_partitions, expected_failures
 from assets.reports import materialized_report
 from assets.sweeps import SWEEPS, materialized_sweep
 from assets.trials import TRIALS, log_new_rungs, log_trial
-from halving import Dataset, HalvingError
+from halving import Dataset
 from halving.records.provenance import git_state
 from pipelines.config import launch_config, sweep_config
 from resources.analysis.summary import summarize
@@ -31,7 +31,7 @@ from resources.execution.worker import work
 from resources.registry.promotion import evaluate
 from resources.registry.versions import promote
 from resources.scheduling.sweeps import open_sweep
-from resources.scheduling.warm_start import check_warm_start
+from resources.scheduling.warm_start import warm_start_sources
 from resources.search.rules import max_trials
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec, check_functions, stored_spec
@@ -50,14 +50,12 @@ _SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec."
 def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str, Any]:
     """Check that what the spec names exists, then take a snapshot of its data. Gives the spec and the snapshot's digest."""
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
-    try:
+    with expected_failures():
         check_functions(spec)
-        check_warm_start(backend.catalog, spec)
+        warm_start_sources(backend.catalog, spec)  # raises when one of them does not fit
         snapshot = snapshot_of(backend.store, backend.catalog, spec.dataset)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         is_regression(dataset.manifest["schema"][snapshot.target], spec.gates.metric)
-    except HalvingError as error:
-        raise failure(error) from None
     add_partitions(context, DATASETS, [snapshot.key])
     context.log_event(materialized_snapshot(snapshot).event())
     context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'unchanged'}")
@@ -68,10 +66,8 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
 def plan_sweep(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
     """Open the sweep, or resume the unfinished one of the same spec and snapshot, and make a slot for each worker."""
     spec = stored_spec(planned["spec"])
-    try:
+    with expected_failures():
         sweep, room = _open(context, backend, spec, planned["snapshot"], driver="job"), concurrency_of(spec)
-    except HalvingError as error:
-        raise failure(error) from None
     # A worker without a trial would only hold its GPUs.
     for slot in range(min(room, make_scheduler(backend, sweep).state().max_trials)):
         yield dg.DynamicOutput({"sweep": sweep, "slot": slot}, mapping_key=str(slot))
@@ -98,10 +94,8 @@ def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list
     """Evaluate the winner on the test split and check the gates. Gives the sweep."""
     sweep = done[0]
     log_new_rungs(context, backend, sweep)
-    try:
+    with expected_failures():
         report, gates = evaluate(backend, sweep)
-    except HalvingError as error:
-        raise failure(error) from None
     context.log_event(materialized_report(report).event())
     for gate in gates:
         context.log_event(
@@ -184,10 +178,8 @@ class Version(dg.Config):
 @dg.op
 def make_champion(context: dg.OpExecutionContext, config: Version, backend: Backend) -> None:
     """Make a version the champion and archive the one before."""
-    try:
+    with expected_failures():
         row = promote(backend.catalog, config.model, config.version)
-    except HalvingError as error:
-        raise failure(error) from None
     context.log.info(f"model {row.model} {row.version} is champion")
 
 

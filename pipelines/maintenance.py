@@ -3,13 +3,12 @@
 import dagster as dg
 from pydantic import Field
 
-from assets.events import failure
+from assets.events import expected_failures
 from halving import HalvingError
 from halving.maintenance.compaction import compact
-from halving.maintenance.retention import apply_retention as retain
 from halving.metrics.manifest import projects_of, runs_of
 from resources.backend import Backend
-from resources.registry.retention_protection import protected
+from resources.registry.retention_protection import retain
 
 
 class Compaction(dg.Config):
@@ -54,22 +53,14 @@ def compact_segments(context: dg.OpExecutionContext, config: Compaction, backend
 @dg.op
 def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Backend) -> None:
     """Drop data that is older than the given days, but nothing that a champion, a staging version, a report or an open sweep needs."""
-    try:
-        kept = protected(backend.store, backend.catalog)
-        done = retain(
-            backend.store,
-            protected=kept.runs,
-            keep_blobs=kept.blobs,
-            **config.model_dump(),
-        )
-    except HalvingError as error:
-        raise failure(error) from None
+    with expected_failures():
+        done, protected = retain(backend.store, backend.catalog, **config.model_dump())
     done_to = "would be deleted" if done.dry_run else "deleted"
     for drop in done.drops:
         context.log.info(
             f"{drop.project}/{drop.run}: {drop.what} {done_to}, {drop.points} points, {drop.bytes} bytes {drop.digest or ''}".rstrip()
         )
-    context.log.info(f"{len(done.drops)} items {done_to}, {done.bytes} bytes; {len(kept.runs)} runs are protected")
+    context.log.info(f"{len(done.drops)} items {done_to}, {done.bytes} bytes; {len(protected.runs)} runs are protected")
 
 
 @dg.job(executor_def=dg.in_process_executor, description="Compact the segments that runs have streamed.")

@@ -2,6 +2,7 @@
 
 import time
 from datetime import timedelta
+from functools import partial
 
 import dagster as dg
 from sqlalchemy import select
@@ -14,19 +15,14 @@ from resources.execution.kubernetes.api import delete_job, find_jobs
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, TRIAL_LABEL
 from resources.search.state import Status
 
-_TICK_SECONDS = 20
 _STEP_ENDS_SECONDS = 20.0  # from the end of a run to that of its last step's pod, at most
 _RUN_ENDS_SECONDS = 60.0  # from the end of an attempt to that of its run, at most
 _STEPS = {"dagster/job": sweep.name, "app.kubernetes.io/component": "step_worker"}
 _OVER = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_sensor = partial(dg.sensor, minimum_interval_seconds=20, default_status=dg.DefaultSensorStatus.RUNNING)
 
 
-@dg.sensor(
-    target=None,
-    minimum_interval_seconds=_TICK_SECONDS,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="End the steps of a one-job sweep whose run was canceled, or is lost for good; their trials save a checkpoint.",
-)
+@_sensor(description="End the steps of a one-job sweep whose run was canceled, or is lost for good; their trials save a checkpoint.")
 def end_orphaned_steps(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     # Nothing else ends them: a coordinator that has to end leaves them to the one that resumes the run, even if the run was canceled.
     going_on = [job for job in find_jobs(_STEPS) if not (job.status.failed or job.status.completion_time)]
@@ -40,12 +36,7 @@ def end_orphaned_steps(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"ended: {names}" if names else "every step belongs to a run that goes on")
 
 
-@dg.sensor(
-    target=None,
-    minimum_interval_seconds=_TICK_SECONDS,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Cancel a trial's run whose attempt ended a while ago: its pod is lost with its node, and holds a slot of the pool.",
-)
+@_sensor(description="Cancel a trial's run whose attempt ended a while ago: its pod is lost with its node, and holds a slot of the pool.")
 def end_abandoned_runs(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SkipReason:
     started, canceled = dg.RunsFilter(job_name=run_trial.name, statuses=[dg.DagsterRunStatus.STARTED]), []
     current = _current_attempts(backend)

@@ -24,11 +24,10 @@ def scheduled_retraining(context: dg.ScheduleEvaluationContext) -> dg.RunRequest
     return dg.RunRequest(run_config=config, tags={"halving/scheduled_for": context.scheduled_execution_time.isoformat()})
 
 
-@dg.schedule(
+hourly_compaction = dg.ScheduleDefinition(
+    name="hourly_compaction",
     job=compact_metrics,
     cron_schedule="20 * * * *",
     default_status=dg.DefaultScheduleStatus.STOPPED,
     description="Compact the segments of all runs every hour; off until you switch it on.",
 )
-def hourly_compaction(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    return dg.RunRequest()

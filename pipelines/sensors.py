@@ -32,7 +32,6 @@ from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
 from resources.sweep_spec import SweepSpec, stored_spec
 
-_TICK_SECONDS = 5
 _HANDED_OUT_A_TICK = 200  # for each sweep: each is a transaction, and a tick has a minute
 _LOOKED_AT_A_TICK = 20  # trials whose metrics are read; their own workers look at them more often
 _RETRY_SECONDS = 10.0  # while the database is unavailable; the next tick comes soon
@@ -47,18 +46,14 @@ _GOING_ON = [
 ]
 _ENDED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
+_sensor = partial(dg.sensor, minimum_interval_seconds=5, default_status=dg.DefaultSensorStatus.RUNNING)
 _schedulers: dict[tuple[str, str], Scheduler] = {}  # by the catalog's URL and the sweep
 
 _Subject = TypeVar("_Subject")
 _Item = TypeVar("_Item")
 
 
-@dg.sensor(
-    job=run_trial,
-    minimum_interval_seconds=_TICK_SECONDS,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Launch a run for every trial that the search starts, promotes or retries.",
-)
+@_sensor(job=run_trial, description="Launch a run for every trial that the search starts, promotes or retries.")
 def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
     requests = _of_each(context, backend, _requests)
     if not requests:
@@ -68,12 +63,7 @@ def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.Se
     return dg.SensorResult(run_requests=requests, dynamic_partitions_requests=[added])
 
 
-@dg.sensor(
-    target=None,
-    minimum_interval_seconds=_TICK_SECONDS,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Queue a crashed trial again, from its checkpoint and at most max_retries times; start_trials launches it.",
-)
+@_sensor(description="Queue a crashed trial again, from its checkpoint and at most max_retries times; start_trials launches it.")
 def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     lost = _of_each(context, backend, Scheduler.requeue_lost)
     lost += _of_each(context, backend, partial(_unclaimed, context.instance))
@@ -81,24 +71,14 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) 
     return _observed(backend, lost, f"queued again or given up: {keys}" if lost else "no trial has crashed")
 
 
-@dg.sensor(
-    target=None,
-    minimum_interval_seconds=_TICK_SECONDS,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Record why a trial's pod has not started; after start_timeout_seconds cancel its run, so that another trial can run.",
-)
+@_sensor(description="Record why a trial's pod has not started; after start_timeout_seconds cancel its run, so that another trial can run.")
 def watch_starting_pods(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     news = _of_each(context, backend, partial(_slow_to_start, context, backend))
     keys = [assignment.run_key for assignment in news]
     return _observed(backend, news, f"pods that do not start: {keys}" if keys else "no pod fails to start")
 
 
-@dg.sensor(
-    target=None,
-    minimum_interval_seconds=_TICK_SECONDS,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="End a trial whose streamed metrics are NaN, infinite or out of the spec's divergence bounds; its worker is freed.",
-)
+@_sensor(description="End a trial whose streamed metrics are NaN, infinite or out of the spec's divergence bounds; its worker is freed.")
 def stop_diverged_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     turn = int(context.cursor or 0)
     context.update_cursor(str(turn + 1))
@@ -107,12 +87,7 @@ def stop_diverged_trials(context: dg.SensorEvaluationContext, backend: Backend) 
     return _observed(backend, stopped, f"diverged and stopped: {keys}" if stopped else "no trial has diverged")
 
 
-@dg.sensor(
-    job=conclude_sweep,
-    minimum_interval_seconds=_TICK_SECONDS,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Evaluate and promote the winner of a sweep whose search is over.",
-)
+@_sensor(job=conclude_sweep, description="Evaluate and promote the winner of a sweep whose search is over.")
 def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
     def concluding(sweep: SweepRow) -> list[dg.RunRequest]:
         if failures[sweep.id] <= stored_spec(sweep.spec).max_retries:
@@ -162,7 +137,8 @@ def _slow_to_start(context: dg.SensorEvaluationContext, backend: Backend, schedu
     pods = starting(scheduler.id, scheduler.handed_out())
     known = _reasons(backend, scheduler) if pods else {}
     # First the runs, then the trials: the next attempt at a trial begins when no run can claim this one any more.
-    _cancel_runs(context.instance, [pod.assignment.run_key for pod in pods if pod.seconds > limit])
+    for run in _runs(context.instance, _RUN_KEY, [pod.assignment.run_key for pod in pods if pod.seconds > limit], _GOING_ON):
+        context.instance.run_coordinator.cancel_run(run.run_id)
     for pod in pods:
         before = known.get(pod.assignment.trial)
         if pod.seconds > limit:
@@ -184,10 +160,8 @@ def _slow_to_start(context: dg.SensorEvaluationContext, backend: Backend, schedu
 def _reasons(backend: Backend, scheduler: Scheduler) -> dict[int, str]:
     """Trial to the reason that was last recorded why its pod has not started."""
     with backend.catalog.read() as session:
-        noted = session.execute(
-            select(TrialRow.number, TrialRow.waiting).where(TrialRow.sweep == scheduler.id, TrialRow.waiting.is_not(None))
-        )
-        return {number: waiting for number, waiting in noted if waiting is not None}
+        query = select(TrialRow.number, TrialRow.waiting).where(TrialRow.sweep == scheduler.id, TrialRow.waiting.is_not(None))
+        return {number: waiting for number, waiting in session.execute(query) if waiting is not None}
 
 
 def _stop_diverged(backend: Backend, turn: int, scheduler: Scheduler) -> list[Assignment]:
@@ -251,11 +225,6 @@ def _contained(context: dg.SensorEvaluationContext, subject: _Subject, work: Cal
     except Exception:  # any error of one sweep, such as a spec that this version does not accept any more
         context.log.exception(f"{subject} is left out of this tick")
         return []
-
-
-def _cancel_runs(instance: dg.DagsterInstance, run_keys: Iterable[str]) -> None:
-    for run in _runs(instance, _RUN_KEY, run_keys, _GOING_ON):
-        instance.run_coordinator.cancel_run(run.run_id)
 
 
 def _runs(instance: dg.DagsterInstance, tag: str, values: Iterable[str], statuses: list[dg.DagsterRunStatus]) -> list[dg.DagsterRun]:

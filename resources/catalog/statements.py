@@ -5,7 +5,7 @@ Parameters that begin with ``of_`` choose rows; the others are values of columns
 
 from typing import Any
 
-from sqlalchemy import Table, bindparam, func, insert, null, or_, select, update
+from sqlalchemy import ColumnElement, Table, bindparam, func, insert, null, or_, select, update
 
 from resources.catalog.tables import AttemptRow, Excerpt, RungResultRow, SweepRow, TrialRow
 
@@ -15,31 +15,27 @@ def _table(row: Any) -> Table:
     return table
 
 
+def _at(table: Table, *names: str) -> list[ColumnElement[bool]]:
+    """The condition that these columns have the values of the parameters ``of_NAME``."""
+    return [table.c[name] == bindparam(f"of_{name}") for name in names]
+
+
+def _set(*names: str) -> dict[str, Any]:
+    """These columns get the values of the parameters of their names."""
+    return {name: bindparam(name) for name in names}
+
+
 SWEEPS, TRIALS, RESULTS, ATTEMPTS = _table(SweepRow), _table(TrialRow), _table(RungResultRow), _table(AttemptRow)
 
 _SWEEP = SWEEPS.c.id == bindparam("of_sweep")
 _TRIAL = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.number == bindparam("of_trial"))
-_ATTEMPT = (
-    ATTEMPTS.c.sweep == bindparam("of_sweep"),
-    ATTEMPTS.c.trial == bindparam("of_trial"),
-    ATTEMPTS.c.attempt == bindparam("of_attempt"),
-)
+_ATTEMPT = _at(ATTEMPTS, "sweep", "trial", "attempt")
 
 SWEEP = select(SWEEPS.c.revision, SWEEPS.c.control, SWEEPS.c.max_trials, SWEEPS.c.status, SWEEPS.c.sampler_attrs).where(_SWEEP)
 SWEEP_LOCKED = SWEEP.with_for_update()
 
 CHANGED_TRIALS = (
-    select(
-        TRIALS.c.number,
-        TRIALS.c.status,
-        TRIALS.c.failures,
-        TRIALS.c.preemptions,
-        TRIALS.c.audited,
-        TRIALS.c.params,
-        TRIALS.c.sampler_attrs,
-        TRIALS.c.attempt,
-        TRIALS.c.checkpoint,
-    )
+    select(*TRIALS.c["number", "status", "failures", "preemptions", "audited", "params", "sampler_attrs", "attempt", "checkpoint"])
     .where(TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.revision > bindparam("since"))
     .order_by(TRIALS.c.number)
 )
@@ -55,12 +51,7 @@ RUNNING = (
 )
 WORKER = select(TRIALS.c.worker).where(*_TRIAL)
 STATUS = select(TRIALS.c.attempt, TRIALS.c.status).where(*_TRIAL)
-DECISION = select(RESULTS.c.decision).where(
-    RESULTS.c.sweep == bindparam("of_sweep"),
-    RESULTS.c.trial == bindparam("of_trial"),
-    RESULTS.c.attempt == bindparam("of_attempt"),
-    RESULTS.c.epochs == bindparam("epochs"),
-)
+DECISION = select(RESULTS.c.decision).where(*_at(RESULTS, "sweep", "trial", "attempt", "epochs"))
 OUTCOME = select(ATTEMPTS.c.outcome).where(*_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Excerpt)))
 
 _OVERDUE = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", TRIALS.c.lease_until < bindparam("now"))
@@ -68,34 +59,28 @@ OVERDUE = select(TRIALS.c.number, TRIALS.c.attempt, TRIALS.c.worker, TRIALS.c.do
 OVERDUE_LOCKED = OVERDUE.with_for_update()  # a heartbeat is seen by it, or refused after it
 DOUBT = update(TRIALS).where(*_OVERDUE, TRIALS.c.doubted_until.is_(None)).values(doubted_until=bindparam("until"))
 
-SET_REVISION = update(SWEEPS).where(_SWEEP).values(revision=bindparam("revision"))
+SET_REVISION = update(SWEEPS).where(_SWEEP).values(_set("revision"))
 TAKE_SUGGESTING = (
     update(SWEEPS)
     .where(_SWEEP, or_(SWEEPS.c.suggesting_until.is_(None), SWEEPS.c.suggesting_until < bindparam("now")))
     .values(suggesting_until=bindparam("until"))
 )
 END_SUGGESTING = update(SWEEPS).where(_SWEEP).values(suggesting_until=null())
-SET_SAMPLER_ATTRS = update(SWEEPS).where(_SWEEP).values(sampler_attrs=bindparam("sampler_attrs"))
-END_SEARCH = update(SWEEPS).where(_SWEEP).values(status=bindparam("status"), finished_at=bindparam("finished_at"))
+SET_SAMPLER_ATTRS = update(SWEEPS).where(_SWEEP).values(_set("sampler_attrs"))
+END_SEARCH = update(SWEEPS).where(_SWEEP).values(_set("status", "finished_at"))
 
 ADD_TRIAL = insert(TRIALS)
 _HEARD_OF = {"doubted_until": null(), "waiting": null()}
-HAND_OUT = (
-    update(TRIALS)
-    .where(*_TRIAL)
-    .values(
-        {name: bindparam(name) for name in ("status", "audited", "attempt", "worker", "lease_until", "revision")} | _HEARD_OF,
-    )
-)
+HAND_OUT = update(TRIALS).where(*_TRIAL).values({**_HEARD_OF, **_set("status", "audited", "attempt", "worker", "lease_until", "revision")})
 _DECIDED = {
     **_HEARD_OF,
-    **{name: bindparam(name) for name in ("status", "failures", "preemptions", "error", "revision")},
+    **_set("status", "failures", "preemptions", "error", "revision"),
     "seconds": TRIALS.c.seconds + bindparam("more_seconds"),
     "checkpoint": func.coalesce(bindparam("checkpoint"), TRIALS.c.checkpoint),
 }
 GO_ON = update(TRIALS).where(*_TRIAL).values(_DECIDED)
 END_ATTEMPT = update(TRIALS).where(*_TRIAL).values({**_DECIDED, "worker": null(), "lease_until": null()})
-CLAIM = update(TRIALS).where(*_TRIAL).values(worker=bindparam("worker"), lease_until=bindparam("lease_until"), **_HEARD_OF)
+CLAIM = update(TRIALS).where(*_TRIAL).values({**_HEARD_OF, **_set("worker", "lease_until")})
 _RUNNING_ATTEMPT = (*_TRIAL, TRIALS.c.attempt == bindparam("of_attempt"), TRIALS.c.status == "running")
 RENEW_LEASE = (
     update(TRIALS)
@@ -114,7 +99,5 @@ NOTE_UNCLAIMED_WAITING = NOTE_WAITING.where(TRIALS.c.worker.is_(None))
 
 ADD_RESULT = insert(RESULTS)
 ADD_ATTEMPT = insert(ATTEMPTS)
-CLOSE_ATTEMPT = (
-    update(ATTEMPTS).where(*_ATTEMPT).values(ended_at=bindparam("ended_at"), outcome=bindparam("outcome"), error=bindparam("error"))
-)
-CLAIM_ATTEMPT = update(ATTEMPTS).where(*_ATTEMPT).values(worker=bindparam("worker"))
+CLOSE_ATTEMPT = update(ATTEMPTS).where(*_ATTEMPT).values(_set("ended_at", "outcome", "error"))
+CLAIM_ATTEMPT = update(ATTEMPTS).where(*_ATTEMPT).values(_set("worker"))

@@ -8,6 +8,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
 _LONGEST_EXCERPT = 20_000  # characters
+_IS_CHAMPION = text("stage = 'champion'")
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -183,13 +184,7 @@ class ModelVersionRow(Base):
     __tablename__ = "model_versions"
     __table_args__ = (
         UniqueConstraint("model", "sweep"),
-        Index(
-            "one_champion",
-            "model",
-            unique=True,
-            sqlite_where=text("stage = 'champion'"),
-            postgresql_where=text("stage = 'champion'"),
-        ),
+        Index("one_champion", "model", unique=True, sqlite_where=_IS_CHAMPION, postgresql_where=_IS_CHAMPION),
     )
 
     model: Mapped[str] = mapped_column(primary_key=True)

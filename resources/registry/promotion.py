@@ -9,7 +9,7 @@ from resources.catalog import ModelVersionRow
 from resources.catalog.models import champion_of
 from resources.evaluation.report import EvaluationReport, evaluate_sweep
 from resources.registry.gates import Gate, GateFailed, check_gates
-from resources.registry.versions import ChampionChanged, NewVersion, register
+from resources.registry.versions import ChampionChanged, register
 from resources.sweep_spec import stored_spec
 
 
@@ -90,8 +90,8 @@ def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
     return missing
 
 
-def new_version(store: Store, report: EvaluationReport) -> NewVersion:
-    """What the registry records about a report's winner."""
+def new_version(store: Store, report: EvaluationReport) -> ModelVersionRow:
+    """What the registry is to record about a report's winner, for :func:`register`."""
     data, winner = report.data, report.data["winner"]
     record = RunRecords(store, data["name"], winner["key"]).read()
     dataset = Dataset(store, data["spec"]["dataset"]["name"], data["snapshot"]["digest"])
@@ -101,7 +101,7 @@ def new_version(store: Store, report: EvaluationReport) -> NewVersion:
         output["classes"] = data["labels"]
     packages = record["provenance"]["packages"]
     framework = next((f"{name} {packages[name]}" for name in ("torch", "tensorflow", "jax", "scikit-learn") if name in packages), "python")
-    return NewVersion(
+    return ModelVersionRow(
         model=data["name"],
         checkpoint=winner["checkpoint"],
         sweep=data["sweep"],

@@ -1,13 +1,15 @@
-"""What retention must not touch: the runs that led to champions, staging versions and reports, and the blobs that the catalog names."""
+"""Retention, and what it must not touch: runs that led to champions, staging versions and reports, and blobs that the catalog names."""
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving import Store
 from halving.errors import InvalidInput
+from halving.maintenance.retention import Retained, apply_retention
 from resources.catalog import Catalog, ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, masked
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.sweeps import OPEN
@@ -24,6 +26,22 @@ class Protected:
 
     runs: frozenset[tuple[str, str]]
     blobs: frozenset[str]
+
+
+def retain(store: Store, catalog: Catalog, **limits: Any) -> tuple[Retained, Protected]:
+    """Drop what is too old and not protected. Gives what was dropped, and what was protected.
+
+    Args:
+        store: whose points and checkpoints are dropped.
+        catalog: says what is protected.
+        limits: how old, of which project, and whether only to list it: the options of :func:`apply_retention`.
+
+    Raises:
+        InvalidInput: the limits are not accepted, or the store has reports of another catalog's sweeps.
+        NotFound: a report's content is gone from the store.
+    """
+    kept = protected(store, catalog)
+    return apply_retention(store, protected=kept.runs, keep_blobs=kept.blobs, **limits), kept
 
 
 def protected(store: Store, catalog: Catalog) -> Protected:
@@ -44,13 +62,10 @@ def protected(store: Store, catalog: Catalog) -> Protected:
                 f"report{f', nor {len(unknown) - 1} more' if len(unknown) > 1 else ''}; what these sweeps need would be deleted. Set "
                 "HALVING_CATALOG to the store's catalog. If they are gone for good, delete their pages in the store's folder reports"
             )
-        return Protected(
-            frozenset(protected_runs(session, store)),
-            frozenset(_checkpoints(session) | _reports(session)),
-        )
+        return Protected(frozenset(_runs(session, store)), frozenset(_checkpoints(session) | _reports(session)))
 
 
-def protected_runs(session: Session, store: Store) -> set[tuple[str, str]]:
+def _runs(session: Session, store: Store) -> set[tuple[str, str]]:
     """``(project, run)`` of runs that a champion, a staging version, a report or an unfinished sweep reaches.
 
     Raises:

@@ -1,8 +1,5 @@
 """The model registry: versions, and which of them is the champion."""
 
-from dataclasses import dataclass
-from typing import Any
-
 from sqlalchemy.orm import Session
 
 from halving.errors import HalvingError, InvalidInput, NotFound
@@ -10,33 +7,17 @@ from resources.catalog import Catalog, ModelVersionRow, utcnow
 from resources.catalog.models import champion_of, versions_of
 
 
-@dataclass(frozen=True)
-class NewVersion:
-    """What the registry records about a version."""
-
-    model: str
-    checkpoint: str
-    sweep: str
-    trial: int
-    run: str
-    snapshot: str
-    framework: str
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any]
-    metrics: dict[str, float]
-    report: str
-
-
 class ChampionChanged(HalvingError, RuntimeError):
     """The winner was judged against a version that is not the champion now; nothing was registered."""
 
 
-def register(catalog: Catalog, new: NewVersion, *, judged_against: str | None, auto_promote: bool) -> ModelVersionRow:
+def register(catalog: Catalog, new: ModelVersionRow, *, judged_against: str | None, auto_promote: bool) -> ModelVersionRow:
     """Add a version: champion when the model has none or on ``auto_promote``, else staging.
 
     Registering a sweep's winner again gives the version that it already has.
 
     Args:
+        new: what the registry is to record, all but its version, its stage and the time.
         judged_against: the champion's version that the winner was compared with; None where there was no champion.
 
     Raises:
@@ -51,12 +32,12 @@ def register(catalog: Catalog, new: NewVersion, *, judged_against: str | None, a
         now = champion.version if champion else None
         if now != judged_against:
             raise ChampionChanged(f"the winner of sweep {new.sweep} was judged against champion {judged_against}; the champion is {now}")
-        row = ModelVersionRow(version=next_version(earlier, new), stage="staging", created_at=utcnow(), **new.__dict__)
-        session.add(row)
+        new.version, new.stage, new.created_at = next_version(earlier, new), "staging", utcnow()
+        session.add(new)
         session.flush()
         if auto_promote or champion is None:
-            _make_champion(session, row)
-        return row
+            _make_champion(session, new)
+        return new
 
 
 def promote(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
@@ -83,7 +64,7 @@ def archive(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
         return row
 
 
-def next_version(earlier: list[ModelVersionRow], new: NewVersion) -> str:
+def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow) -> str:
     """The next semantic version: major when a schema has changed (callers must adapt), minor for another snapshot, else patch."""
     if not earlier:
         return "1.0.0"

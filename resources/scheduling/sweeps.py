@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from halving.errors import HalvingError, InvalidInput
 from resources.catalog import Catalog, SweepRow, utcnow
-from resources.scheduling.warm_start import sources
+from resources.scheduling.warm_start import warm_start_sources
 from resources.search.rules import max_trials as planned_trials
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec, stored_spec
@@ -30,8 +30,8 @@ def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str,
     Raises:
         InvalidInput: ``warm_start`` names a sweep that nothing can be learned from.
     """
-    with catalog.read() as session:  # before the transaction: reading them may take a while, and they have ended, so they do not change
-        warm_start = sources(catalog, session, spec)
+    # Before the transaction: reading them may take a while, and they have ended, so they do not change.
+    warm_start = warm_start_sources(catalog, spec)
     with catalog.write(exclusive=True) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
         earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))

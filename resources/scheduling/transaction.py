@@ -166,7 +166,7 @@ class SweepTransactions:
         """What was decided when this attempt reported the same before: the answer to that COMMIT may have been lost."""
         given = {"of_sweep": self.sweep, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
         if report:
-            word = connection.scalar(statements.DECISION, {**given, "epochs": report.epoch})
+            word = connection.scalar(statements.DECISION, {**given, "of_epochs": report.epoch})
         else:
             word = connection.scalar(statements.OUTCOME, {**given, "error": error})
         if word == _PREEMPTED:

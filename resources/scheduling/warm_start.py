@@ -22,34 +22,25 @@ _ENDED = ("evaluating", "finished", "rejected", "failed")
 _AUTO_SWEEPS = 5  # the newest that fit; older ones say less about the present code and data
 
 
-def check_warm_start(catalog: Catalog, spec: SweepSpec) -> None:
-    """Check before anything runs that the sweeps named in ``warm_start`` can be learned from.
-
-    Raises:
-        InvalidInput: naming the sweep, why it does not fit, and what to do.
-    """
-    with catalog.read() as session:
-        sources(catalog, session, spec)
-
-
-def sources(catalog: Catalog, session: Session, spec: SweepSpec) -> list[str]:
+def warm_start_sources(catalog: Catalog, spec: SweepSpec) -> list[str]:
     """Ids of the sweeps to learn from: those named, or for ``auto`` the newest ones that fit.
 
     Raises:
-        InvalidInput: a sweep that is named does not exist, has not ended, or does not fit.
+        InvalidInput: a sweep that is named does not exist, has not ended, or does not fit; the message says which, why, and what to do.
     """
-    if spec.warm_start == "auto":
-        query = select(SweepRow).where(SweepRow.status.in_(_ENDED)).order_by(SweepRow.created_at.desc())
-        fitting = (row.id for row in session.scalars(query) if _misfit(catalog, session, row, spec) is None)
-        return list(islice(fitting, _AUTO_SWEEPS))
-    for sweep in spec.warm_start or []:
-        try:
-            misfit = _misfit(catalog, session, catalog.sweep(session, sweep), spec)
-        except NotFound as error:
-            misfit = str(error)
-        if misfit:
-            raise InvalidInput(f"warm_start = {sweep!r} is not accepted: {misfit}; leave it out, or give auto to take whatever fits")
-    return list(spec.warm_start or [])
+    with catalog.read() as session:
+        if spec.warm_start == "auto":
+            query = select(SweepRow).where(SweepRow.status.in_(_ENDED)).order_by(SweepRow.created_at.desc())
+            fitting = (row.id for row in session.scalars(query) if _misfit(catalog, session, row, spec) is None)
+            return list(islice(fitting, _AUTO_SWEEPS))
+        for sweep in spec.warm_start or []:
+            try:
+                misfit = _misfit(catalog, session, catalog.sweep(session, sweep), spec)
+            except NotFound as error:
+                misfit = str(error)
+            if misfit:
+                raise InvalidInput(f"warm_start = {sweep!r} is not accepted: {misfit}; leave it out, or give auto to take whatever fits")
+        return list(spec.warm_start or [])
 
 
 def earlier_trials(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) -> list[Earlier]:

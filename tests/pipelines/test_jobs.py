@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from sqlalchemy import select
 
-from assets.events import failure
+from assets.events import expected_failures
 from halving.errors import HalvingError, InvalidInput, StoreAway, StoreError
 from pipelines import jobs
 from pipelines.definitions import defs
@@ -69,4 +69,6 @@ def test_a_step_that_may_be_done_again_waits_for_some_minutes_for_what_is_away(s
     ("error", "again"), [(StoreAway("no answer"), True), (StoreError("access denied"), False), (InvalidInput("it is wrong"), False)]
 )
 def test_an_expected_end_of_a_step_is_tried_again_only_where_the_store_was_away(error: HalvingError, again: bool) -> None:
-    assert failure(error).allow_retries is again
+    with pytest.raises(dg.Failure) as raised, expected_failures():
+        raise error
+    assert raised.value.allow_retries is again

@@ -22,8 +22,8 @@ _LOST_NODE = [
 ]
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 # Data loaders pass batches through shared memory, of which a container has 64 MiB by default.
-_SHARED_MEMORY = {"name": "shared-memory", "empty_dir": {"medium": "Memory"}}
-_SHARED_MEMORY_MOUNT = {"name": "shared-memory", "mount_path": "/dev/shm"}
+_SHARED_MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
+_SHARED_MEMORY_MOUNT = {"name": "shared-memory", "mountPath": "/dev/shm"}
 
 
 def check_resources(spec: SweepSpec, cluster: ClusterConfig) -> None:
@@ -47,23 +47,17 @@ def check_resources(spec: SweepSpec, cluster: ClusterConfig) -> None:
 
 
 def worker_config(spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str]) -> dict[str, Any]:
-    """The pod of a worker, as Dagster's ``dagster-k8s/config`` tag and ``k8s_job_executor`` take it.
+    """The pod of a worker, as Dagster's ``dagster-k8s/config`` tag and ``k8s_job_executor`` take it: these accept Kubernetes' own spelling.
 
     The trial runs in it, so it gets what the trial needs. A trial with an image of its own runs elsewhere: then it needs very little.
     """
-    placed: dict[str, Any] = {}
+    pod_spec: dict[str, Any] = {"tolerations": _LOST_NODE}
     container: dict[str, Any] = {"resources": {"requests": _WORKER_REQUESTS}}
-    volumes = {}
     if spec.image is None:
-        placed, volumes = placement(spec.resources, cluster), {"volumes": [_SHARED_MEMORY]}
-        container = {"resources": requirements(spec.resources, cluster), "volume_mounts": [_SHARED_MEMORY_MOUNT]}
+        pod_spec = {**_placement(spec.resources, cluster), "volumes": [_SHARED_MEMORY]}
+        container = {"resources": _requirements(spec.resources, cluster), "volumeMounts": [_SHARED_MEMORY_MOUNT]}
         labels = {**labels, **_queue(spec.resources, cluster)}
-    pod_spec = {
-        **placed,
-        **volumes,
-        "tolerations": [*placed.get("tolerations", []), *_LOST_NODE],
-        "termination_grace_period_seconds": math.ceil(spec.resources.grace_seconds) + _REPORT_SECONDS,
-    }
+    pod_spec["terminationGracePeriodSeconds"] = math.ceil(spec.resources.grace_seconds) + _REPORT_SECONDS
     # Kueue reads the Job's labels with its integration of Jobs, and the pod's with that of plain pods.
     labelled = {"pod_template_spec_metadata": {"labels": labels}, "job_metadata": {"labels": labels}}
     return {"container_config": container, "pod_spec_config": pod_spec, **labelled}
@@ -90,8 +84,7 @@ def trial_manifest(
         env: variables, beside those of the settings.
         owner: reference to the worker's pod: when that is deleted, Kubernetes deletes this pod, too.
     """
-    pods, resources, placed = cluster.trial_pods, spec.resources, placement(spec.resources, cluster)
-    placed["tolerations"] = [*placed.get("tolerations", []), *_LOST_NODE]
+    pods, resources = cluster.trial_pods, spec.resources
     container = {
         "name": "trial",
         "image": spec.image,
@@ -101,7 +94,7 @@ def trial_manifest(
             *({"configMapRef": {"name": name}} for name in pods.env_config_maps),
             *({"secretRef": {"name": name}} for name in pods.env_secrets),
         ],
-        "resources": requirements(resources, cluster),
+        "resources": _requirements(resources, cluster),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": pods.run_as_user,
@@ -111,7 +104,7 @@ def trial_manifest(
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",  # the last lines of a crash become its reason
-        "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}, _camel(_SHARED_MEMORY_MOUNT), *pods.volume_mounts],
+        "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}, _SHARED_MEMORY_MOUNT, *pods.volume_mounts],
     }
     return {
         "apiVersion": "v1",
@@ -135,28 +128,26 @@ def trial_manifest(
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "terminationGracePeriodSeconds": math.ceil(resources.grace_seconds),
-            "volumes": [{"name": "scratch", "emptyDir": {}}, _camel(_SHARED_MEMORY), *pods.volumes],
+            "volumes": [{"name": "scratch", "emptyDir": {}}, _SHARED_MEMORY, *pods.volumes],
             "containers": [container],
-            **_camel(placed),
+            **_placement(resources, cluster),
         },
     }
 
 
-def requirements(resources: Resources, cluster: ClusterConfig) -> dict[str, dict[str, str]]:
+def _requirements(resources: Resources, cluster: ClusterConfig) -> dict[str, dict[str, str]]:
     """Requests and limits of the trial's container.
 
     Cores are requested and not limited: a limit would throttle data loaders while other cores are idle.
     """
-    requests, limits = {"cpu": f"{resources.cpus:g}"}, {}
-    if resources.memory:
-        requests["memory"] = limits["memory"] = resources.memory
+    limits = {"memory": resources.memory} if resources.memory else {}
     if resources.gpus:
-        requests[cluster.gpu_resource] = limits[cluster.gpu_resource] = str(resources.gpus)
-    return {"requests": requests, **({"limits": limits} if limits else {})}
+        limits[cluster.gpu_resource] = str(resources.gpus)
+    return {"requests": {"cpu": f"{resources.cpus:g}", **limits}, **({"limits": limits} if limits else {})}
 
 
-def placement(resources: Resources, cluster: ClusterConfig) -> dict[str, Any]:
-    """Where the trial's pod may run, and with which priority: node selector, tolerations and priority class."""
+def _placement(resources: Resources, cluster: ClusterConfig) -> dict[str, Any]:
+    """Where the trial's pod may run, for how long its node may be silent, and its priority: node selector, tolerations, priority class."""
     chosen: list[Nodes] = []
     if resources.gpus:
         chosen.append(Nodes(tolerations=[{"key": cluster.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}]))
@@ -164,14 +155,12 @@ def placement(resources: Resources, cluster: ClusterConfig) -> dict[str, Any]:
         chosen.append(cluster.gpu_types[resources.gpu_type])
     if resources.spot and cluster.spot:
         chosen.append(cluster.spot)
-    selector = {label: value for nodes in chosen for label, value in nodes.node_selector.items()}
-    tolerations = [toleration for nodes in chosen for toleration in nodes.tolerations]
-    priority = resources.priority_class or cluster.priority_class
-    return {
-        **({"node_selector": selector} if selector else {}),
-        **({"tolerations": tolerations} if tolerations else {}),
-        **({"priority_class_name": priority} if priority else {}),
+    placed = {
+        "nodeSelector": {label: value for nodes in chosen for label, value in nodes.node_selector.items()},
+        "tolerations": [*(toleration for nodes in chosen for toleration in nodes.tolerations), *_LOST_NODE],
+        "priorityClassName": resources.priority_class or cluster.priority_class,
     }
+    return {name: value for name, value in placed.items() if value}
 
 
 def labels_of(assignment: Assignment) -> dict[str, str]:
@@ -193,8 +182,3 @@ def label_value(text: str) -> str:
 def _queue(resources: Resources, cluster: ClusterConfig) -> dict[str, str]:
     queue = resources.queue or cluster.queue
     return {QUEUE_LABEL: queue} if queue else {}
-
-
-def _camel(given: dict[str, Any]) -> dict[str, Any]:
-    """Keys in Dagster's spelling (mount_path) to Kubernetes' own (mountPath); values stay as they are, also those below empty_dir."""
-    return {re.sub("_([a-z])", lambda found: found[1].upper(), key): value for key, value in given.items()}

@@ -107,7 +107,7 @@ class PodProcess:
         self._note_at = 0.0  # not before, after it could not be noted
         self._why: str | None = None  # the last reason that the cluster gave
         self._tried = False  # to create it: the pod may exist although the answer was lost
-        self._created = self._started = False
+        self._created = self.started = False
         self._owed: Callable[[], None] | None = None  # a deletion that the API has not confirmed
         self._termination: Termination | None = None
         self._ended = False
@@ -121,10 +121,6 @@ class PodProcess:
     def alive(self) -> bool:
         return bool(self._began) and not self._ended
 
-    @property
-    def started(self) -> bool:
-        return self._started
-
     def receive(self, timeout: float) -> Message | None:
         if self._ended:
             return self._last_message()
@@ -135,7 +131,7 @@ class PodProcess:
             if not self._created:
                 time.sleep(timeout)
                 return None
-        elif time.monotonic() - self._looked > (_RUNNING_SECONDS if self._started else _STARTING_SECONDS):
+        elif time.monotonic() - self._looked > (_RUNNING_SECONDS if self.started else _STARTING_SECONDS):
             self._look()
         return self._checked(partial(self._mailbox.receive, timeout))
 
@@ -234,7 +230,7 @@ class PodProcess:
         if pod.status.phase in ("Succeeded", "Failed"):
             self._end(termination_of(pod))
         elif has_started(pod):
-            self._started = True
+            self.started = True
             self._note(None)
         elif is_queued(pod) or not self._late():
             if is_queued(pod):
@@ -256,7 +252,7 @@ class PodProcess:
     def _late(self) -> bool:
         """Give up a pod that has not started in time; it is deleted in :meth:`close`."""
         limit = self._resources.start_timeout_seconds
-        if self._started or time.monotonic() - self._began < limit:
+        if self.started or time.monotonic() - self._began < limit:
             return False
         why = self._why or "the cluster gives no reason"
         self._end(Termination(f"the trial's pod did not start within resources.start_timeout_seconds = {limit:g}: {why}", own_fault=True))
@@ -287,7 +283,7 @@ class PodProcess:
         """
         if isinstance(message, Granted):
             raise InvalidInput(f"the trial's message {message!r} is not accepted: only the platform grants epochs")
-        self._started = True  # whatever the cluster says
+        self.started = True  # whatever the cluster says
         if not isinstance(message, ReachedRung | ReturnedEarly):
             return message
         if isinstance(message, ReachedRung) and message.epoch != self._granted:
@@ -334,7 +330,7 @@ class PodProcess:
         except (HTTPError, OSError) as error:
             reason = f"the cluster's API does not answer: {error}"
         _log.warning("pod %s: %s", self.name, reason)
-        if not self._started and not self._ended:
+        if not self.started and not self._ended:
             self._note(reason)
         return None
 

@@ -12,7 +12,7 @@ from resources.backend import Backend
 from resources.catalog import Catalog, ModelVersionRow, SweepRow, utcnow
 from resources.catalog.models import champion_of, versions_of
 from resources.registry.gates import check_gates
-from resources.registry.versions import ChampionChanged, NewVersion, archive, parse_version, promote, register
+from resources.registry.versions import ChampionChanged, archive, parse_version, promote, register
 from resources.sweep_spec.sweep import Gates
 from tests.backends import snapshot_row
 
@@ -85,7 +85,7 @@ def sweeps(backend: Backend) -> list[str]:
     return [f"digits-{number}" for number in range(4)]
 
 
-def winner(sweep: str, **changes: Any) -> NewVersion:
+def winner(sweep: str, **changes: Any) -> ModelVersionRow:
     given: dict[str, Any] = {
         "model": "digits",
         "checkpoint": f"sha256:{sweep}",
@@ -99,10 +99,10 @@ def winner(sweep: str, **changes: Any) -> NewVersion:
         "metrics": {"accuracy": 0.9},
         "report": "sha256:r",
     }
-    return NewVersion(**{**given, **changes})
+    return ModelVersionRow(**{**given, **changes})
 
 
-def registered(catalog: Catalog, new: NewVersion, *, auto_promote: bool = False) -> ModelVersionRow:
+def registered(catalog: Catalog, new: ModelVersionRow, *, auto_promote: bool = False) -> ModelVersionRow:
     """Register a winner that is as good as any champion, whichever that is."""
     while True:
         with catalog.read() as session:

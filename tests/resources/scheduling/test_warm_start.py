@@ -13,7 +13,7 @@ from resources.catalog import SweepRow, utcnow
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
-from resources.scheduling.warm_start import check_warm_start, earlier_trials
+from resources.scheduling.warm_start import earlier_trials, warm_start_sources
 from resources.search.decide import Continue, Finish
 from resources.search.state import Result
 from resources.search.suggest import Earlier
@@ -154,7 +154,7 @@ def test_a_sweep_that_does_not_fit_is_refused_by_name_and_reason_and_left_out_by
     given = {"space": SPACE, "strategy": TPE, **changes}
     spec = small_spec(warm_start=[before], **given)
     with pytest.raises(InvalidInput, match=rf"warm_start = '{before}' is not accepted: {message}.*give auto"):
-        check_warm_start(backend.catalog, spec)
+        warm_start_sources(backend.catalog, spec)
     with pytest.raises(InvalidInput, match=message):
         opened(backend, spec)
     assert learned_by(backend, small_spec(warm_start="auto", **given)) == []
@@ -167,14 +167,14 @@ def test_a_sweep_that_does_not_exist_or_has_not_ended_is_refused(backend: Backen
         (running, "it is searching, and only a sweep whose search"),
     ]:
         with pytest.raises(InvalidInput, match=rf"warm_start = '{sweep}' is not accepted: {message}"):
-            check_warm_start(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[sweep]))
+            warm_start_sources(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[sweep]))
 
 
 def test_a_sweep_without_any_result_is_refused(backend: Backend, small_spec: Spec) -> None:
     failed = searched(backend, first(small_spec), lambda given: None)
     backend.catalog.end_sweep(failed, "rejected")
     with pytest.raises(InvalidInput, match="it has no trial with a result"):
-        check_warm_start(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[failed]))
+        warm_start_sources(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[failed]))
 
 
 def test_bounds_of_the_new_sweep_are_held_against_the_metrics_of_the_earlier_one(backend: Backend, small_spec: Spec) -> None:
@@ -226,4 +226,4 @@ def test_what_a_sweep_learns_from_never_depends_on_what_happens_to_the_spec_late
     with backend.catalog.write() as session:
         session.get_one(SweepRow, earlier).spec = {"name": "of an older version"}
     with pytest.raises(InvalidInput, match="its spec is not readable any more"):
-        check_warm_start(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
+        warm_start_sources(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))

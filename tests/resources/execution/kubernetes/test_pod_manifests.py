@@ -31,16 +31,16 @@ def test_a_workers_pod_has_what_its_trials_need(small_spec):
         "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"},
     }
     pod = config["pod_spec_config"]
-    assert pod["node_selector"] == {"nvidia.com/gpu.product": "NVIDIA-A100", "cloud.google.com/gke-spot": "true"}
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100", "cloud.google.com/gke-spot": "true"}
     assert [toleration["key"] for toleration in pod["tolerations"]][:2] == ["nvidia.com/gpu", "cloud.google.com/gke-spot"]
-    assert pod["priority_class_name"] == "research"
-    assert pod["termination_grace_period_seconds"] > 30
+    assert pod["priorityClassName"] == "research"
+    assert pod["terminationGracePeriodSeconds"] > 30
 
 
 def test_a_spec_without_needs_asks_for_a_core_and_nothing_else(small_spec):
     config = worker_config(small_spec(), ClusterConfig(), {})
     assert config["container_config"]["resources"] == {"requests": {"cpu": "1"}}
-    assert not {"node_selector", "priority_class_name"} & set(config["pod_spec_config"])
+    assert not {"nodeSelector", "priorityClassName"} & set(config["pod_spec_config"])
 
 
 @pytest.mark.parametrize("image", [None, "train:1"])
@@ -61,7 +61,7 @@ def test_dagster_takes_the_workers_pod_as_it_is(small_spec):
 
 def test_what_the_spec_names_comes_before_the_clusters_own(small_spec):
     config = worker_config(small_spec(resources={**WANTED, "priority_class": "urgent"}), CLUSTER, {})
-    assert config["pod_spec_config"]["priority_class_name"] == "urgent"
+    assert config["pod_spec_config"]["priorityClassName"] == "urgent"
 
 
 def manifest(spec: Any, **changes: Any) -> dict[str, Any]:
