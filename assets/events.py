@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from halving import HalvingError
-from halving.errors import StoreAway
+from halving.errors import StoreUnavailable
 
 GROUP = "halving"
 
@@ -60,4 +60,4 @@ def expected_failures() -> Iterator[None]:
     try:
         yield
     except HalvingError as error:
-        raise dg.Failure(str(error), allow_retries=isinstance(error, StoreAway)) from None
+        raise dg.Failure(str(error), allow_retries=isinstance(error, StoreUnavailable)) from None

@@ -54,7 +54,7 @@ def _requests(setting: Setting) -> Table:
 def requests(kind: str, times: int) -> dict[str, list[float]]:
     """Seconds until a request to an unreachable S3 is given up, in a process of its own."""
     from halving import Store
-    from halving.errors import StoreAway
+    from halving.errors import StoreUnavailable
 
     os.environ |= CREDENTIALS
     server, found = S3(), {"exists": [], "replace": []}  # type: ignore[var-annotated]
@@ -67,7 +67,7 @@ def requests(kind: str, times: int) -> dict[str, list[float]]:
         for _ in range(times):
             for name, ask in (("exists", lambda: store.exists("there")), ("replace", lambda: store.replace("there", bytes(100_000)))):
                 began = time.perf_counter()
-                with contextlib.suppress(StoreAway):
+                with contextlib.suppress(StoreUnavailable):
                     ask()
                 found[name].append(time.perf_counter() - began)
     return found

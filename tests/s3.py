@@ -1,4 +1,4 @@
-"""An S3 API of the tests' own (moto's server, on a free port), and a gate before it that can be shut: S3 that is away."""
+"""An S3 API of the tests' own (moto's server, on a free port), and a gate before it that can be shut: S3 that is unavailable."""
 
 import contextlib
 import secrets
@@ -99,7 +99,7 @@ class Gate:
         self._open.clear()
 
     @contextlib.contextmanager
-    def away(self) -> Iterator[None]:
+    def outage(self) -> Iterator[None]:
         """Shut for the length of a ``with`` block."""
         self.shut()
         try:

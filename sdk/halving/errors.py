@@ -21,7 +21,7 @@ class StoreError(HalvingError, OSError):
     """The store could not be read or written."""
 
 
-class StoreAway(StoreError, ConnectionError):
+class StoreUnavailable(StoreError, ConnectionError):
     """The store is unavailable: it did not answer, or failed for a reason of its own. The same call may succeed later."""
 
 

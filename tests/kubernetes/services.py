@@ -9,7 +9,7 @@ from tests.s3 import S3, Gate
 
 
 class ObjectStore:
-    """An S3 API with one bucket on ``address``, behind a gate that can be shut: S3 that is away. It takes any key."""
+    """An S3 API with one bucket on ``address``, behind a gate that can be shut: S3 that is unavailable. It takes any key."""
 
     bucket = "halving"
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from assets.events import expected_failures
-from halving.errors import HalvingError, InvalidInput, StoreAway, StoreError
+from halving.errors import HalvingError, InvalidInput, StoreError, StoreUnavailable
 from pipelines import jobs
 from pipelines.definitions import defs
 from resources.backend import Backend
@@ -59,16 +59,16 @@ def test_a_specs_fields_are_checked_against_each_other_once_in_a_whole_sweep(
 
 
 @pytest.mark.parametrize("step", [jobs.take_snapshot, jobs.plan_sweep, jobs.evaluate_winner, jobs.promote_checkpoint, jobs.count_failures])
-def test_a_step_that_may_be_done_again_waits_for_some_minutes_for_what_is_away(step: dg.OpDefinition) -> None:
+def test_a_step_that_may_be_done_again_waits_for_some_minutes_for_what_is_unavailable(step: dg.OpDefinition) -> None:
     assert step.retry_policy
     delays = [step.retry_policy.calculate_delay(attempt) for attempt in range(1, step.retry_policy.max_retries + 1)]
     assert 120 < sum(delays) < 600
 
 
 @pytest.mark.parametrize(
-    ("error", "again"), [(StoreAway("no answer"), True), (StoreError("access denied"), False), (InvalidInput("it is wrong"), False)]
+    ("error", "again"), [(StoreUnavailable("no answer"), True), (StoreError("access denied"), False), (InvalidInput("it is wrong"), False)]
 )
-def test_an_expected_end_of_a_step_is_tried_again_only_where_the_store_was_away(error: HalvingError, again: bool) -> None:
+def test_an_expected_end_of_a_step_is_tried_again_only_where_the_store_was_unavailable(error: HalvingError, again: bool) -> None:
     with pytest.raises(dg.Failure) as raised, expected_failures():
         raise error
     assert raised.value.allow_retries is again

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tenacity import Retrying, before_sleep_log, retry_base, retry_if_exception_type, retry_if_result, stop_after_delay, wait_random
 
 from halving import Store
-from halving.errors import InvalidInput, StoreAway
+from halving.errors import InvalidInput, StoreUnavailable
 from halving.trial.context import TrialContext
 from halving.trial.mailbox import Mailbox, mail_folder
 from halving.trial.messages import Granted, Message, Raised, ReachedRung, ReturnedEarly
@@ -178,7 +178,7 @@ class PodProcess:
             return
         try:
             self._post_task()
-        except StoreAway as error:
+        except StoreUnavailable as error:
             self._note(f"the store is unavailable: {error}")
             return
         except OSError as error:

@@ -12,10 +12,10 @@ from typing import IO, Any, cast
 
 from halving.checkpoints import serialization
 from halving.checkpoints.interval import CheckpointInterval
-from halving.errors import StoreAway, StoreError
+from halving.errors import StoreError, StoreUnavailable
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.local_files import path_of, temporary_file
-from halving.store.retry import Reach, retry_while_away, warn
+from halving.store.retry import Reach, retry_while_unavailable, warn
 from halving.store.store import Store, digest_of
 
 _POINTS_SECONDS = 120.0  # for which a needed checkpoint waits for its points; a full journal (1 GiB) is written in that time
@@ -27,7 +27,7 @@ class Saver:
     Args:
         flush: brings every point that was logged to the store, before a checkpoint counts; returns whether all are there, or as safe.
         give_up_at: until when a checkpoint that is needed may wait for an unavailable store; see
-            :func:`halving.store.retry.retry_while_away`.
+            :func:`halving.store.retry.retry_while_unavailable`.
 
     Attributes:
         newest: the newest checkpoint that counts.
@@ -125,7 +125,7 @@ class Saver:
             points_by: the time, by ``monotonic``, from which the checkpoint counts without its points. The journal still has them.
 
         Raises:
-            StoreAway: not all points are in the store yet. The time spent counts towards the checkpoint interval all the same.
+            StoreUnavailable: not all points are in the store yet. The time spent counts towards the checkpoint interval all the same.
         """
         self._pay()
         with self.interval.counting():
@@ -133,7 +133,7 @@ class Saver:
             if complete:
                 self._records.add_checkpoint(saved)
         if not complete:
-            raise StoreAway("the points up to the checkpoint are not all in the store yet")
+            raise StoreUnavailable("the points up to the checkpoint are not all in the store yet")
         self.newest, self.missed = saved, None
 
     def _try_to_write(self, state: dict[str, Any], *, best: bool) -> str | None:
@@ -175,11 +175,11 @@ class Saver:
             self._owed = None
 
     def _waiting(self, what: str, action: Callable[[], Any]) -> Any:
-        return retry_while_away(self._store, f"{what} of {self._records.run}", action, self._give_up_at)
+        return retry_while_unavailable(self._store, f"{what} of {self._records.run}", action, self._give_up_at)
 
     def _skip(self, error: StoreError | None) -> None:
         if self.missed is None:
-            self.missed = error or StoreAway(f"the store {self._store.root} does not answer")
+            self.missed = error or StoreUnavailable(f"the store {self._store.root} does not answer")
             warn(
                 f"a checkpoint of {self._records.run} could not be stored; training continues, and the next checkpoint is stored "
                 f"as soon as that is possible: {self.missed}"

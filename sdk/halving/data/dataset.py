@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from halving.errors import NotFound
-from halving.store.retry import retry_while_away
+from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Dataset:
     Reading waits while the store is unavailable: up to ten minutes, or most of the grace period in a trial that has to end.
 
     Attributes:
-        give_up_at: until when it waits; see :func:`halving.store.retry.retry_while_away`. A run sets it for its own dataset.
+        give_up_at: until when it waits; see :func:`halving.store.retry.retry_while_unavailable`. A run sets it for its own dataset.
     """
 
     give_up_at: Callable[[], float]
@@ -68,7 +68,7 @@ class Dataset:
 
         Raises:
             NotFound: the snapshot has no such split.
-            StoreAway: the store was unavailable for all that time.
+            StoreUnavailable: the store was unavailable for all that time.
         """
         if split is None:
             return self._retried(partial(self._all_rows, "data.arrow"))
@@ -85,7 +85,7 @@ class Dataset:
         return self._retried(partial(self.store.read, name))
 
     def _retried(self, read: Callable[[], _Result]) -> _Result:
-        return retry_while_away(self.store, f"dataset {self.name}", read, self.give_up_at)
+        return retry_while_unavailable(self.store, f"dataset {self.name}", read, self.give_up_at)
 
     def _all_rows(self, name: str) -> "pa.Table":
         with self._open(name) as reader:

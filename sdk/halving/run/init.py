@@ -9,7 +9,7 @@ from halving.errors import NotFound
 from halving.identifiers import check_name, new_id
 from halving.records.run_record import RunRecords
 from halving.run.run import Run
-from halving.store.retry import retry_while_away
+from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
 
@@ -47,7 +47,7 @@ def init(
     if config is None and id is not None:
         records = RunRecords(store, check_name("project", project), check_name("run id", id))
         with contextlib.suppress(NotFound):
-            config = retry_while_away(store, f"run {id}", records.read)["params"]
+            config = retry_while_unavailable(store, f"run {id}", records.read)["params"]
     return Run(
         store,
         project=project,

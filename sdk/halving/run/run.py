@@ -25,7 +25,7 @@ from halving.run import signals
 from halving.run.epoch_loop import Progress
 from halving.run.system_metrics import SystemMetrics, Throughput, check_interval
 from halving.store.json_files import now
-from halving.store.retry import retry_while_away, warn
+from halving.store.retry import retry_while_unavailable, warn
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
 
@@ -71,13 +71,15 @@ class Run:
             rng_state.seed_everything(seed)
         self.records = RunRecords(store, project, run_id)
         began = {
-            "provenance": captured or retry_while_away(store, f"run {run_id}", partial(provenance.capture, store)),
+            "provenance": captured or retry_while_unavailable(store, f"run {run_id}", partial(provenance.capture, store)),
             "seed": seed,
             "determinism": rng_state.determinism_flags(),
             "started": now(),
             "token": secrets.token_hex(8),  # makes the record differ from any that another process writes in the same millisecond
         }
-        self.attempt = retry_while_away(store, f"run {run_id}", partial(self.records.start, self.params, parent or {}, attempt, began))
+        self.attempt = retry_while_unavailable(
+            store, f"run {run_id}", partial(self.records.start, self.params, parent or {}, attempt, began)
+        )
         try:
             self._finished, self._process = False, os.getpid()
             self._saver = Saver(store, self.records, self._points_first, lambda: self._progress.give_up_at())
@@ -89,7 +91,7 @@ class Run:
             recover_run(store, project, run_id)  # the journals of attempts that were killed on this machine
             self._writer = MetricWriter(store, project, run_id, self.attempt)
             self._validator = Validator(self._writer, run_id, strict=strict)
-            self._resume_from = retry_while_away(store, f"run {run_id}", self.records.latest_checkpoint)
+            self._resume_from = retry_while_unavailable(store, f"run {run_id}", self.records.latest_checkpoint)
             if system_metrics is not None:
                 self._system = SystemMetrics(self.log, system_metrics, throughput=self._throughput, name=run_id)
             signals.opened(self)
@@ -198,7 +200,7 @@ class Run:
         if self._resume_from is None:
             return state
         load = partial(serialization.restore, self.store, self._resume_from.digest, state)
-        restored = retry_while_away(self.store, f"restore() of {self.id}", load)
+        restored = retry_while_unavailable(self.store, f"restore() of {self.id}", load)
         self._progress.resume(self._resume_from)
         return restored
 
@@ -227,7 +229,7 @@ class Run:
             self.records.add_artifact(name, digest, source.stat().st_size)
             return digest
 
-        return retry_while_away(self.store, f"artifact {name} of {self.id}", store, self._progress.give_up_at)
+        return retry_while_unavailable(self.store, f"artifact {name} of {self.id}", store, self._progress.give_up_at)
 
     def finish(self, status: str = "finished") -> None:
         """Write what is pending and record how the attempt ended. A second call, or one in a forked child, does nothing.
@@ -347,7 +349,9 @@ class Run:
         ended["checkpoints"] = self._saver.interval.as_dict()
         if complete:
             try:
-                retry_while_away(self.store, f"the end of {self.id}", partial(self.records.end, self.attempt, ended), longest=seconds)
+                retry_while_unavailable(
+                    self.store, f"the end of {self.id}", partial(self.records.end, self.attempt, ended), longest=seconds
+                )
             except Exception:  # noqa: BLE001  # whatever the store raises: the end is kept for the recovery
                 complete = False
         kept = self._writer.release(None if complete else ended)

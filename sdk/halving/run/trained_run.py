@@ -6,7 +6,7 @@ from typing import Any
 
 from halving.checkpoints import serialization
 from halving.data.dataset import Dataset
-from halving.store.retry import retry_while_away
+from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
 
 
@@ -25,4 +25,4 @@ class TrainedRun:
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the checkpoint, as :meth:`halving.Run.restore` does, but leave the random generators as they are."""
         load = partial(serialization.restore, self.store, self.checkpoint, state, with_rng=False)
-        return retry_while_away(self.store, f"restore() of {self.checkpoint}", load)
+        return retry_while_unavailable(self.store, f"restore() of {self.checkpoint}", load)

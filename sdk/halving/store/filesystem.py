@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from halving.errors import InvalidInput, StoreAway, StoreError
+from halving.errors import InvalidInput, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -71,13 +71,13 @@ def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
 
 @contextlib.contextmanager
 def store_faults(message: str) -> Iterator[None]:
-    """Raise a fault of the store as a StoreError that begins with ``message``: :class:`StoreAway` for a transient one."""
+    """Raise a fault of the store as a StoreError that begins with ``message``: :class:`StoreUnavailable` for a transient one."""
     try:
         yield
     except StoreError:
         raise
     except OSError as error:
-        raise (StoreAway if _TRANSIENT.search(str(error)) else StoreError)(f"{message}: {error}") from error
+        raise (StoreUnavailable if _TRANSIENT.search(str(error)) else StoreError)(f"{message}: {error}") from error
 
 
 @contextlib.contextmanager

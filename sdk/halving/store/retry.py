@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from halving.errors import StoreAway, StoreError
+from halving.errors import StoreError, StoreUnavailable
 from halving.store.backoff import backoff
 from halving.store.store import Store
 
@@ -18,7 +18,7 @@ _ANSWER_SECONDS = 2.0  # in which a store has to answer before training counts o
 _Result = TypeVar("_Result")
 
 
-def retry_while_away(
+def retry_while_unavailable(
     store: Store,
     what: str,
     action: Callable[[], _Result],
@@ -33,14 +33,14 @@ def retry_while_away(
             SIGTERM may come at any time.
 
     Raises:
-        StoreAway: the store was unavailable for all that time.
+        StoreUnavailable: the store was unavailable for all that time.
     """
     end, pauses = time.monotonic() + longest, backoff()
     warned = False
     while True:
         try:
             return action()
-        except StoreAway as error:
+        except StoreUnavailable as error:
             left = min(end, give_up_at()) - time.monotonic()
             if left <= 0:
                 raise
@@ -82,7 +82,7 @@ class Reach:
         for pause in backoff():
             try:
                 self._store.exists("reach")
-            except StoreAway:
+            except StoreUnavailable:
                 if self._closed.wait(pause):
                     return
                 continue

@@ -10,7 +10,7 @@ from functools import partial
 
 from halving.errors import NotFound
 from halving.store.backoff import backoff
-from halving.store.retry import retry_while_away
+from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
 from halving.trial.messages import Granted, Message, from_bytes, to_bytes
 
@@ -47,7 +47,7 @@ class Mailbox:
             AlreadyExists: another process writes for this end.
         """
         name = f"{self._folder}/{self._sends}-{self._sent + 1:06d}.json"
-        retry_while_away(self._store, name, partial(self._store.create, name, to_bytes(message), sole=True), longest=_SEND_SECONDS)
+        retry_while_unavailable(self._store, name, partial(self._store.create, name, to_bytes(message), sole=True), longest=_SEND_SECONDS)
         self._sent += 1
         self._expect_soon()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from multiprocessing import parent_process
 from typing import NoReturn, Protocol
 
-from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreAway, StoreError
+from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreError, StoreUnavailable
 from halving.run import signals
 from halving.run.init import open_trial
 from halving.run.run import Run
@@ -90,7 +90,7 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
             _leave(run)  # this may be the only reason why it raised: the terminal or a pipe is closed
         if run and not isinstance(error, _FINAL):
             _end_if_stopping(run)  # a SIGTERM that also went to its children makes data loaders raise
-        if isinstance(error, StoreAway):  # not the trial's own fault
+        if isinstance(error, StoreUnavailable):  # not the trial's own fault
             ended = Interrupted(f"the store was unavailable: {error}")
         else:
             newest = run.checkpoint.digest if run and run.checkpoint else None

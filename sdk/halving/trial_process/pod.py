@@ -15,7 +15,7 @@ from typing import Any
 from halving.errors import InvalidInput
 from halving.records import provenance
 from halving.run import signals
-from halving.store.retry import retry_while_away
+from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
 from halving.trial.context import ObjectiveRule, TrialContext
 from halving.trial.import_string import source_digest
@@ -78,7 +78,7 @@ def main() -> None:
         sys.exit(f"{VARIABLE} is not set: this program is started in a trial's pod, by the trial's worker")
     mailbox = Mailbox(store, folder, sends="trial", reads="worker")
     try:
-        task = _understood(retry_while_away(store, f"the trial of {folder}", partial(store.read, _task_file(folder))))
+        task = _understood(retry_while_unavailable(store, f"the trial of {folder}", partial(store.read, _task_file(folder))))
     except InvalidInput as error:
         mailbox.send(Raised(str(error), final=True, checkpoint=None))
         sys.exit(str(error))

@@ -51,7 +51,7 @@ class Installation:
         backend: catalog and store, from this machine.
         instance: Dagster's instance, from this machine: runs and events.
         postgres: the server; ``stop()`` and ``start()`` end it and bring it back.
-        s3: the object store; ``with s3.gate.away():`` makes it unreachable for a while.
+        s3: the object store; ``with s3.gate.outage():`` makes it unreachable for a while.
         secrets: the values that may appear in no run, log, event or record.
     """
 
@@ -283,7 +283,7 @@ class Installation:
         self.wait_until_served()
 
     def _launch(self, params: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer; None where the webserver took a connection from before Postgres was away, which it finds out by taking it."""
+        """The answer; None where the webserver took a connection from before Postgres was unavailable, which it finds out by taking it."""
         try:
             return self.graphql(_LAUNCH, {"params": params})["launchRun"]
         except kubernetes.client.ApiException as error:

@@ -1,4 +1,4 @@
-"""The deployment itself: what its pods may do, that runs become pods, and that parts of it may be away for a while."""
+"""The deployment itself: what its pods may do, that runs become pods, and that parts of it may be unavailable for a while."""
 
 import json
 import subprocess

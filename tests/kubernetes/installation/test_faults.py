@@ -194,13 +194,13 @@ def test_a_job_ends_although_one_of_its_workers_never_gets_a_node(installation: 
     assert "Insufficient nvidia.com/gpu" in installation.log_of(job)
 
 
-def test_a_store_or_a_database_that_is_away_for_a_while_slows_nobody_and_loses_nothing(installation: Installation) -> None:
-    """S3 away for a minute; then Postgres without a connection to spare, not even for those that had one."""
+def test_a_store_or_a_database_that_is_unavailable_for_a_while_slows_nobody_and_loses_nothing(installation: Installation) -> None:
+    """S3 unavailable for a minute; then Postgres without a connection to spare, not even for those that had one."""
     epochs = 120
     spec = slow("outages", epochs=epochs)
     installation.submit("launch_sweep", spec)
     sweep = opened(installation, spec)
-    for outage, seconds in ((installation.s3.gate.away(), 60), (no_connections_left(installation.backend.catalog.url), 20)):
+    for outage, seconds in ((installation.s3.gate.outage(), 60), (no_connections_left(installation.backend.catalog.url), 20)):
         training(installation, sweep)
         with outage:
             time.sleep(seconds)

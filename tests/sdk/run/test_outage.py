@@ -20,7 +20,7 @@ import halving
 from halving import Dataset, Store, StoreError
 from halving.checkpoints.saver import Saver
 from halving.checkpoints.serialization import restore
-from halving.errors import StoreAway
+from halving.errors import StoreUnavailable
 from halving.ingest.recovery import recover
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.backoff import backoff
@@ -32,7 +32,7 @@ from tests.sdk.trial_process import test_main as test_execute
 
 Shut = Callable[[Gate], None]
 ANSWER_SECONDS = 5.0
-AWAY = [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")]
+OUTAGES = [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def wait_for_the_watch() -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("shut", AWAY)
+@pytest.mark.parametrize("shut", OUTAGES)
 @pytest.mark.usefixtures("retried_soon")
 def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is_back(root: str, gate: Gate, shut: Shut) -> None:
     took = []
@@ -139,7 +139,7 @@ def test_a_bucket_that_is_not_there_is_an_error_at_once(root: str) -> None:
     began = time.monotonic()
     with pytest.raises(StoreError, match="NO_SUCH_BUCKET") as raised:
         halving.init("p", root=root.replace("s3://halving-", "s3://none-"), system_metrics=None)
-    assert not isinstance(raised.value, StoreAway)
+    assert not isinstance(raised.value, StoreUnavailable)
     assert time.monotonic() - began < 60  # it does not wait for ten minutes
 
 
@@ -148,7 +148,7 @@ def test_a_call_to_an_s3_that_is_silent_ends_within_half_a_minute(root: str, gat
     store.create("a", b"1")
     gate.swallow()
     began = time.monotonic()
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnavailable):
         store.read("a")
     assert time.monotonic() - began < 30
 
@@ -207,7 +207,7 @@ def test_a_dataset_is_read_when_s3_is_back(root: str, gate: Gate) -> None:
         assert dataset.target == "y"
     gate.shut()
     dataset.give_up_at = time.monotonic
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnavailable):
         dataset.file("a")
 
 
@@ -285,7 +285,7 @@ def test_the_record_of_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the
         with monkeypatch.context() as patch:  # unavailable between two requests of one save: no gate is that quick
 
             def unavailable(_: SavedCheckpoint) -> None:
-                raise StoreAway("HTTP status 503")
+                raise StoreUnavailable("HTTP status 503")
 
             patch.setattr(run.records, "add_checkpoint", unavailable)
             assert run.save(seen=1) is not None
@@ -314,7 +314,7 @@ def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_unavailable_is_no
     root: str, gate: Gate, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     GATE[:] = [gate]
-    monkeypatch.setattr("halving.checkpoints.saver.retry_while_away", lambda store, what, action, give_up_at: action())
+    monkeypatch.setattr("halving.checkpoints.saver.retry_while_unavailable", lambda store, what, action, give_up_at: action())
     monkeypatch.setattr("halving.run.run._TRIAL_END_SECONDS", 1.0)
     given, platform = test_execute.context(Store(root), where=where), multiprocessing.Pipe()
     with pytest.warns(UserWarning, match="halving: "):

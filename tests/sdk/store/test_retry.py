@@ -7,9 +7,9 @@ import warnings
 import pytest
 
 from halving import Store
-from halving.errors import StoreAway
+from halving.errors import StoreUnavailable
 from halving.store.backoff import backoff
-from halving.store.retry import retry_while_away
+from halving.store.retry import retry_while_unavailable
 
 
 def test_pauses_double_up_to_the_longest_each_within_half_of_it() -> None:
@@ -34,18 +34,21 @@ def test_a_warning_that_is_an_error_does_not_end_what_waits(store: Store, monkey
     def action() -> str:
         tries.append(1)
         if len(tries) < 3:
-            raise StoreAway("no answer")
+            raise StoreUnavailable("no answer")
         return "done"
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert retry_while_away(store, "a test", action) == "done"
+        assert retry_while_unavailable(store, "a test", action) == "done"
 
 
 def test_the_user_is_warned_once_and_the_last_error_comes_when_the_time_is_over(store: Store) -> None:
     def action() -> None:
-        raise StoreAway("no answer")
+        raise StoreUnavailable("no answer")
 
-    with pytest.warns(UserWarning, match="a test waits for the store .*: no answer") as warned, pytest.raises(StoreAway, match="no answer"):
-        retry_while_away(store, "a test", action, longest=1.2)
+    with (
+        pytest.warns(UserWarning, match="a test waits for the store .*: no answer") as warned,
+        pytest.raises(StoreUnavailable, match="no answer"),
+    ):
+        retry_while_unavailable(store, "a test", action, longest=1.2)
     assert len(warned) == 1

@@ -11,7 +11,7 @@ from kubernetes.client import ApiClient, ApiException, V1Pod
 from urllib3.exceptions import HTTPError
 
 from halving import Store
-from halving.errors import InvalidInput, StoreAway, StoreError
+from halving.errors import InvalidInput, StoreError, StoreUnavailable
 from halving.trial.mailbox import Mailbox
 from halving.trial.messages import Granted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from resources.execution.kubernetes import api, trial_pod
@@ -128,7 +128,7 @@ def test_why_a_pod_could_never_be_created_is_the_reason_of_its_trial(cluster: Cl
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (StoreAway("no answer"), "the store is unavailable: no answer"),
+        (StoreUnavailable("no answer"), "the store is unavailable: no answer"),
         (StoreError("access denied"), "the store refuses what the trial's pod is to read: access denied"),
     ],
 )
