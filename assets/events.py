@@ -56,7 +56,7 @@ def asset_link(asset: str, partition: str) -> dg.MetadataValue:
 
 @contextmanager
 def expected_failures() -> Iterator[None]:
-    """In its block an error of Halving fails the step with its message, without a traceback; only if the store was away is it retried."""
+    """An error of Halving in this block fails the step with its message and no traceback, and is retried only if the store was unavailable."""
     try:
         yield
     except HalvingError as error:

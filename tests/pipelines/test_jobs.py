@@ -51,7 +51,7 @@ def test_a_specs_fields_are_checked_against_each_other_once_in_a_whole_sweep(
         checked.append(spec)
         return contradictions(spec)
 
-    monkeypatch.setattr("resources.sweep_spec.consistency.contradictions", counted)
+    monkeypatch.setattr("resources.sweep_spec.parsing.contradictions", counted)
     monkeypatch.setenv("HALVING_ROOT", backend.store.root)
     with dg.DagsterInstance.ephemeral() as instance:
         assert defs.get_job_def("sweep").execute_in_process(run_config=small(max_trials=3), instance=instance).success
