@@ -56,7 +56,7 @@ def asset_link(asset: str, partition: str) -> dg.MetadataValue:
 
 @contextmanager
 def expected_failures() -> Iterator[None]:
-    """An error of Halving in this block fails the step with its message and no traceback, and is retried only if the store was unavailable."""
+    """An error of Halving in this block fails the step with its message, without a traceback; for good unless the store was unavailable."""
     try:
         yield
     except HalvingError as error:
