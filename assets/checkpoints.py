@@ -43,7 +43,10 @@ def _materialized(row: ModelVersionRow, report: EvaluationReport) -> Materialize
         version=row.checkpoint,
         inputs={"evaluation_report": row.report},
         metadata={
-            **{name: getattr(row, name) for name in ("model", "version", "stage", "checkpoint")},
+            "model": row.model,
+            "version": row.version,
+            "stage": row.stage,
+            "checkpoint": row.checkpoint,
             **{f"{report.data['split']}/{name}": value for name, value in row.metrics.items()},
             "framework": row.framework,
             "input_schema": dg.MetadataValue.json(row.input_schema),

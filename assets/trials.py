@@ -57,7 +57,12 @@ def log_trial(context: Any, backend: Backend, changed: Assignment) -> None:
 
 def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
     """Why an attempt at a trial failed, or why its pod has not started, as an observation of the trial's partition."""
-    metadata: dict[str, Any] = {name: getattr(row, name) for name in ("status", "attempt", "failures", "preemptions")}
+    metadata: dict[str, Any] = {
+        "status": row.status,
+        "attempt": row.attempt,
+        "failures": row.failures,
+        "preemptions": row.preemptions,
+    }
     if row.waiting:
         metadata["waiting"] = row.waiting
     if row.error:

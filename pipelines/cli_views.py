@@ -146,7 +146,7 @@ def _print_replay(console: "Console", found: dict[str, Any]) -> None:
     rows = []
     for one in [found["itself"], *found["replayed"]]:
         objective = f"{number(one['winner_objective'])} ({one['winner_epochs']})" if one["winner"] else NONE
-        unknown = one.get("unknown_epochs")
+        unknown = one.get("unknown_epochs")  # None for the sweep itself
         guessed = f"{unknown} ({unknown / one['epochs']:.0%})" if unknown else unknown
         name = "the sweep itself" if one is found["itself"] else strategy_text(one["strategy"])
         rows.append([name, one["completed"], one["epochs"], guessed, duration(one["seconds"]), one["winner"], objective, one["place"]])

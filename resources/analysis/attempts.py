@@ -44,11 +44,16 @@ def attempts_of(session: Session, sweep: str, rules: Rules, trial: int | None = 
     query = query if trial is None else query.where(AttemptRow.trial == trial)
     return [
         Attempt(
-            **{name: getattr(row, name) for name in ("trial", "attempt", "rung", "worker", "outcome", "error")},
+            trial=row.trial,
+            attempt=row.attempt,
             bracket=rules.bracket(row.trial),
+            rung=row.rung,
             audit=is_audit(row.rung, audited),
+            worker=row.worker,
             began=row.started_at,
             ended=row.ended_at,
+            outcome=row.outcome,
+            error=row.error,
         )
         for row, audited in session.execute(query)
     ]

@@ -47,8 +47,9 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
         strategies: names, or ``{name: {setting: value}}``.
 
     Returns:
-        ``itself``, the sweep's own search without the audit of pruning (its ``seconds`` are None when no attempt was recorded),
-        and ``replayed``, in the order of the strategies; each with its winner's name and place among the sweep's own results.
+        ``sweep``, ``objective``, ``direction``, ``trials`` and ``workers``; ``itself``, the sweep's own search without the audit of
+        pruning (its ``seconds`` are None when no attempt was recorded); ``replayed``, in the order of the strategies. Each search has
+        its winner's name, and the place of that among the sweep's own results.
 
     Raises:
         NotFound: there is no such sweep, or the store no longer has its points.

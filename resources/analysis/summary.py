@@ -157,7 +157,7 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
         planned=state.max_trials,
         counts=dict(Counter(str(trial.status) for trial in state.trials)),
         standings=standings,
-        rungs=_rungs(state, at),
+        rungs=_rungs(state),
         failed=[
             {"trial": trial.number, "key": trial_key(sweep, trial.number), "attempts": trial.attempt, "error": trial.error or ""}
             for trial in trials
@@ -265,7 +265,7 @@ def _left(rules: Rules, trial: TrialState, epochs: int) -> int:
     return max(0, rules.ladder(trial.number)[-1] - epochs) if stopped_early and epochs else 0
 
 
-def _rungs(state: SearchState, at: _At) -> list[RungSummary]:
+def _rungs(state: SearchState) -> list[RungSummary]:
     happened: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     for trial in state.trials:
         bracket, last = state.rules.bracket(trial.number), len(trial.counted) - 1

@@ -152,7 +152,8 @@ def _copy_folder(folder: Path, target: Path, source: str) -> "pa.Table":
     if not files:
         raise InvalidInput(f"dataset.source = {source!r} is not accepted: the folder {str(folder)!r} holds no files")
     labels = [entry["path"].partition("/")[0] if "/" in entry["path"] else "" for entry in files]
-    return pa.Table.from_pylist(files).add_column(1, "label", pa.array(labels))
+    table = pa.Table.from_pylist(files).append_column("label", pa.array(labels))
+    return table.select(["path", "label", "bytes", "sha256"])  # in this order always: the snapshot is named by its content
 
 
 def _write_arrow(path: Path, table: "pa.Table") -> None:

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-SAMPLED = "a quarter of those drawn are the best, the rest is an even sample"
-"""What :func:`spread` keeps of items that are sorted with the best first."""
-
 _Item = TypeVar("_Item")
 
 

@@ -162,7 +162,7 @@ def study_on(storage: SweepStorage, sampler: "optuna.samplers.BaseSampler | None
     return optuna.load_study(study_name=_NAME, storage=storage, sampler=sampler, pruner=optuna.pruners.NopPruner())
 
 
-def new_trial(state: TrialState, violation: float | None = None, **given: Any) -> FrozenTrial:
+def new_trial(state: TrialState, *, violation: float | None = None, **given: Any) -> FrozenTrial:
     """A trial as Optuna keeps it. Its own constructor needs every field, and its helper checks each one again.
 
     Args:

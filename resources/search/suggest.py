@@ -99,8 +99,8 @@ class Suggester:
         changed = [tried for tried in trials if tried.state.number >= len(self._seen) or self._seen[tried.state.number] is not tried.state]
         for tried in changed:
             if tried.state.number < len(self._seen):
-                self._at_epochs.subtract(list(self._reached(self._seen[tried.state.number])))
-            self._at_epochs.update(list(self._reached(tried.state)))
+                self._at_epochs.subtract(self._reached(self._seen[tried.state.number]).keys())
+            self._at_epochs.update(self._reached(tried.state).keys())
         if self._by_rung and (level := self._highest_populated()) != self._level:
             self._level, self._worst, changed = level, None, list(trials)
             self._show_earlier()
@@ -258,7 +258,7 @@ class Suggester:
         searched = {name: value for name, value in tried.params.items() if self._spec.space[name].constant is None}
         trial = new_trial(
             load_optuna().trial.TrialState[state],
-            violation if self._spec.bounds else None,
+            violation=violation if self._spec.bounds else None,
             params=searched,
             distributions={name: self._distributions[name] for name in searched},
             system_attrs=dict(tried.attrs) if isinstance(tried, Tried) else {},

@@ -23,7 +23,7 @@ class _Range(Strict):
         if self.log and self.low <= 0:
             raise ValueError(f"low = {self.low} must be above 0 when log is true")
         if self.step == type(self).model_fields["step"].default:
-            return self  # any number in the range
+            return self  # no step was given: any number in the range
         if self.log:
             raise ValueError(f"step = {self.step} cannot go with log = true; leave one of them out")
         # In exact fractions: 0.3 is three steps of 0.1, which it is not in binary.

@@ -12,7 +12,7 @@ from halving.identifiers import NAME_RULE, check_name
 from resources.sweep_spec.base import FunctionPath, Metric, Name, Strict, Value
 from resources.sweep_spec.requirements import Image, Resources
 from resources.sweep_spec.space import Parameter
-from resources.sweep_spec.strategy import Asha, Strategy
+from resources.sweep_spec.strategy import Asha, EarlyStopping, Strategy
 
 
 class DatasetSource(Strict):
@@ -199,7 +199,8 @@ class SweepSpec(Strict):
     @property
     def audit(self) -> float:
         """Share of the pruned trials that run to the end anyway."""
-        return getattr(self.strategy.chosen, "audit", 0.0)
+        chosen = self.strategy.chosen
+        return chosen.audit if isinstance(chosen, EarlyStopping) else 0.0
 
     def reachable(self, ladder: int) -> int:
         """How many rungs of a ladder are reached with its share of ``max_trials``: each promotion takes ``reduction_factor`` results."""

@@ -109,7 +109,7 @@ class Site:
         self.core.create_namespace({"metadata": metadata})
         self.core.create_namespaced_secret(self.namespace, {"metadata": {"name": "halving-store"}, "stringData": self.keys})
         self.core.create_namespaced_config_map(self.namespace, {"metadata": {"name": "trainable"}, "data": {"in_image.py": TRAINABLE}})
-        self._wait_for_service_account()
+        wait_for(lambda: self.core.list_namespaced_service_account(self.namespace).items, 60, "the namespace's service account")
 
     def cluster(self, **changes: Any) -> Path:
         """The cluster's settings, in a file; with changes to what trials' pods get."""
@@ -153,12 +153,6 @@ class Site:
         path = self._folder / "kubeconfig"
         path.write_text(json.dumps(config))
         return path
-
-    def _wait_for_service_account(self) -> None:
-        until = time.monotonic() + 60
-        while not self.core.list_namespaced_service_account(self.namespace).items:
-            assert time.monotonic() < until, "the namespace got no service account"
-            time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

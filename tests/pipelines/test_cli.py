@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,12 +172,21 @@ def _sweep(shell: Shell) -> str:
         return str(session.query(SweepRow.id).scalar())
 
 
+def _is_running(process: "subprocess.Popen[str]") -> bool:
+    assert process.poll() is None, process.communicate()
+    return True
+
+
+def _trials_in(epochs: Path) -> set[str]:
+    return {line.split()[0] for line in epochs.read_text().splitlines()} if epochs.exists() else set()
+
+
 @pytest.mark.slow
 def test_a_command_that_is_killed_takes_its_job_with_it(shell: Shell, small: Small) -> None:
     spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 200}}))
     process = shell.start("sweep", spec)
     epochs = Path(shell.backend.store.root, "epochs")
-    wait_for(lambda: epochs.exists() and len(epochs.read_text().splitlines()) >= 4, 120, "4 epochs")
+    wait_for(lambda: _is_running(process) and epochs.exists() and len(epochs.read_text().splitlines()) >= 4, 120, "4 epochs")
     assert is_worked_in(shell.backend.store.root)
     process.kill()
     process.communicate()
@@ -206,7 +216,7 @@ def test_a_signal_stops_the_sweep_and_the_same_command_resumes_it(
     spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}))
     process = shell.start("sweep", spec, before=before)
     epochs = Path(shell.backend.store.root, "epochs")
-    wait_for(lambda: epochs.exists() and len({line.split()[0] for line in epochs.read_text().splitlines()}) == 2, 120, "both trials")
+    wait_for(lambda: _is_running(process) and len(_trials_in(epochs)) == 2, 120, "both trials")
     process.send_signal(number)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, out + err

@@ -310,10 +310,14 @@ def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
     monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, "Unschedulable: no", 1e9)])
 
     def unavailable(*_: object) -> None:
+        asked.append(1)
         raise ConnectionError("the cluster's API is unavailable")
 
-    monkeypatch.setattr("pipelines.sensors._runs", unavailable)
+    asked: list[int] = []
+    add_run(instance, given, dg.DagsterRunStatus.STARTED)
+    monkeypatch.setattr(type(instance.run_coordinator), "cancel_run", unavailable)
     assert tick(watch_starting_pods, backend, instance) == []
+    assert asked
     assert given in launched.handed_out(), "first the run, then the trial"
 
 

@@ -11,7 +11,7 @@ from resources.analysis.timeline import Milestone, Timeline
 from resources.catalog.trial_key import trial_key
 from resources.evaluation.figures import style
 from resources.evaluation.figures.style import Figure, clock, dots, in_epochs, missing, not_drawn, shades, styled
-from resources.search.spread import SAMPLED, spread
+from resources.search.spread import spread
 
 _LINES = 400  # trials drawn, of all brackets together
 _GAP = 60  # pixels between two brackets
@@ -49,7 +49,7 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
         "A line is a trial in training, in the shade of the rung that it trains for; a thin line is a pause, in which it holds no worker. "
         "The marks show what was decided at a rung and how attempts ended.",
         figure,
-        not_drawn(missing(shown, total, f"trials; {SAMPLED}")),
+        not_drawn(missing(shown, total, f"trials; {style.SAMPLED}")),
     )
 
 

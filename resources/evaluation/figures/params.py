@@ -13,8 +13,7 @@ from typing import Any
 
 from resources.analysis.summary import SweepSummary
 from resources.analysis.timeline import Timeline
-from resources.evaluation.figures.style import BAD, Figure, in_epochs, missing, not_drawn, styled, value_range, without_outliers
-from resources.search.spread import SAMPLED
+from resources.evaluation.figures.style import BAD, SAMPLED, Figure, in_epochs, missing, not_drawn, styled, value_range, without_outliers
 from resources.search.suggest import distribution_of, load_optuna
 from resources.sweep_spec import SweepSpec
 
@@ -163,7 +162,7 @@ class ParamFigures:
             others = [standing.metrics[metric] for metric in metrics[1:]]
             trial = new_trial(
                 complete,
-                milestone.violation if self._summary.bounds else None,
+                violation=milestone.violation if self._summary.bounds else None,
                 number=milestone.trial,
                 values=[milestone.value, *others],
                 params=params,

@@ -4,14 +4,18 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ParamSpec
 
 ACCENT, QUIET, GOOD, BAD, AUDIT, FAINT = "#2b6cb0", "#a0aec0", "#2f855a", "#c53030", "#b7791f", "#e2e8f0"
 COLORWAY = ["#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b7791f", "#2c7a7b", "#97266d", "#4a5568", "#9b2c2c", "#285e61"]
 _LIGHT, _DARK = (190, 227, 248), (26, 54, 93)  # shades for few and for many epochs
 _UNITS = ((2 * 86400, 86400, "days"), (2 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
 
+SAMPLED = "a quarter of those drawn are the best, the rest is an even sample"
+"""What :func:`resources.search.spread.spread` keeps of items that are sorted with the best first."""
+
 _log = logging.getLogger(__name__)
+_Given = ParamSpec("_Given")
 
 
 @dataclass(frozen=True)
@@ -115,10 +119,10 @@ def not_drawn(*parts: str) -> str:
     return f"Not drawn: {left_out}." if left_out else ""
 
 
-def drawn(title: str, draw: Callable[..., Figure | list[Figure]], *given: Any) -> list[Figure]:
+def drawn(title: str, draw: Callable[_Given, Figure | list[Figure]], *given: _Given.args, **named: _Given.kwargs) -> list[Figure]:
     """The figures that ``draw`` makes of what is given. When it fails, the error is in their place, and the rest of the page is made."""
     try:
-        figures = draw(*given)
+        figures = draw(*given, **named)
     except Exception as error:  # noqa: BLE001  # Plotly and Optuna on data of any shape
         _log.exception("the figure %s cannot be drawn", title)
         return [Figure(title, f"This figure could not be drawn: {type(error).__name__}: {error}")]

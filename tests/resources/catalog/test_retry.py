@@ -33,6 +33,8 @@ from tests.postgres import INSTALLED, Postgres
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
+_WORKER = "worker"  # threads' names begin with it
+_FULL = ("too many clients", "remaining connection slots")  # Postgres' words for having no connection to spare
 pytestmark = [pytest.mark.service, pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql")]
 
 
@@ -65,7 +67,7 @@ class Crew:
         self.trained: list[tuple[int, int]] = []
         self.at_work: Counter[int] = Counter()
         self.overlaps: list[int] = []
-        self._pool = ThreadPoolExecutor(workers)
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=_WORKER)
         self._done = [self._pool.submit(self._work, f"pod-{number}:1") for number in range(workers)]
 
     def join(self) -> None:
@@ -132,9 +134,10 @@ def check(url: str, sweep: str, crew: Crew, trials: int) -> None:
     assert {attempt.outcome for attempt in attempts} <= {"pause", "complete"}
 
 
-def refused(caplog: pytest.LogCaptureFixture) -> set[int | None]:
-    """The threads that have met with a database that does not answer."""
-    return {record.thread for record in caplog.records if "the catalog does not answer" in record.getMessage()}
+def refused(caplog: pytest.LogCaptureFixture, *reasons: str) -> set[str | None]:
+    """The workers' threads that try again because the database does not answer, for one of these reasons, or for any."""
+    shown = [(record.threadName, record.getMessage()) for record in caplog.records if "the catalog does not answer" in record.getMessage()]
+    return {name for name, said in shown if name and name.startswith(_WORKER) and any(reason in said for reason in reasons or ("",))}
 
 
 def test_a_restarted_database_costs_no_rung_and_no_attempt(
@@ -164,7 +167,7 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(
     plain, until = url.replace("+psycopg", ""), time.monotonic() + 60
     with psycopg.connect(plain, autocommit=True) as killer:
         # What the workers have is taken from them, and whoever is faster than they gets it.
-        while (len(taken) < 15 or len(refused(caplog)) < 3) and time.monotonic() < until:
+        while (len(taken) < 15 or len(refused(caplog, *_FULL)) < 3) and time.monotonic() < until:
             killer.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'halving'")
             try:
                 while True:
@@ -172,7 +175,7 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(
             except psycopg.OperationalError:
                 time.sleep(0.02)
     assert len(taken) >= 15
-    assert len(refused(caplog)) == 3
+    assert len(refused(caplog, *_FULL)) == 3
     assert crew.busy
     for connection in taken:
         connection.close()
