@@ -13,11 +13,11 @@ from benchmarks.results import Part, Table, Target, number, spread
 from benchmarks.training import _ten
 from tests.s3 import CREDENTIALS, S3, Gate
 
-THERE, AWAY = 20, 60  # seconds of a block
+UP, DOWN = 20, 60  # seconds of a block
 _TEXT = f"""
 A PyTorch network (64 → 256 → 256 → 10, Adam) is trained on one core in epochs of 100 steps; each step logs ten scalars, each epoch reports
-and saves a checkpoint where one is due. Its store is on S3 (moto's server in a process of its own) behind a TCP proxy. Blocks of {THERE} s
-with S3 alternate with blocks of {AWAY} s in which it is unreachable: connections are *refused*, or accepted and *silent*. At the end S3
+and saves a checkpoint where one is due. Its store is on S3 (moto's server in a process of its own) behind a TCP proxy. Blocks of {UP} s
+with S3 alternate with blocks of {DOWN} s in which it is unreachable: connections are *refused*, or accepted and *silent*. At the end S3
 is back, and every point is counted in the store. *Longest epoch* is how long training stood still at most, once in an outage: a store that
 is known to be unreachable costs nothing, but a checkpoint that is on its way when S3 falls silent waits for the request under way, as
 long as the last table says, and for its points, 5 s at most.
@@ -27,17 +27,17 @@ _STEPS = 100
 
 def measure(setting: Setting) -> Part:
     """Blocks with and without S3."""
-    seconds, pairs = (setting.choose(2, THERE), setting.choose(2, AWAY)), setting.choose(1, 5)
+    seconds, pairs = (setting.choose(2, UP), setting.choose(2, DOWN)), setting.choose(1, 5)
     part = Part("outage", "Training while S3 is unreachable", _TEXT)
     header = ["S3", "blocks", "epochs/s with it", "epochs/s without", "longest epoch with it, s", "longest epoch without, s"]
     table = Table([*header, "log() p99, µs, with / without", "longest save(), s", "lost points"], [], "Training")
     for kind in ("refused", "silent"):
         found = in_child("benchmarks.outage:one", folder=str(setting.work / kind), kind=kind, seconds=seconds, pairs=pairs)
-        slower = [100 * (there / away - 1) for there, away in zip(found["there"], found["away"], strict=True)]
+        slower = [100 * (up / down - 1) for up, down in zip(found["up"], found["down"], strict=True)]
         part.targets.append(Target(f"a training slowed down by an unreachable S3, {kind}", "%", slower, 5.0))
         part.targets.append(Target(f"points lost by an unreachable S3, {kind}", "points", [found["lost"]], 0.0))
-        row = [kind, str(pairs), *(spread(found[name]) for name in ("there", "away", "longest_there", "longest_away"))]
-        p99 = " / ".join(number(statistics.median(found[name])) for name in ("log_there", "log_away"))
+        row = [kind, str(pairs), *(spread(found[name]) for name in ("up", "down", "longest_up", "longest_down"))]
+        p99 = " / ".join(number(statistics.median(found[name])) for name in ("log_up", "log_down"))
         table.rows.append([*row, p99, number(max(found["save"])), str(found["lost"])])
     part.tables += [table, _requests(setting)]
     return part
@@ -77,8 +77,8 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
     """One training, through all its blocks, of so many seconds with S3 and without.
 
     Returns:
-        For each pair ``there`` and ``away``: epochs per second; ``longest_there``, ``longest_away``: seconds of an epoch with what lies
-        between it and the one before; ``log_there``, ``log_away``: µs; ``save``: each call's seconds while S3 was unreachable;
+        For each pair ``up`` and ``down``: epochs per second; ``longest_up``, ``longest_down``: seconds of an epoch with what lies
+        between it and the one before; ``log_up``, ``log_down``: µs; ``save``: each call's seconds while S3 was unreachable;
         ``lost``: points that are not in the store in the end.
     """
     import torch
@@ -93,7 +93,7 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
     model = torch.nn.Sequential(*layers)
     optimizer, criterion = torch.optim.Adam(model.parameters()), torch.nn.CrossEntropyLoss()
     inputs, labels = torch.randn(128, 64), torch.randint(0, 10, (128,))
-    found: dict[str, Any] = {name: [] for name in ("there", "away", "longest_there", "longest_away", "log_there", "log_away", "save")}
+    found: dict[str, Any] = {name: [] for name in ("up", "down", "longest_up", "longest_down", "log_up", "log_down", "save")}
     server = S3()
     gate = Gate((server.host, server.port))
     root = server.root("outage", endpoint=gate.endpoint)
@@ -120,7 +120,7 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
                 run.report(loss=value)
                 before = clock()
                 run.save(model=model, optimizer=optimizer, epoch=epoch)
-                if name == "away":
+                if name == "down":
                     found["save"].append(clock() - before)
                 count, longest = count + 1, max(longest, clock() - last)
             found[f"longest_{name}"].append(longest)
@@ -130,9 +130,9 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
         for _ in range(pairs):
             gate.open()
             run.flush(60)
-            block("there", seconds[0])
+            block("up", seconds[0])
             gate.shut() if kind == "refused" else gate.swallow()
-            block("away", seconds[1])
+            block("down", seconds[1])
         gate.open()
         epochs.close()
         run.finish()

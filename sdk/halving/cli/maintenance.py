@@ -36,7 +36,9 @@ def run_recover(arguments: argparse.Namespace) -> int:
         out.print(f"nothing to recover: there are no journals{' of these runs' if project else ''} in {home}")
         return 0
     columns = ("run", "project", "attempt", "points", "state")
-    print_table(out, columns, [[getattr(row, name) for name in columns] for row in found], right=("attempt", "points"), first=True)
+    print_table(
+        out, columns, [[row.run, row.project, row.attempt, row.points, row.state] for row in found], right=("attempt", "points"), first=True
+    )
     if kept:
         out.print("kept journals stay on this machine; run the same command again to retry", style="dim")
     return 1 if kept else 0

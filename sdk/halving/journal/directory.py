@@ -33,7 +33,7 @@ _UNFINISHED_SECONDS = 60.0  # after which a folder that nobody has locked was le
 _held: dict[Path, int] = {}  # attempts that this process writes or drains, with the descriptor that holds their lock
 one_at_a_time = threading.RLock()
 """Held by the thread that takes a lock or looks which process has it: closing a lock's file in one thread gives up the lock that another
-thread of this process has taken on it. In a forked child it is another one."""
+thread of this process has taken on it. Use it as ``directory.one_at_a_time``; never import the name, for a forked child replaces it."""
 
 
 class Whose(NamedTuple):
@@ -65,7 +65,7 @@ def attempt_folders(store: Store, project: str | None = None, run: str | None = 
 def untrusted(store: Store, project: str | None = None, run: str | None = None) -> set[str]:
     """Why journals that are here are left out: which directories others can change, and what to do about it."""
     reasons: set[str] = set()
-    list(_folders(store, project, run, "[0-9]*", reasons))
+    list(_folders(store, project, run, "[0-9]*", reasons))  # for the reasons that it collects
     return reasons
 
 
@@ -171,8 +171,6 @@ def disown_in_child() -> None:
 def _create_locked(home: _Home, name: Path) -> Path:
     """Create a folder that appears under its name with its lock held, so that a recovery never finds it without."""
     folder = home.folder / name
-    if is_ours(folder):
-        raise FileExistsError(f"{folder} belongs to another run of this process")
     home.base.mkdir(parents=True, exist_ok=True)
     try:
         make_own(folder.parent, home.base)
@@ -182,6 +180,10 @@ def _create_locked(home: _Home, name: Path) -> Path:
         unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     if not claim(unseen):
         raise BlockingIOError(f"{unseen} cannot be locked")
+    if is_ours(folder):
+        os.close(_held.pop(unseen))
+        shutil.rmtree(unseen, ignore_errors=True)
+        raise FileExistsError(f"{folder} belongs to another run of this process")
     _held[folder] = _held.pop(unseen)  # before others of this process can open its lock: closing it again would give it up
     try:
         unseen.rename(folder)

@@ -32,7 +32,7 @@ class Absorbed:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The compacted state of a run; as it is made without arguments, that of a run of which nothing is compacted.
+    """The compacted state of a run. ``Manifest()`` is that of a run of which nothing is compacted.
 
     File names are relative to the project's folder.
 
@@ -98,7 +98,7 @@ def new_name(run: str, kind: str, generation: int) -> str:
 
 
 def read_manifest(store: Store, project: str, run: str) -> Manifest:
-    """The newest manifest of a run.
+    """The newest manifest of a run; ``Manifest()`` if nothing of it is compacted.
 
     Raises:
         StoreError: an earlier version merged the run's points with those of other runs.

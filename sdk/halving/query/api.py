@@ -160,16 +160,17 @@ def sql(query: str, *, root: Root = None) -> "pa.Table":
 def _read(
     runs: str | Iterable[str], keys: Sequence[str], project: str | None, root: Root, of_run: Callable[[_Asked, RunCurves], list[Any]]
 ) -> list[Any]:
-    """``of_run`` of every run, sorted by name; runs without points are left out.
+    """``of_run`` of every run, sorted by name.
 
     Args:
-        of_run: gives rows, each of which begins with the run, the key and what was found, empty if nothing was.
+        of_run: gives rows, each of which begins with the run, the key and what was found, which is empty if nothing was.
     """
     store = _store(root)
     asked = _asked(store, runs, project)
     local = store.folder is not None
 
     def opened(one: _Asked) -> RunCurves:
+        # With its listing and footers; the files are closed again, and opened by what reads them.
         return read_run_curves(store, one.project, one.run, keys, lambda reader: reader)
 
     def answered(one: _Asked, reader: RunCurves) -> list[Any]:

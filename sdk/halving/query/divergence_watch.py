@@ -78,11 +78,12 @@ class DivergenceWatch:
         files, reader = run_files(self._store, self._project, self._run), Files(self._store)
         absorbed = files.manifest.absorbed.get(self._attempt, Absorbed(0))
         if absorbed.segments > self._seen:
-            for key in self._bounds if files.manifest.full else ():
+            if files.manifest.full:
                 path = self._store.path(f"{project_folder(self._project)}/{files.manifest.full}")
-                points = reader.points(path, key, EVERYWHERE)
-                own = points.take(points.attempt == self._attempt)
-                yield key, own.step, own.value
+                for key in self._bounds:
+                    points = reader.points(path, key, EVERYWHERE)
+                    own = points.take(points.attempt == self._attempt)
+                    yield key, own.step, own.value
             self._seen = absorbed.segments
         for sequence, name in sorted(segments_of(files, self._attempt).items()):
             if sequence >= self._seen:

@@ -35,7 +35,7 @@ class ReachedRung(RungResult):
 
 
 class ReturnedEarly(RungResult):
-    """The trainable returned before its grant was used up. The epoch is that of the newest checkpoint that counts."""
+    """The trainable returned before its grant was used up. Epoch and values are those of the newest checkpoint that counts."""
 
 
 @dataclass(frozen=True)

@@ -295,8 +295,8 @@ class LostAnswer(Store):
 
     lost = 2
 
-    def create(self, name: str, data: bytes, *, sole: bool = False) -> None:
-        super().create(name, data, sole=sole)
+    def create(self, name: str, content: bytes | Path, *, sole: bool = False) -> None:
+        super().create(name, content, sole=sole)
         if self.lost:
             self.lost -= 1
             raise StoreError("connection reset")
@@ -318,9 +318,9 @@ class Hanging(Store):
 
     released = threading.Event()
 
-    def create(self, name: str, data: bytes, *, sole: bool = False) -> None:
+    def create(self, name: str, content: bytes | Path, *, sole: bool = False) -> None:
         self.released.wait(30)
-        super().create(name, data, sole=sole)
+        super().create(name, content, sole=sole)
 
 
 def test_a_store_that_hangs_holds_up_a_flush_no_longer_than_its_deadline(tmp_path: Path) -> None:

@@ -124,11 +124,11 @@ class Stops(Store):
         super().__init__(root)
         self.left, self.after = at, after
 
-    def create(self, name: str, data: bytes, *, sole: bool = False) -> None:
+    def create(self, name: str, content: bytes | Path, *, sole: bool = False) -> None:
         self.left -= 1
         if self.left == 0 and not self.after:
             raise KeyboardInterrupt
-        super().create(name, data, sole=sole)
+        super().create(name, content, sole=sole)
         if self.left == 0:
             raise KeyboardInterrupt
 

@@ -36,7 +36,9 @@ def only(key: str, points: list[Logged]) -> list[Logged]:
 
 
 def manifest_of(store: Store, run: str) -> Manifest:
-    return read_manifest(store, "p", run)
+    manifest = read_manifest(store, "p", run)
+    assert manifest.generation, "the run is compacted"
+    return manifest
 
 
 def shape(buckets: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
