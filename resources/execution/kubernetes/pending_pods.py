@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from resources.execution.kubernetes.api import events_of, find_jobs, find_pods
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, QUEUE_LABEL, SWEEP_LABEL, TRIAL_LABEL, label_value, labels_of
-from resources.execution.kubernetes.pod_status import has_started, is_queued, waiting_reason
+from resources.execution.kubernetes.pod_status import has_started, is_queued, newest_warning, waiting_reason
 from resources.scheduling.assignment import Assignment
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def why_no_pod(job: "V1Job") -> str | None:
     """Why a job has made no pod; None if the cluster gives no reason."""
     if job.spec.suspend:
         return f"Suspended: the queue {job.metadata.labels.get(QUEUE_LABEL, '')} has not admitted it yet"
-    warnings = [event for event in events_of(job) if event.type == "Warning"]
-    return f"{warnings[-1].reason}: {warnings[-1].message}" if warnings else None
+    return newest_warning(events_of(job))
 
 
 def _age(subject: "V1Pod | V1Job") -> float:

@@ -32,11 +32,13 @@ def waiting_reason(pod: "V1Pod", events: "Sequence[CoreV1Event]" = ()) -> str | 
     for condition in pod.status.conditions or []:
         if condition.type == "PodScheduled" and condition.status == "False":
             return _joined(condition.reason, condition.message)
-    warnings = [event for event in events if event.type == "Warning"]
-    if warnings:
-        newest = max(warnings, key=_moment)
-        return _joined(newest.reason, newest.message)
-    return None
+    return newest_warning(events)
+
+
+def newest_warning(events: "Sequence[CoreV1Event]") -> str | None:
+    """The reason and message of the newest warning; None if there is none. The API promises no order of events."""
+    newest = max((event for event in events if event.type == "Warning"), key=_moment, default=None)
+    return _joined(newest.reason, newest.message) if newest else None
 
 
 def reason_kind(reason: str) -> str:

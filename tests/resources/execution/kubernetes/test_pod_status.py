@@ -1,9 +1,11 @@
 """What a pod's state means, in the cluster's own words."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
+from resources.execution.kubernetes.pending_pods import why_no_pod
 from resources.execution.kubernetes.pod_status import has_started, is_lost, is_queued, reason_kind, termination_of, waiting_reason
 from tests.resources.execution.kubernetes.pod_json import event, pod
 
@@ -42,6 +44,15 @@ def test_the_reason_of_a_volume_that_cannot_be_mounted_is_the_newest_warning():
         event("Normal", "Scheduled", "assigned", "2026-01-01T00:02:00Z"),
     ]
     assert waiting_reason(creating, events) == 'FailedMount: secret "new" not found'
+
+
+def test_the_reason_of_a_job_without_a_pod_is_the_newest_warning_in_whatever_order_they_come(monkeypatch):
+    events = [
+        event("Warning", "FailedCreate", "exceeded quota: new", "2026-01-01T00:01:00Z"),
+        event("Warning", "FailedCreate", "exceeded quota: old", "2026-01-01T00:00:00Z"),
+    ]
+    monkeypatch.setattr("resources.execution.kubernetes.pending_pods.events_of", lambda job: events)
+    assert why_no_pod(SimpleNamespace(spec=SimpleNamespace(suspend=False))) == "FailedCreate: exceeded quota: new"
 
 
 def test_a_pod_that_a_queue_holds_back_is_known_as_such():
