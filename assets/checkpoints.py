@@ -1,11 +1,12 @@
 """``promoted_checkpoint``: a winner that passed its gates, as a version in the registry."""
 
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
 from assets.events import GROUP, Materialized, asset_link, expected_failures
-from assets.reports import materialized_report
+from assets.reports import log_report
 from assets.sweeps import SWEEPS
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow
@@ -29,9 +30,7 @@ def promoted(context: Any, backend: Backend, sweep: str) -> Materialized:
     """Register the winner of a sweep if it passes the gates."""
     with expected_failures():
         known = load_report(backend.store, backend.catalog, sweep)
-        row, report = promote_winner(backend, known)
-    if report.digest != known.digest:  # made again, because the champion had changed
-        context.log_event(materialized_report(report).event())
+        row, report = promote_winner(backend, known, partial(log_report, context))
     context.log.info(f"model {row.model} {row.version} is {row.stage}: {row.checkpoint}")
     return _materialized(row, report)
 

@@ -1,5 +1,8 @@
 """``evaluation_report``: a sweep's winner on the test split, with the gates before promotion as blocking checks."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import dagster as dg
 
 from assets.events import GROUP, Materialized, asset_link, expected_failures
@@ -7,6 +10,7 @@ from assets.sweeps import SWEEPS
 from assets.trials import log_new_rungs
 from resources.backend import Backend
 from resources.evaluation.report import EvaluationReport
+from resources.registry.gates import Gate
 from resources.registry.promotion import evaluate
 
 GATES = {
@@ -34,6 +38,22 @@ def evaluation_report(context: dg.AssetExecutionContext, backend: Backend) -> dg
         report, gates = evaluate(backend, context.partition_key)
     checks = [dg.AssetCheckResult(passed=gate.passed, check_name=gate.name, metadata={"reason": gate.reason}) for gate in gates]
     return materialized_report(report).result(checks)
+
+
+def log_report(context: Any, report: EvaluationReport, gates: Sequence[Gate]) -> None:
+    """Materialize a report with its gates as its checks, from a step of a job or of another asset."""
+    context.log_event(materialized_report(report).event())
+    for gate in gates:
+        context.log_event(
+            dg.AssetCheckEvaluation(
+                check_name=gate.name,
+                asset_key=dg.AssetKey("evaluation_report"),
+                passed=gate.passed,
+                metadata={"reason": dg.MetadataValue.text(gate.reason)},
+                blocking=True,
+                partition=report.data["sweep"],
+            )
+        )
 
 
 def materialized_report(report: EvaluationReport) -> Materialized:

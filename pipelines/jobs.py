@@ -10,7 +10,7 @@ from pydantic import Field
 from assets.checkpoints import promoted
 from assets.datasets import DATASETS, materialized_snapshot
 from assets.events import add_partitions, expected_failures
-from assets.reports import materialized_report
+from assets.reports import log_report
 from assets.sweeps import SWEEPS, materialized_sweep
 from assets.trials import TRIALS, log_new_rungs, log_trial
 from halving import Dataset
@@ -96,18 +96,7 @@ def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list
     log_new_rungs(context, backend, sweep)
     with expected_failures():
         report, gates = evaluate(backend, sweep)
-    context.log_event(materialized_report(report).event())
-    for gate in gates:
-        context.log_event(
-            dg.AssetCheckEvaluation(  # type: ignore[arg-type]  # accepted at run time, though not by the annotation
-                check_name=gate.name,
-                asset_key=dg.AssetKey("evaluation_report"),
-                passed=gate.passed,
-                metadata={"reason": dg.MetadataValue.text(gate.reason)},
-                blocking=True,
-                partition=sweep,
-            )
-        )
+    log_report(context, report, gates)
     return sweep
 
 

@@ -1,5 +1,6 @@
 """From a report to a registered version: the gates, the winner's lineage, and what the registry records of it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from halving import Dataset, HalvingError, Store
@@ -27,11 +28,13 @@ def judge(backend: Backend, report: EvaluationReport) -> list[Gate]:
     return check_gates(stored_spec(report.data["spec"]).gates, report.data, missing_lineage(backend.store, report.data))
 
 
-def promote_winner(backend: Backend, report: EvaluationReport) -> tuple[ModelVersionRow, EvaluationReport]:
+def promote_winner(
+    backend: Backend, known: EvaluationReport, made_again: Callable[[EvaluationReport, list[Gate]], None] = lambda report, gates: None
+) -> tuple[ModelVersionRow, EvaluationReport]:
     """Register a report's winner if it passes every gate, and end its sweep.
 
-    It is judged against the version that is the champion at this moment: when that is not the report's, because another sweep ended
-    meanwhile or someone changed or archived it, the report is made again.
+    It is judged against the version that is the champion at this moment: when that is not the ``known`` report's, because another sweep
+    ended meanwhile or someone changed or archived it, the report is made again, and ``made_again`` is called with it and its gates.
 
     Returns:
         The version, and the report by which it passed.
@@ -39,11 +42,14 @@ def promote_winner(backend: Backend, report: EvaluationReport) -> tuple[ModelVer
     Raises:
         GateFailed: saying which gate and why.
     """
-    sweep, auto_promote = report.data["sweep"], stored_spec(report.data["spec"]).auto_promote
+    report, sweep, auto_promote = known, known.data["sweep"], stored_spec(known.data["spec"]).auto_promote
     while True:
+        gates = judge(backend, report)
+        if report is not known:
+            made_again(report, gates)
         champion = report.data["champion"]
         against = champion["version"] if champion else None
-        if failed := [gate for gate in judge(backend, report) if not gate.passed]:
+        if failed := [gate for gate in gates if not gate.passed]:
             if against and against != _champion_version(backend, report.data["name"]):
                 report = evaluate_sweep(backend.store, backend.catalog, sweep)
                 continue

@@ -88,6 +88,23 @@ def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
     assert versions(backend) == ["1.0.0 champion"]
 
 
+def test_a_report_made_again_for_a_new_champion_is_shown_with_the_gate_that_failed(
+    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
+) -> None:
+    worse = opened(backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True)
+    assert materialize(backend, instance, "evaluation_report", worse.id).success
+    better = opened(backend, small_spec(max_trials=3), instance, searched=True)
+    assert materialize(backend, instance, CONCLUDE, better.id).success
+    result = materialize(backend, instance, "promoted_checkpoint", worse.id)
+    assert "was not promoted: not_worse_than_champion: accuracy" in said(result)
+    logged = instance.get_records_for_run(result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
+    shown = [record.event_log_entry.dagster_event.asset_check_evaluation_data for record in logged]
+    assert [(check.partition, check.passed) for check in shown] == [(worse.id, True)] * 3 + [(worse.id, False)]
+    newest = instance.fetch_materializations(dg.AssetKey("evaluation_report"), limit=1).records[0]
+    assert newest.partition_key == worse.id
+    assert newest.asset_materialization.metadata["champion"].value == "1.0.0"
+
+
 def test_evaluating_a_finished_sweep_again_does_not_reject_it(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance, small: Callable[..., Any]
 ) -> None:
