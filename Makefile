@@ -11,7 +11,7 @@ export PYTHONUNBUFFERED = 1
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-services test-installation check bench dev format migration screenshots clean
+.PHONY: help install demo test test-all check bench dev format migration screenshots clean
 
 help: ## List these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,12 +37,8 @@ dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0
 test: install ## Run the fast tests, which need no server: four minutes on two cores
 	$(BIN)/pytest -m "not slow and not service"
 
-test-all: test test-services test-installation ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names
-
-test-services: install
+test-all: test ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names
 	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes/installation
-
-test-installation: install
 	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes/installation
 
 check: install ## Lint, format, types and import direction
