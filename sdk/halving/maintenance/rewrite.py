@@ -54,7 +54,8 @@ def add_file(sorter: Sorter, store: Store, name: str, keep: Callable[[str], bool
     """
     import pyarrow.parquet as pq
 
-    with missing_when_gone(), store.filesystem.open_input_file(store.path(name)) as handle, pq.ParquetFile(handle) as file:
+    path = store.path(name)
+    with missing_when_gone(store, path), store.filesystem.open_input_file(path) as handle, pq.ParquetFile(handle) as file:
         for batch in file.iter_batches(_BATCH, columns=["attempt", "key", "step", "wall_time", "value"]):
             sorter.add(_only(batch, keep) if keep else batch)
         metadata: dict[bytes, bytes] = file.metadata.metadata or {}
@@ -67,7 +68,8 @@ def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) 
 
     found: dict[int, tuple[int, Any]] = {}
     for family, name in manifest.history.items():
-        with missing_when_gone(), store.filesystem.open_input_file(store.path(f"{project_folder(project)}/{name}")) as handle:
+        path = store.path(f"{project_folder(project)}/{name}")
+        with missing_when_gone(store, path), store.filesystem.open_input_file(path) as handle:
             table = pq.read_table(handle)
         keys, levels = np.array(table["key"].to_pylist(), object), numbers_of(table["level"])
         buckets = np.zeros(len(table), BUCKET)

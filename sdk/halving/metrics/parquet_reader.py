@@ -3,6 +3,7 @@
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,7 +96,7 @@ class Files:
                 return _footer_of(lambda count: os.pread(handle, count, max(0, size - count)))
             finally:
                 os.close(handle)
-        with missing_when_gone(), self._store.filesystem.open_input_file(path) as file:
+        with missing_when_gone(self._store, path), self._store.filesystem.open_input_file(path) as file:
             size = file.size()
             return _footer_of(lambda count: bytes(file.read_at(min(count, size), max(0, size - count))))
 
@@ -108,7 +109,8 @@ class _File:
         import pyarrow.parquet as pq
 
         # A handle, because a path would be looked up once more.
-        with missing_when_gone():
+        self._missing_when_gone = partial(missing_when_gone, store, path)
+        with self._missing_when_gone():
             source = pa.memory_map(path) if store.folder is not None else store.filesystem.open_input_file(path)
             self._file = pq.ParquetFile(source)
         self._bounds: dict[str, list[tuple[Any, Any] | None]] = {}
@@ -138,7 +140,7 @@ class _File:
         if group in self._tables:
             self._tables.move_to_end(group)
             return self._tables[group]
-        with missing_when_gone():
+        with self._missing_when_gone():
             table = self._file.read_row_group(group, columns=columns, use_threads=False)
         if len(table) <= _KEPT_ROWS:
             self._tables[group] = table

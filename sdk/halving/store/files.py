@@ -234,7 +234,7 @@ class Files:
     def _reading(self, name: str) -> Iterator[None]:
         with store_faults(f"cannot read {self.address(name)}"):
             try:
-                with missing_when_gone():
+                with missing_when_gone(self, self.path(name)):
                     yield
             except FileNotFoundError:
                 raise NotFound(f"no {name} in the store {self.root}") from None

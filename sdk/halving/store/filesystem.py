@@ -12,6 +12,8 @@ from halving.errors import InvalidInput, StoreError, StoreUnavailable
 if TYPE_CHECKING:
     from pyarrow import fs
 
+    from halving.store.files import Files
+
 # One call to an object store that does not answer ends within half a minute, with its tries; whoever can wait longer tries again.
 CONNECT_SECONDS = 2.0
 SILENCE_SECONDS = 3.0  # with less than a byte a second in either direction
@@ -19,6 +21,7 @@ TRIES = 3
 _S3_OPTIONS = ("endpoint_override", "scheme", "region", "tls_ca_file_path", "force_virtual_addressing")
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
 _GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
+_UNREAD_ANSWER = "Failed to flush response stream"  # an error's text is longer than the bytes that were asked for: Arrow cannot read it
 # How Arrow words the faults of a network or a server in trouble; anything else (no such bucket, no permission) stays as it is.
 _TRANSIENT = re.compile(
     r"NETWORK_CONNECTION|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|curlCode|HTTP status (?:429|5\d\d)"
@@ -81,13 +84,15 @@ def store_faults(message: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def missing_when_gone() -> Iterator[None]:
+def missing_when_gone(store: "Files", path: str) -> Iterator[None]:
     """Raise FileNotFoundError for a file that is deleted between opening and reading, too; for S3 Arrow raises another OSError."""
     try:
         yield
     except OSError as error:
         if _GONE.search(str(error)):
             raise FileNotFoundError(str(error)) from error
+        if _UNREAD_ANSWER in str(error):
+            store.filesystem.open_input_file(path).close()  # raises FileNotFoundError if that was the answer
         raise
 
 

@@ -246,8 +246,9 @@ def test_readers_and_compactions_at_the_same_time_see_every_point_once(store: St
     assert read_points(store, "r") == rows(1, curve(120))
 
 
-def test_a_file_that_goes_while_it_is_open_in_an_object_store_is_missing_as_one_that_was_never_there(s3: S3) -> None:
-    remote = Store(s3.root(secrets.token_hex(6)))
+@pytest.mark.parametrize("folder", ["x", "x" * 200], ids=["an answer of NO_SUCH_KEY", "an answer longer than what is read"])
+def test_a_file_that_goes_while_it_is_open_in_an_object_store_is_missing_as_one_that_was_never_there(s3: S3, folder: str) -> None:
+    remote = Store(s3.root(secrets.token_hex(6)).replace("/experiments", f"/{folder}"))
     write_segment(remote, "r", 1, 0, curve(5))
     compact(remote, "p", "r")
     [name] = [name for name in all_files(remote) if "full" in name]
