@@ -94,7 +94,7 @@ def in_order(points: list[Row]) -> list[Row]:
 
 def read_file(store: Store, name: str, run: str) -> list[Row]:
     """A run's points in a file, in the file's order."""
-    with missing_when_gone(), store.filesystem.open_input_file(store.path(name)) as handle:
+    with missing_when_gone(store, store.path(name)), store.filesystem.open_input_file(store.path(name)) as handle:
         table = pq.read_table(handle)
     assert table.column_names == ["run", "attempt", "key", "step", "wall_time", "value"]
     found = zip(
