@@ -11,7 +11,7 @@ export PYTHONUNBUFFERED = 1
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check bench dev format migration screenshots clean
+.PHONY: help install demo serve test test-all check bench dev format migration screenshots clean
 
 help: ## List these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ $(DAGSTER_HOME)/dagster.yaml: dagster.yaml
 
 demo: install $(DAGSTER_HOME)/dagster.yaml ## Run the main job on the digits data: snapshot, sweep, report, promotion
 	$(BIN)/halving sweep sweeps/digits.yaml
+
+serve: install ## Open the page with runs, sweeps and models on http://127.0.0.1:3001
+	$(BIN)/halving serve
 
 dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0.1:3000 with the sensors running
 	$(BIN)/dagster dev --workspace workspace.yaml

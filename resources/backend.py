@@ -1,14 +1,13 @@
 """The store and the catalog together, as a Dagster resource and for the command line."""
 
-import os
-from functools import cache, cached_property
+from functools import cached_property
 
 import dagster as dg
 from pydantic import Field
 
 from halving import Store
-from halving.errors import InvalidInput
 from resources.catalog import Catalog
+from resources.catalog.opening import open_catalog
 
 
 class Backend(dg.ConfigurableResource):
@@ -27,18 +26,5 @@ class Backend(dg.ConfigurableResource):
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The catalog, with its schema brought up to date.
-
-        Raises:
-            InvalidInput: no catalog URL is given and the store is not a folder, which could hold an SQLite file.
-        """
-        url = self.catalog_url or os.environ.get("HALVING_CATALOG")
-        if url is None and self.store.folder is None:
-            raise InvalidInput(f"catalog_url is needed with the store {self.store.root}: set HALVING_CATALOG to a Postgres URL")
-        return _opened(url or f"sqlite:///{self.store.folder}/catalog.db")
-
-
-@cache
-def _opened(url: str) -> Catalog:
-    """One catalog for each process: Dagster makes the resource anew for every tick and step, and would open new connections each time."""
-    return Catalog(url)
+        """The catalog; see :func:`resources.catalog.opening.open_catalog`."""
+        return open_catalog(self.store, self.catalog_url)

@@ -1,0 +1,29 @@
+"""Which catalog belongs to a store, and one open catalog for each process."""
+
+import os
+from functools import cache
+
+from halving.errors import InvalidInput
+from halving.store.store import Store
+from resources.catalog.catalog import Catalog
+
+
+def open_catalog(store: Store, url: str | None = None) -> Catalog:
+    """A store's catalog, with its schema brought up to date.
+
+    Args:
+        url: an SQLAlchemy URL (default: ``HALVING_CATALOG``, then ``catalog.db`` in the store's folder).
+
+    Raises:
+        InvalidInput: no URL is given and the store is not a folder, which could hold an SQLite file.
+    """
+    url = url or os.environ.get("HALVING_CATALOG")
+    if url is None and store.folder is None:
+        raise InvalidInput(f"catalog_url is needed with the store {store.root}: set HALVING_CATALOG to a Postgres URL")
+    return _opened(url or f"sqlite:///{store.folder}/catalog.db")
+
+
+@cache
+def _opened(url: str) -> Catalog:
+    """One catalog for each process: Dagster makes its resources anew for every tick and step, and would open new connections each time."""
+    return Catalog(url)

@@ -1,0 +1,27 @@
+"""The application: routes, errors and the page's files."""
+
+from pathlib import Path
+
+from fastapi import APIRouter, FastAPI
+from fastapi.staticfiles import StaticFiles
+
+from halving import __version__
+from server import routes
+from server.errors import add_error_handlers
+from server.settings import Settings
+from server.state import State
+
+STATIC = Path(__file__).parent / "static"
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The server on its store and catalog."""
+    app = FastAPI(title="Halving", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json")
+    app.state.halving = State.of(settings)
+    add_error_handlers(app)
+    api = APIRouter(prefix="/api/v1")
+    for router in routes.ROUTERS:
+        api.include_router(router)
+    app.include_router(api)
+    app.mount("/", StaticFiles(directory=STATIC, html=True))
+    return app
