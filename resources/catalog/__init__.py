@@ -4,6 +4,7 @@ It knows tables, statements, migrations and retries; it must not know what a dec
 """
 
 from resources.catalog.catalog import Catalog, masked, utcnow
+from resources.catalog.index_tables import RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.tables import AttemptRow, Base, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
 
 __all__ = [
@@ -12,6 +13,10 @@ __all__ = [
     "Catalog",
     "ModelVersionRow",
     "ReportRow",
+    "RunIndexRow",
+    "RunNameRow",
+    "RunRow",
+    "RunValueRow",
     "RungResultRow",
     "SnapshotRow",
     "SweepRow",

@@ -1,0 +1,100 @@
+"""The tables of the index of runs. All in them can be made again from the store: see :mod:`resources.analysis.run_index`.
+
+Rows of one name lie side by side (``run_values`` is clustered by name and run), because a filter or an order asks for a few names of
+very many runs, and a page of the table for many names of very few.
+"""
+
+from sqlalchemy import BigInteger, Index, SmallInteger, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from resources.catalog.tables import Base
+
+Ordered = Text().with_variant(Text(collation="C"), "postgresql")
+"""Text that is compared and ordered by its characters' numbers, as Python and SQLite do it, not by a language's rules."""
+
+NUMBER, TEXT, BOOL = 0, 1, 2
+"""The types of a value, :attr:`RunValueRow.type`."""
+
+
+class RunIndexRow(Base):
+    """The one row of the index as a whole.
+
+    ``revision`` counts the transactions that changed rows; who changes some counts it first, so such transactions take turns.
+    Rows of a revision below ``stale_below`` are to be read again, whatever is known of them. ``refreshed_at`` is when a look at what is
+    new was last complete. Until ``lease_until``, ``refresher`` is the process that looks. Times are in seconds since the epoch.
+    """
+
+    __tablename__ = "run_index"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    revision: Mapped[int] = mapped_column(BigInteger)
+    stale_below: Mapped[int] = mapped_column(BigInteger)
+    refreshed_at: Mapped[float | None]
+    refresher: Mapped[str | None]
+    lease_until: Mapped[float | None]
+
+
+class RunRow(Base):
+    """A run of the store. Times are in seconds since the epoch.
+
+    ``signature`` is what the run's listings were when it was read: while they are the same there is nothing new. ``look_again`` is
+    when they are to be listed again.
+    """
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        UniqueConstraint("project", "run"),
+        Index("runs_by_start", "started", "project", "run"),
+        Index("runs_of_project_by_start", "project", "started", "run"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    project: Mapped[str] = mapped_column(Ordered)
+    run: Mapped[str] = mapped_column(Ordered)
+    status: Mapped[str] = mapped_column(Ordered)
+    started: Mapped[float]
+    ended: Mapped[float | None]
+    seconds: Mapped[float | None]
+    epoch: Mapped[int | None] = mapped_column(BigInteger)
+    attempt: Mapped[int]
+    sweep: Mapped[str | None] = mapped_column(Ordered, index=True)
+    trial: Mapped[int | None] = mapped_column(BigInteger)
+    dataset: Mapped[str | None] = mapped_column(Ordered)
+    snapshot: Mapped[str | None] = mapped_column(Ordered)
+    commit: Mapped[str | None] = mapped_column(Ordered)
+    seed: Mapped[int | None] = mapped_column(BigInteger)
+    revision: Mapped[int] = mapped_column(BigInteger, index=True)
+    look_again: Mapped[float] = mapped_column(index=True)
+    signature: Mapped[str]
+
+
+class RunNameRow(Base):
+    """The name of a param, metric or tag. kind: params, metrics or tags, as in a filter."""
+
+    __tablename__ = "run_names"
+    __table_args__ = (UniqueConstraint("kind", "name"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    name: Mapped[str] = mapped_column(Ordered)
+
+
+class RunValueRow(Base):
+    """What a run has under a name.
+
+    ``number`` is a number, or 1 and 0 for true and false; ``text`` a text. SQLite has no NaN: it is no number, and the text ``NaN``.
+    Of a metric ``number`` is the last value, ``min`` and ``max`` are over finite values, and ``best`` is the one of both that its
+    sweep's objective aims at, null where none does.
+    """
+
+    __tablename__ = "run_values"
+    __table_args__ = (Index("run_values_of_run", "run_id"), {"sqlite_with_rowid": False})
+
+    name_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    run_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    type: Mapped[int] = mapped_column(SmallInteger)
+    number: Mapped[float | None]
+    text: Mapped[str | None] = mapped_column(Ordered)
+    min: Mapped[float | None]
+    max: Mapped[float | None]
+    best: Mapped[float | None]
