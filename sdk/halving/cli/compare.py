@@ -4,11 +4,11 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from halving.cli.curve_stats import fill_last
 from halving.cli.output import console, print_json, print_table
 from halving.cli.runs import as_dict
 from halving.cli.show import code_of, environment_of
 from halving.errors import InvalidInput
+from halving.query.curve_stats import fill_last
 from halving.query.runs import RunInfo, find_run, in_threads, read_run
 from halving.store.store import Store
 

@@ -5,9 +5,9 @@ import math
 from collections import Counter
 from typing import Any
 
-from halving.cli.curve_stats import fill_last
 from halving.cli.output import console, duration, moment, names_of, print_json, print_table
 from halving.errors import InvalidInput
+from halving.query.curve_stats import fill_last
 from halving.query.runs import RunInfo, list_runs
 from halving.store.store import Store
 

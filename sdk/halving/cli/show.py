@@ -4,11 +4,11 @@ import argparse
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.curve_stats import Extremes, read_extremes
 from halving.cli.output import NONE, console, duration, moment, print_json, print_pairs, print_table, shown, size
 from halving.cli.runs import as_dict
 from halving.journal.directory import attempt_folders
 from halving.metrics.manifest import project_folder, run_files
+from halving.query.curve_stats import Extremes, read_extremes
 from halving.query.runs import RunInfo, find_run, read_all, read_run
 from halving.store.store import Store, blob_name
 

@@ -1,4 +1,4 @@
-"""What commands read of runs' points: last values that no end record has, curves in four numbers, and whole curves."""
+"""What is read of the points of single runs: last values that no end record has, curves in four numbers, and whole curves."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
