@@ -1,17 +1,13 @@
 """The application: routes, errors and the page's files."""
 
-from pathlib import Path
-
 from fastapi import APIRouter, FastAPI
-from fastapi.staticfiles import StaticFiles
 
 from halving import __version__
 from server import routes
 from server.errors import add_error_handlers
+from server.pages import add_pages
 from server.settings import Settings
 from server.state import State
-
-STATIC = Path(__file__).parent / "static"
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -23,5 +19,5 @@ def create_app(settings: Settings) -> FastAPI:
     for router in routes.ROUTERS:
         api.include_router(router)
     app.include_router(api)
-    app.mount("/", StaticFiles(directory=STATIC, html=True))
+    add_pages(app)
     return app

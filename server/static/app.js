@@ -1,0 +1,141 @@
+/** The page's shell: its header, the page of the URL, the help. */
+import { signal, useSignal } from "@preact/signals";
+import { render } from "preact";
+import { useEffect } from "preact/hooks";
+import { KeyHelp } from "./components/key-help.js";
+import { Problem } from "./components/problem.js";
+import { loadSession, loginNeeded, send, session } from "./lib/api.js";
+import { html } from "./lib/html.js";
+import { helpOpen } from "./lib/keyboard.js";
+import { navigate, path } from "./lib/router.js";
+import { choice, choose, theme } from "./lib/theme.js";
+
+/** @typedef {{default: import("preact").ComponentType<any>}} PageModule */
+/** @typedef {{pattern: RegExp, names: string[], load: () => Promise<PageModule>}} Route */
+
+/** A page's module is fetched when the page is opened first; `names` are its component's props, from the path. */
+const ROUTES = /** @type {Route[]} */ ([
+  { pattern: /^\/$/, names: [], load: () => import("./compare/index.js") },
+  { pattern: /^\/runs\/([^/]+)\/([^/]+)$/, names: ["project", "run"], load: () => import("./pages/run.js") },
+  { pattern: /^\/sweeps$/, names: [], load: () => import("./pages/sweeps.js") },
+  { pattern: /^\/sweeps\/([^/]+)$/, names: ["id"], load: () => import("./pages/sweep.js") },
+  { pattern: /^\/models$/, names: [], load: () => import("./pages/models.js") },
+  { pattern: /^\/models\/([^/]+)$/, names: ["name"], load: () => import("./pages/model.js") },
+  { pattern: /^\/datasets$/, names: [], load: () => import("./pages/datasets.js") },
+  { pattern: /^\/datasets\/([^/]+)$/, names: ["name"], load: () => import("./pages/dataset.js") },
+  { pattern: /^\/login$/, names: [], load: () => import("./pages/login.js") },
+]);
+
+const SECTIONS = [
+  { href: "/", name: "Compare", under: /^\/(runs\/.*)?$/ },
+  { href: "/sweeps", name: "Sweeps", under: /^\/sweeps/ },
+  { href: "/models", name: "Models", under: /^\/models/ },
+  { href: "/datasets", name: "Datasets", under: /^\/datasets/ },
+];
+
+/** Why the session is not known, when the server is away. */
+const sessionError = signal("");
+
+function App() {
+  useEffect(() => {
+    if (loginNeeded.value && path.value !== "/login") {
+      const back = window.location.pathname + window.location.search;
+      navigate(`/login?next=${encodeURIComponent(back)}`, { replace: true });
+    }
+  }, [loginNeeded.value, path.value]);
+  return html`
+    <a class="skip" href="#main">Skip to the content</a>
+    <${Header} />
+    ${sessionError.value && html`<div class="page"><${Problem} text=${sessionError.value} /></div>`}
+    <main id="main" tabindex="-1"><${Page} key=${path.value} /></main>
+    <${KeyHelp} />
+  `;
+}
+
+function Header() {
+  return html`
+    <header class="top">
+      <a class="brand" href="/" aria-label="Halving, Compare">
+        <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
+          <rect x="1" y="2" width="14" height="3" rx="1" /><rect x="1" y="6.5" width="7" height="3" rx="1" /><rect x="1" y="11" width="3.5" height="3" rx="1" />
+        </svg>
+        <span>Halving</span>
+      </a>
+      <nav aria-label="Pages">
+        ${SECTIONS.map(
+          (each) => html`<a href=${each.href} aria-current=${each.under.test(path.value) ? "page" : undefined}>${each.name}</a>`,
+        )}
+      </nav>
+      <div class="top-end">
+        ${session.value?.dagster_url && html`<a class="quiet wide-only" href=${session.value.dagster_url} target="_blank" rel="noopener">Dagster ↗</a>`}
+        <button class="icon" type="button" title="Keys (?)" aria-label="Show the keys" onClick=${() => (helpOpen.value = true)}>?</button>
+        <${ThemeButton} />
+        <${Account} />
+      </div>
+    </header>
+  `;
+}
+
+/** One button for the theme: the other one of the two, and the system's again where that is the same. */
+function ThemeButton() {
+  const next = theme.value === "dark" ? "light" : "dark";
+  const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const label = `Use the ${next} theme`;
+  return html`
+    <button class="icon" type="button" title=${label} aria-label=${label} data-choice=${choice.value} onClick=${() => choose(next === system ? "system" : next)}>
+      <svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true">
+        ${
+          next === "light"
+            ? html`<circle cx="8" cy="8" r="3" /><path d="M8 1v2M8 13v2M1 8h2M13 8h2M3 3l1.4 1.4M11.6 11.6 13 13M3 13l1.4-1.4M11.6 4.4 13 3" class="stroke" />`
+            : html`<path d="M13.5 10.2A6 6 0 0 1 5.8 2.5a6 6 0 1 0 7.7 7.7z" />`
+        }
+      </svg>
+    </button>
+  `;
+}
+
+function Account() {
+  const who = session.value;
+  if (!who?.auth) return null;
+  const leave = async () => {
+    await send("/session", undefined, "DELETE");
+    session.value = null;
+    loginNeeded.value = true;
+  };
+  return html`<span class="actor wide-only" title=${`may ${who.scopes.join(", ")}`}>${who.actor}</span>
+    <button class="quiet" type="button" onClick=${leave}>Log out</button>`;
+}
+
+function Page() {
+  const module = useSignal(/** @type {PageModule | null} */ (null));
+  const failed = useSignal("");
+  const here = path.value;
+  const route = ROUTES.find((each) => each.pattern.test(here));
+  useEffect(() => {
+    document.title = "Halving";
+    route?.load().then(
+      (loaded) => (module.value = loaded),
+      (error) => (failed.value = `This page could not be loaded: ${error.message}. Reload it when the server is back.`),
+    );
+  }, []);
+  if (!route) return html`<div class="page"><h1>Nothing is here</h1><p>There is no page ${here}. <a href="/">All runs</a></p></div>`;
+  if (failed.value) return html`<div class="page"><${Problem} text=${failed.value} /></div>`;
+  if (!module.value) return html`<div class="page" aria-busy="true"></div>`;
+  const found = route.pattern.exec(here) ?? [];
+  const props = Object.fromEntries(route.names.map((name, index) => [name, decodeURIComponent(found[index + 1] ?? "")]));
+  return html`<${module.value.default} ...${props} />`;
+}
+
+function start() {
+  loadSession().then(
+    () => (sessionError.value = ""),
+    (error) => {
+      if (error.status === 401 || error.status === 404) return;
+      sessionError.value = `${error.message}. Retrying.`;
+      setTimeout(start, 5000);
+    },
+  );
+}
+
+start();
+render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));

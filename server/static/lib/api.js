@@ -1,0 +1,200 @@
+/** Asking the server: its errors as one clear sentence, and answers that are only fetched again when they are new. */
+import { signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { time } from "./format.js";
+
+const BASE = "/api/v1";
+const RETRY_SECONDS = 5;
+
+/** @typedef {{actor: string, scopes: string[], projects: string[] | null, dagster_url: string | null, auth: boolean, csrf: string | null}} Session */
+
+/** Who looks at the page; null until it is known, and where the server wants a login first. */
+export const session = signal(/** @type {Session | null} */ (null));
+
+/** Whether the server wants a login before it shows anything. */
+export const loginNeeded = signal(false);
+
+/** An error that the server explained, or that kept it from answering (status 0). */
+export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {string} detail
+   * @param {{column?: number | undefined, retry?: number | undefined}} [more]
+   */
+  constructor(status, detail, { column, retry } = {}) {
+    super(detail);
+    this.name = "ApiError";
+    this.status = status;
+    /** Of a filter: where it is wrong, from 1. */
+    this.column = column;
+    /** Seconds after which to try again. */
+    this.retry = retry;
+  }
+
+  /** Whether the same request may succeed later. */
+  get passing() {
+    return this.status === 0 || this.status === 429 || this.status >= 502;
+  }
+}
+
+/**
+ * One request; the answer as it comes, which is below 400.
+ * @param {string} path below /api/v1
+ * @param {RequestInit} [options]
+ * @throws {ApiError}
+ */
+export async function request(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(BASE + path, { credentials: "same-origin", ...options });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError(0, "the server does not answer: is halving serve still running?");
+  }
+  if (response.ok || response.status === 304) return response;
+  const error = await problem(response);
+  if (error.status === 401) loginNeeded.value = true;
+  throw error;
+}
+
+/**
+ * @param {Response} response
+ * @returns {Promise<ApiError>}
+ */
+async function problem(response) {
+  const retry = Number(response.headers.get("Retry-After")) || undefined;
+  /** @type {any} */
+  let body = null;
+  try {
+    body = await response.json();
+  } catch {
+    // Not ours: a proxy's page, for example.
+  }
+  const detail = typeof body?.detail === "string" ? body.detail : `the server answered ${response.status} ${response.statusText}`.trim();
+  return new ApiError(response.status, detail, { column: body?.column, retry });
+}
+
+/**
+ * Read something.
+ * @param {string} path
+ * @param {{signal?: AbortSignal}} [options]
+ * @returns {Promise<any>}
+ */
+export async function get(path, options = {}) {
+  return (await request(path, { ...options, headers: { Accept: "application/json" } })).json();
+}
+
+/**
+ * Change something; the server does it once however often it is sent.
+ * @param {string} path
+ * @param {unknown} [body]
+ * @param {"POST" | "DELETE"} [method]
+ * @returns {Promise<any>}
+ */
+export async function send(path, body, method = "POST") {
+  /** @type {Record<string, string>} */
+  const headers = { Accept: "application/json", "Idempotency-Key": crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (session.value?.csrf) headers["X-CSRF-Token"] = session.value.csrf;
+  const response = await request(path, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+  return response.status === 204 ? null : response.json();
+}
+
+/** Ask who looks at the page. */
+export async function loadSession() {
+  session.value = await get("/session");
+  loginNeeded.value = false;
+}
+
+/** @param {string} scope */
+export const may = (scope) => session.value?.scopes.includes(scope) ?? false;
+
+/**
+ * Something on the server that is looked at again and again, and fetched again only when it has changed (ETag).
+ * What was known stays while the server is away.
+ */
+export class Watched {
+  /**
+   * @param {string} path
+   * @param {{every?: number}} [options] every: milliseconds between looks; 0 looks once
+   */
+  constructor(path, { every = 2000 } = {}) {
+    this.path = path;
+    this.every = every;
+    /** @type {import("@preact/signals").Signal<any>} */
+    this.data = signal(undefined);
+    /** Why the last look failed. */
+    this.error = signal(/** @type {ApiError | null} */ (null));
+    /** When the server last said that `data` is so. */
+    this.seen = signal(/** @type {Date | null} */ (null));
+    this.etag = "";
+    this.timer = 0;
+    this.closed = false;
+    /** @type {AbortController | null} */
+    this.asking = null;
+    this.onVisible = () => {
+      if (!document.hidden) this.look();
+    };
+    document.addEventListener("visibilitychange", this.onVisible);
+    this.look();
+  }
+
+  /** Look now, instead of later. */
+  async look() {
+    if (this.closed) return;
+    clearTimeout(this.timer);
+    this.asking?.abort();
+    const asking = new AbortController();
+    this.asking = asking;
+    let wait = this.every;
+    try {
+      /** @type {Record<string, string>} */
+      const headers = { Accept: "application/json" };
+      if (this.etag) headers["If-None-Match"] = this.etag;
+      const response = await request(this.path, { headers, signal: asking.signal, cache: "no-store" });
+      const body = response.status === 304 ? undefined : await response.json();
+      if (asking.signal.aborted) return;
+      if (body !== undefined) {
+        this.etag = response.headers.get("ETag") ?? "";
+        this.data.value = body;
+      }
+      this.seen.value = new Date();
+      this.error.value = null;
+    } catch (error) {
+      if (asking.signal.aborted) return;
+      if (!(error instanceof ApiError)) throw error;
+      this.error.value = error;
+      wait = error.passing ? 1000 * (error.retry ?? RETRY_SECONDS) : 0;
+    }
+    if (wait && !document.hidden && !this.closed) this.timer = window.setTimeout(() => this.look(), wait);
+  }
+
+  close() {
+    this.closed = true;
+    clearTimeout(this.timer);
+    this.asking?.abort();
+    document.removeEventListener("visibilitychange", this.onVisible);
+  }
+}
+
+/**
+ * Watch a path while a component is shown.
+ * @param {string} path
+ * @param {{every?: number}} [options]
+ */
+export function useWatched(path, options) {
+  const watched = useMemo(() => new Watched(path, options), [path]);
+  useEffect(() => () => watched.close(), [watched]);
+  return watched;
+}
+
+/**
+ * What a page says when the last look failed; "" when all is well.
+ * @param {Watched} watched
+ */
+export function trouble(watched) {
+  const error = watched.error.value;
+  if (!error) return "";
+  if (!error.passing) return error.message;
+  return watched.seen.value ? `${error.message}. Showing what was known at ${time(watched.seen.value.toISOString())}, retrying.` : `${error.message}. Retrying.`;
+}

@@ -1,0 +1,60 @@
+/** Keys: what a page can do without a mouse, and the help that lists it. */
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { navigate } from "./router.js";
+
+/** @typedef {{keys: string, does: string, run: (event: KeyboardEvent) => void}} Shortcut keys: one, or two that are pressed one after the other ("g s") */
+
+/** All shortcuts of what is shown, the newest last. */
+export const shortcuts = signal(/** @type {Shortcut[]} */ ([]));
+
+/** Whether the help is open. */
+export const helpOpen = signal(false);
+
+/**
+ * Have these shortcuts while a component is shown.
+ * @param {Shortcut[]} own
+ * @param {unknown[]} [inputs] what they depend on
+ */
+export function useShortcuts(own, inputs = []) {
+  useEffect(() => {
+    shortcuts.value = [...shortcuts.peek(), ...own];
+    return () => {
+      shortcuts.value = shortcuts.peek().filter((each) => !own.includes(each));
+    };
+  }, inputs);
+}
+
+/** @type {Shortcut[]} */
+export const GLOBAL = [
+  { keys: "?", does: "show the keys", run: () => (helpOpen.value = !helpOpen.value) },
+  { keys: "g c", does: "go to Compare", run: () => navigate("/") },
+  { keys: "g s", does: "go to Sweeps", run: () => navigate("/sweeps") },
+  { keys: "g m", does: "go to Models", run: () => navigate("/models") },
+  { keys: "g d", does: "go to Datasets", run: () => navigate("/datasets") },
+];
+shortcuts.value = [...GLOBAL];
+
+let prefix = "";
+let prefixed = 0;
+
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (document.querySelector("dialog[open]")) return;
+  const pressed = prefix && event.timeStamp - prefixed < 1000 ? `${prefix} ${event.key}` : event.key;
+  prefix = "";
+  const found = shortcuts.value.findLast((each) => each.keys === pressed);
+  if (found) {
+    event.preventDefault();
+    found.run(event);
+  } else if (shortcuts.value.some((each) => each.keys.startsWith(`${event.key} `))) {
+    prefix = event.key;
+    prefixed = event.timeStamp;
+  }
+});
+
+/** @param {EventTarget | null} target */
+function isTyping(target) {
+  if (!(target instanceof HTMLElement)) return false;
+  return target.isContentEditable || target.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=button])");
+}

@@ -1,0 +1,38 @@
+/** The view in the URL: what is set here is seen by whoever opens the link. */
+import { computed } from "@preact/signals";
+import { navigate, url } from "./router.js";
+
+/** The query as it stands. */
+export const query = computed(() => url.value.searchParams);
+
+/**
+ * Change some of the query; null, undefined and "" take a name away.
+ * @param {Record<string, string | number | boolean | readonly string[] | null | undefined>} changes
+ * @param {{push?: boolean}} [options] push: a step that "back" undoes
+ */
+export function setQuery(changes, { push = false } = {}) {
+  const next = new URL(url.peek());
+  for (const [name, value] of Object.entries(changes)) {
+    next.searchParams.delete(name);
+    if (value === null || value === undefined || value === "" || value === false) continue;
+    if (Array.isArray(value)) for (const each of value) next.searchParams.append(name, each);
+    else next.searchParams.set(name, String(value));
+  }
+  next.search = readable(next.searchParams);
+  navigate(next.href, { replace: !push });
+}
+
+/**
+ * One name of the query as a signal.
+ * @param {string} name
+ * @param {string} [otherwise] where the URL does not have it
+ */
+export const queryValue = (name, otherwise = "") => computed(() => query.value.get(name) ?? otherwise);
+
+/**
+ * A query with what may stand in one left as it is: `params.lr>0.1` is read by people, too.
+ * @param {URLSearchParams} params
+ */
+export function readable(params) {
+  return params.toString().replace(/%(2C|2F|3A|40|28|29|27|21|24|3B|2A)/gi, (code) => decodeURIComponent(code));
+}

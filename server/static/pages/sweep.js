@@ -1,0 +1,5 @@
+import { html } from "../lib/html.js";
+
+export default function Page() {
+  return html`<div class="page"><h1>sweep</h1></div>`;
+}
