@@ -185,13 +185,14 @@ def _progress(backend: Any, spec: Any, known: str | None) -> str:
 
 def _conclude(console: "Console", backend: Any, spec: Any, arguments: argparse.Namespace, failure: str | None, known: str | None) -> int:
     from resources.analysis.summary import summarize
+    from resources.registry.leaderboard import leaderboard_of
 
     sweep = newest_sweep(backend, spec)
     if sweep is None or sweep == known:
         console.print(failure, style="red", highlight=False)
         return 1
     if arguments.json:
-        print_json({**cli_views.leaderboard_of(backend, sweep), "error": failure})
+        print_json({**leaderboard_of(backend.store, backend.catalog, sweep), "error": failure})
     else:
         cli_views.print_leaderboard(console, backend, sweep)
     if failure:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from resources.backend import Backend
-    from resources.catalog import ModelVersionRow, ReportRow
 
 
 def run_leaderboard(arguments: argparse.Namespace) -> int:
@@ -21,32 +20,18 @@ def run_leaderboard(arguments: argparse.Namespace) -> int:
     JSON: the fields of :class:`resources.analysis.summary.SweepSummary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
     ``failed``, ``epochs_trained``, ``audit_epochs``, ``gpu_seconds_saved``…), and ``saved``, ``test_metrics``, ``promoted``, ``report``.
     """
+    from resources.registry.leaderboard import leaderboard_of
+
     backend, console = backend_of(arguments), console_of(arguments)
     sweep = arguments.sweep or newest_sweep(backend)
     if sweep is None:
         console.print(f"there are no sweeps in {backend.store.root} yet: run [bold]halving sweep sweeps/digits.yaml[/]")
         return 1
     if arguments.json:
-        print_json(leaderboard_of(backend, sweep))
+        print_json(leaderboard_of(backend.store, backend.catalog, sweep))
     else:
         print_leaderboard(console, backend, sweep)
     return 0
-
-
-def leaderboard_of(backend: "Backend", sweep: str) -> dict[str, Any]:
-    """What the leaderboard shows, complete and as data."""
-    from resources.analysis.summary import summarize
-    from resources.evaluation.report import report_path
-
-    summary = summarize(backend.catalog, sweep)
-    report, version = _outcome(backend, sweep)
-    return {
-        **summary.as_dict(),
-        "saved": summary.saved,
-        "test_metrics": report.metrics if report else None,
-        "promoted": {"model": version.model, "version": version.version, "stage": version.stage} if version else None,
-        "report": backend.store.address(report_path(sweep)) if backend.store.exists(report_path(sweep)) else None,
-    }
 
 
 def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: int = 10) -> None:
@@ -105,23 +90,15 @@ def _print_waiting(console: "Console", waiting: list[dict[str, Any]], rows: int)
 
 def _print_outcome(console: "Console", backend: "Backend", sweep: str) -> None:
     from resources.evaluation.page import number
+    from resources.registry.leaderboard import outcome_of
 
-    report, version = _outcome(backend, sweep)
+    report, version = outcome_of(backend.catalog, sweep)
     if report:
         shown = [f"{name} {'not finite' if value is None else number(value)}" for name, value in report.metrics.items()]
         console.print(f"Test split: {', '.join(shown)}")
     if version:
         hint = f"; make it champion: halving promote {version.model} {version.version}" if version.stage == "staging" else ""
         console.print(f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False)
-
-
-def _outcome(backend: "Backend", sweep: str) -> "tuple[ReportRow | None, ModelVersionRow | None]":
-    from sqlalchemy import select
-
-    from resources.catalog import ModelVersionRow, ReportRow
-
-    with backend.catalog.read() as session:
-        return session.get(ReportRow, sweep), session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))
 
 
 def run_replay(arguments: argparse.Namespace) -> int:
@@ -178,13 +155,13 @@ def run_models(arguments: argparse.Namespace) -> int:
     JSON: ``{"models": [{"model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework",
     "created_at"}]}``, newest last.
     """
-    from resources.catalog.models import versions_of
+    from resources.catalog.models import as_dict, versions_of
 
     backend, console = backend_of(arguments), console_of(arguments)
     with backend.catalog.read() as session:
         versions = versions_of(session)
     if arguments.json:
-        print_json({"models": [_version(row) for row in versions]})
+        print_json({"models": [as_dict(row) for row in versions]})
         return 0
     if not versions:
         console.print("there are no model versions yet: run [bold]halving sweep sweeps/digits.yaml[/]")
@@ -199,17 +176,13 @@ def run_models(arguments: argparse.Namespace) -> int:
 
 def run_change_of_stage(arguments: argparse.Namespace) -> int:
     """Make a version champion, or take it out of use. JSON: the version, as ``halving models --json`` has it."""
+    from resources.catalog.models import as_dict
     from resources.registry.versions import archive, promote
 
     change = promote if arguments.command == "promote" else archive
     row = change(backend_of(arguments).catalog, arguments.model, arguments.version)
     message = f"model {row.model} {row.version} is {row.stage}"
-    return answer(arguments, _version(row), lambda console: console.print(message, highlight=False))
-
-
-def _version(row: "ModelVersionRow") -> dict[str, Any]:
-    names = ("model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework", "created_at")
-    return {name: getattr(row, name) for name in names}
+    return answer(arguments, as_dict(row), lambda console: console.print(message, highlight=False))
 
 
 def run_retention(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """What every request of a server shares: the store, the catalog and the settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -8,21 +8,31 @@ from fastapi import Depends, Request
 from halving import Store
 from resources.catalog import Catalog
 from resources.catalog.opening import open_catalog
+from server.access.secret_keys import signing_key
 from server.settings import Settings
+
+CATALOG_PATIENCE = 2.0  # seconds; people and probes are better told at once that it is away
+_CONNECTIONS = 8  # to Postgres; the server's threads share them
 
 
 @dataclass(frozen=True)
 class State:
-    """A server's own state; nothing in it is lost with the process."""
+    """A server's own state; nothing in it is lost with the process.
+
+    Attributes:
+        signing_key: what sessions and addresses are signed with; the same in all replicas.
+    """
 
     settings: Settings
     store: Store
     catalog: Catalog
+    signing_key: str = field(repr=False)
 
     @classmethod
     def of(cls, settings: Settings) -> "State":
         store = Store(settings.root)
-        return cls(settings, store, open_catalog(store, settings.catalog_url))
+        catalog = open_catalog(store, settings.catalog_url, patience=CATALOG_PATIENCE, connections=_CONNECTIONS)
+        return cls(settings, store, catalog, signing_key(catalog))
 
 
 def _state(request: Request) -> State:

@@ -84,7 +84,7 @@ def history_of(catalog: Catalog, key: str) -> TrialHistory:
         trial=key,
         sweep=sweep,
         **{name: getattr(trial, name) for name in copied},
-        waiting=_waits_for(opened, trial),
+        waiting=waits_for(opened, trial),
         metric=opened.spec["objective"]["metric"],
         audited=trial.audited is not None,
         results=[_report_of(row) for row in results],
@@ -97,7 +97,8 @@ def _report_of(row: RungResultRow) -> RungReport:
     return RungReport(**{**copied, "metrics": row.metrics or {}})
 
 
-def _waits_for(sweep: SweepRow, trial: TrialRow) -> str | None:
+def waits_for(sweep: SweepRow, trial: TrialRow) -> str | None:
+    """Why a trial that is not over does not train now; None while it trains, and when it is over."""
     if trial.waiting:
         return trial.waiting
     if sweep.status != "searching":

@@ -3,12 +3,15 @@
 It knows tables, statements, migrations and retries; it must not know what a decision means.
 """
 
+from resources.catalog.access_tables import AnswerRow, AuditRow, SecretRow, TokenRow
 from resources.catalog.catalog import Catalog, masked, utcnow
 from resources.catalog.index_tables import RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.tables import AttemptRow, Base, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
 
 __all__ = [
+    "AnswerRow",
     "AttemptRow",
+    "AuditRow",
     "Base",
     "Catalog",
     "ModelVersionRow",
@@ -18,8 +21,10 @@ __all__ = [
     "RunRow",
     "RunValueRow",
     "RungResultRow",
+    "SecretRow",
     "SnapshotRow",
     "SweepRow",
+    "TokenRow",
     "TrialRow",
     "masked",
     "utcnow",

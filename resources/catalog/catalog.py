@@ -27,7 +27,6 @@ from resources.catalog.tables import Base, SnapshotRow, SweepRow, TrialRow
 _MIGRATIONS = Path(__file__).with_name("migrations")
 _MIGRATION_LOCK, _EXCLUSIVE_LOCK = 4_719_025, 4_719_026  # any two numbers, the same in every process
 _RECONNECT_SECONDS = 3600  # at most; each new connection sets the clock by the server's
-_SQLITE_WAIT = 60  # seconds that a writer waits for another
 _POSTGRES_OPTIONS: dict[str, Any] = {
     "application_name": "halving",
     # A server whose machine is gone never answers: seconds to wait for each of its addresses, and milliseconds for what was sent.
@@ -49,14 +48,18 @@ class Catalog:
     Args:
         url: an SQLAlchemy URL: ``sqlite:////path/catalog.db`` or ``postgresql+psycopg://user@host/database``. Options of
             the driver in it, for example ``?connect_timeout=30``, replace the defaults here.
+        patience: seconds that a new connection is waited for, and half of those that a writer waits for another in SQLite. A worker
+            can wait; who answers people should not.
+        connections: to Postgres that are kept open.
 
     Raises:
         InvalidInput: it is not a URL of SQLite or Postgres.
         StoreError: the folder of the SQLite file cannot be made.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, patience: float = retry.CONNECT_SECONDS, connections: int = 1) -> None:
         shown = masked(url)
+        self._patience = patience
         try:
             parsed = make_url(url)
             self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
@@ -64,13 +67,18 @@ class Catalog:
                 raise ArgumentError("another database")
             if self._file:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
-                self.engine = create_engine(parsed, connect_args={"timeout": _SQLITE_WAIT})
+                self.engine = create_engine(parsed, connect_args={"timeout": 2 * patience})
             else:
-                options = {name: value for name, value in _POSTGRES_OPTIONS.items() if name not in parsed.query}
+                silence = min(_POSTGRES_OPTIONS["tcp_user_timeout"], round(2000 * patience))
+                limits = {
+                    "connect_timeout": max(2, min(_POSTGRES_OPTIONS["connect_timeout"], round(patience))),
+                    "tcp_user_timeout": silence,
+                }
+                options = {name: value for name, value in {**_POSTGRES_OPTIONS, **limits}.items() if name not in parsed.query}
                 # Workers that started together must not all connect anew in the same instant of every hour.
                 recycle = round(_RECONNECT_SECONDS * random.uniform(0.5, 1.0))
                 self.engine = create_engine(
-                    parsed, pool_size=1, max_overflow=4, pool_timeout=retry.CONNECT_SECONDS, pool_recycle=recycle, connect_args=options
+                    parsed, pool_size=connections, max_overflow=4, pool_timeout=patience, pool_recycle=recycle, connect_args=options
                 )
         except OSError as error:
             raise StoreError(f"catalog url {shown!r} is not accepted: {error}; give the path of a folder that can be written") from None
@@ -83,7 +91,7 @@ class Catalog:
         if self._file:
             _use_sqlite_safely(self.engine)
         else:
-            _connect_when_possible(self.engine, self._set_clock)
+            _connect_when_possible(self.engine, self._set_clock, patience)
         self.upgrade()
 
     def __repr__(self) -> str:
@@ -105,7 +113,7 @@ class Catalog:
             with self.engine.connect() as connection:
                 return MigrationContext.configure(connection).get_current_revision()
 
-        return retry.retry_transient(read, retry.CONNECT_SECONDS)
+        return retry.retry_transient(read, self._patience)
 
     def alembic(self) -> AlembicConfig:
         """Alembic's configuration for this catalog, for migrations and their tests."""
@@ -124,17 +132,25 @@ class Catalog:
             yield session
 
     @contextmanager
-    def write(self, *, exclusive: bool = False) -> Iterator[Session]:
-        """One transaction: committed at the end, rolled back on any error.
+    def write(self, *, exclusive: bool = False, within: Session | None = None) -> Iterator[Session]:
+        """One transaction: committed at the end, rolled back on any error; or a part of the transaction ``within``, which ends it.
 
         SQLite has one writer at a time anyway. On Postgres ``exclusive`` makes this transaction wait for other exclusive
         ones. That is needed where a row is added that depends on the rows there are (a sweep's ordinal, a version's number).
         """
+        if within is not None:
+            self._lock(within, exclusive)
+            yield within
+            within.flush()
+            return
         with Session(self.engine, expire_on_commit=False) as session, session.begin():
             session.connection(execution_options={"write": True})
-            if exclusive and not self._file:
-                session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _EXCLUSIVE_LOCK})
+            self._lock(session, exclusive)
             yield session
+
+    def _lock(self, session: Session, exclusive: bool) -> None:
+        if exclusive and not self._file:
+            session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _EXCLUSIVE_LOCK})
 
     def at_once(self, statement: Update | Select[Any], values: dict[str, Any]) -> list[Any]:
         """Execute one statement as a transaction of its own, on Postgres in one round trip; its rows, with columns by name."""
@@ -222,15 +238,16 @@ def _use_sqlite_safely(engine: Engine) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("write") else "BEGIN")
 
 
-def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None]) -> None:
+def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None], patience: float) -> None:
     """Wait while Postgres refuses connections, and never use one that the server closed while it was idle.
 
-    ``set_clock`` is called with the server's time, in seconds since the epoch, for each new connection.
+    It is waited for at most ``patience`` seconds. ``set_clock`` is called with the server's time, in seconds since the epoch, for each new
+    connection.
     """
 
     @event.listens_for(engine, "do_connect")
     def _on_connect(dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
-        return retry.connect_with_retry(lambda: dialect.connect(*arguments, **options))
+        return retry.connect_with_retry(lambda: dialect.connect(*arguments, **options), patience)
 
     @event.listens_for(engine, "connect")
     def _on_connected(connection: Any, _record: Any) -> None:

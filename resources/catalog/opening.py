@@ -2,17 +2,19 @@
 
 import os
 from functools import cache
+from typing import Any
 
 from halving.errors import InvalidInput
 from halving.store.store import Store
 from resources.catalog.catalog import Catalog
 
 
-def open_catalog(store: Store, url: str | None = None) -> Catalog:
+def open_catalog(store: Store, url: str | None = None, **options: Any) -> Catalog:
     """A store's catalog, with its schema brought up to date.
 
     Args:
         url: an SQLAlchemy URL (default: ``HALVING_CATALOG``, then ``catalog.db`` in the store's folder).
+        options: of :class:`~resources.catalog.catalog.Catalog`, for a process that wants others than workers do.
 
     Raises:
         InvalidInput: no URL is given and the store is not a folder, which could hold an SQLite file.
@@ -20,10 +22,10 @@ def open_catalog(store: Store, url: str | None = None) -> Catalog:
     url = url or os.environ.get("HALVING_CATALOG")
     if url is None and store.folder is None:
         raise InvalidInput(f"catalog_url is needed with the store {store.root}: set HALVING_CATALOG to a Postgres URL")
-    return _opened(url or f"sqlite:///{store.folder}/catalog.db")
+    return _opened(url or f"sqlite:///{store.folder}/catalog.db", **options)
 
 
 @cache
-def _opened(url: str) -> Catalog:
+def _opened(url: str, **options: Any) -> Catalog:
     """One catalog for each process: Dagster makes its resources anew for every tick and step, and would open new connections each time."""
-    return Catalog(url)
+    return Catalog(url, **options)

@@ -38,9 +38,9 @@ def retry_transient(work: Callable[[], _Done], seconds: float) -> _Done:
     return _retry(work, lambda error: isinstance(error, DBAPIError) and is_transient(error), seconds)
 
 
-def connect_with_retry(connect: Callable[[], _Done]) -> _Done:
-    """The same for the driver's own connecting, for :data:`CONNECT_SECONDS`; its errors are the driver's."""
-    return _retry(connect, _may_connect_later, CONNECT_SECONDS)
+def connect_with_retry(connect: Callable[[], _Done], seconds: float = CONNECT_SECONDS) -> _Done:
+    """The same for the driver's own connecting; its errors are the driver's."""
+    return _retry(connect, _may_connect_later, seconds)
 
 
 def is_transient(error: DBAPIError) -> bool:

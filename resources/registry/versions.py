@@ -1,4 +1,7 @@
-"""The model registry: versions, and which of them is the champion."""
+"""The model registry: versions, and which of them is the champion.
+
+A change of stage is a transaction of its own, or a part of the one that it is given (``within``).
+"""
 
 from sqlalchemy.orm import Session
 
@@ -40,25 +43,25 @@ def register(catalog: Catalog, new: ModelVersionRow, *, judged_against: str | No
         return new
 
 
-def promote(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
+def promote(catalog: Catalog, model: str, version: str, within: Session | None = None) -> ModelVersionRow:
     """Make a version the champion and archive the one before; an archived version can become champion again.
 
     Raises:
         NotFound: there is no such version; the message names those that exist.
     """
-    with catalog.write(exclusive=True) as session:
+    with catalog.write(exclusive=True, within=within) as session:
         row = _version(session, model, version)
         _make_champion(session, row)
         return row
 
 
-def archive(catalog: Catalog, model: str, version: str) -> ModelVersionRow:
+def archive(catalog: Catalog, model: str, version: str, within: Session | None = None) -> ModelVersionRow:
     """Take a version out of use. When it was the champion, the next winner that passes its gates becomes the champion.
 
     Raises:
         NotFound: there is no such version; the message names those that exist.
     """
-    with catalog.write(exclusive=True) as session:
+    with catalog.write(exclusive=True, within=within) as session:
         row = _version(session, model, version)
         row.stage = "archived"
         return row

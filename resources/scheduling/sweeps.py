@@ -1,4 +1,7 @@
-"""Opening a sweep, and controlling it while it runs: pause, resume, stop, extend. Nothing here deletes."""
+"""Opening a sweep, and controlling it while it runs: pause, resume, stop, extend. Nothing here deletes.
+
+A control is a transaction of its own, or a part of the one that it is given (``within``).
+"""
 
 from hashlib import sha256
 
@@ -54,37 +57,37 @@ def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str,
         return row
 
 
-def pause_sweep(catalog: Catalog, sweep: str) -> SweepRow:
+def pause_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> SweepRow:
     """Hand out no more trials; running ones save a checkpoint and free their workers within seconds.
 
     Raises:
         NotFound: no such sweep.
         SweepEnded: its search is over.
     """
-    return _control(catalog, sweep, Control.PAUSE)
+    return _control(catalog, sweep, Control.PAUSE, within)
 
 
-def resume_sweep(catalog: Catalog, sweep: str) -> SweepRow:
+def resume_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> SweepRow:
     """Let a paused sweep go on, or revoke a stop while its last trials are still being ended.
 
     Raises:
         NotFound: no such sweep.
         SweepEnded: its search is over.
     """
-    return _control(catalog, sweep, Control.RUN)
+    return _control(catalog, sweep, Control.RUN, within)
 
 
-def stop_sweep(catalog: Catalog, sweep: str) -> SweepRow:
+def stop_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> SweepRow:
     """End the search now; the best trial so far is evaluated as usual.
 
     Raises:
         NotFound: no such sweep.
         SweepEnded: its search is over.
     """
-    return _control(catalog, sweep, Control.STOP)
+    return _control(catalog, sweep, Control.STOP, within)
 
 
-def extend_sweep(catalog: Catalog, sweep: str, max_trials: int) -> SweepRow:
+def extend_sweep(catalog: Catalog, sweep: str, max_trials: int, within: Session | None = None) -> SweepRow:
     """Let a sweep start up to ``max_trials`` trials in all.
 
     Raises:
@@ -92,7 +95,7 @@ def extend_sweep(catalog: Catalog, sweep: str, max_trials: int) -> SweepRow:
         SweepEnded: its search is over.
         InvalidInput: not more than it may start already, too many, or its strategy is a grid.
     """
-    with catalog.write() as session:
+    with catalog.write(within=within) as session:
         row = _searching(catalog, session, sweep)
         spec = stored_spec(row.spec)
         now = row.max_trials or planned_trials(spec)
@@ -104,8 +107,8 @@ def extend_sweep(catalog: Catalog, sweep: str, max_trials: int) -> SweepRow:
         return row
 
 
-def _control(catalog: Catalog, sweep: str, control: Control) -> SweepRow:
-    with catalog.write() as session:
+def _control(catalog: Catalog, sweep: str, control: Control, within: Session | None) -> SweepRow:
+    with catalog.write(within=within) as session:
         row = _searching(catalog, session, sweep)
         row.control = control
         return row

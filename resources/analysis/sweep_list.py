@@ -1,0 +1,96 @@
+"""The sweeps of a catalog, each in one line."""
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
+from resources.search.rules import max_trials
+from resources.sweep_spec import stored_spec
+
+
+@dataclass(frozen=True)
+class SweepLine:
+    """One sweep.
+
+    Attributes:
+        control: what its user has asked for: run, pause or stop.
+        best: the objective of the leading trial, by the order of the leaderboard without its Pareto front; None without a result.
+        trials: how many it may start.
+        counts: how many trials are in each status.
+    """
+
+    id: str
+    name: str
+    status: str
+    control: str
+    created_at: datetime
+    finished_at: datetime | None
+    objective: str
+    direction: str
+    best: float | None
+    trials: int
+    counts: dict[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def list_sweeps(catalog: Catalog, *, names: Collection[str] | None = None, limit: int = 50) -> list[SweepLine]:
+    """The newest sweeps first.
+
+    Args:
+        names: only sweeps of these names, which are also their projects and models.
+        limit: at most so many.
+    """
+    query = select(SweepRow).order_by(SweepRow.created_at.desc(), SweepRow.id).limit(limit)
+    query = query if names is None else query.where(SweepRow.name.in_(names))
+    with catalog.read() as session:
+        rows = list(session.scalars(query))
+        ids = [row.id for row in rows]
+        counts, leaders = _counts(session, ids), _leaders(session, ids)
+    lines = []
+    for row in rows:
+        spec = stored_spec(row.spec)
+        copied = {name: getattr(row, name) for name in ("id", "name", "status", "control", "created_at", "finished_at")}
+        lines.append(
+            SweepLine(
+                **copied,
+                objective=spec.objective.metric,
+                direction=spec.objective.direction,
+                best=leaders.get((row.id, spec.objective.maximize)),
+                trials=row.max_trials or max_trials(spec),
+                counts=counts[row.id],
+            )
+        )
+    return lines
+
+
+def _counts(session: Session, sweeps: list[str]) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = defaultdict(dict)
+    query = select(TrialRow.sweep, TrialRow.status, func.count()).where(TrialRow.sweep.in_(sweeps))
+    for sweep, status, count in session.execute(query.group_by(TrialRow.sweep, TrialRow.status)):
+        counts[sweep][status] = count
+    return counts
+
+
+def _leaders(session: Session, sweeps: list[str]) -> dict[tuple[str, bool], float]:
+    """For each sweep, and for either direction: the best value among the feasible results, or else all, after the most epochs."""
+    infeasible = (RungResultRow.violation > 0).label("infeasible")
+    query = select(RungResultRow.sweep, infeasible, RungResultRow.epochs, func.min(RungResultRow.value), func.max(RungResultRow.value))
+    query = query.where(RungResultRow.sweep.in_(sweeps), RungResultRow.value.is_not(None))
+    best: dict[tuple[str, bool], float] = {}
+    ordered = sorted(
+        session.execute(query.group_by(RungResultRow.sweep, infeasible, RungResultRow.epochs)), key=lambda row: (bool(row[1]), -row[2])
+    )
+    for sweep, _, _, least, greatest in ordered:
+        assert least is not None  # the query left such rows out
+        assert greatest is not None
+        best.setdefault((sweep, False), least)
+        best.setdefault((sweep, True), greatest)
+    return best

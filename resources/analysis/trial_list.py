@@ -1,0 +1,76 @@
+"""The trials of a sweep, each in one line: its params, where it stands, and why it waits."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from resources.analysis.trial_history import waits_for
+from resources.catalog import Catalog, RungResultRow
+from resources.catalog.trial_key import trial_key
+
+
+@dataclass(frozen=True)
+class TrialLine:
+    """One trial.
+
+    Attributes:
+        waiting: why a trial that is not over does not train now; see :class:`resources.analysis.trial_history.TrialHistory`.
+        objective, metrics, epochs, rung: of the highest rung where it has a result; None before the first.
+        error: the last line of why its last attempt failed or was preempted.
+    """
+
+    number: int
+    key: str
+    status: str
+    params: dict[str, Any]
+    waiting: str | None
+    objective: float | None
+    metrics: dict[str, float]
+    epochs: int | None
+    rung: int | None
+    seconds: float
+    attempts: int
+    error: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def trials_of(catalog: Catalog, sweep: str) -> list[TrialLine]:
+    """A sweep's trials by number.
+
+    Raises:
+        NotFound: no such sweep.
+    """
+    with catalog.read() as session:
+        opened = catalog.sweep(session, sweep)
+        trials = catalog.trials(session, sweep)
+        reached = select(RungResultRow).where(RungResultRow.sweep == sweep, RungResultRow.value.is_not(None))
+        results = {row.trial: row for row in session.scalars(reached.order_by(RungResultRow.rung))}  # the highest rung comes last
+    lines = []
+    for trial in trials:
+        result = results.get(trial.number)
+        lines.append(
+            TrialLine(
+                number=trial.number,
+                key=trial_key(sweep, trial.number),
+                status=trial.status,
+                params=trial.params,
+                waiting=waits_for(opened, trial),
+                objective=result.value if result else None,
+                metrics=(result.metrics or {}) if result else {},
+                epochs=result.epochs if result else None,
+                rung=result.rung if result else None,
+                seconds=trial.seconds,
+                attempts=trial.attempt,
+                error=_last_line(trial.error),
+            )
+        )
+    return lines
+
+
+def _last_line(error: str | None) -> str | None:
+    """The last line of a traceback, which has the error."""
+    lines = error.strip().splitlines() if error else []
+    return lines[-1] if lines else None

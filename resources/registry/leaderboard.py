@@ -1,0 +1,33 @@
+"""A sweep with its outcome: the standings, the report's scores on held-out data, and the version that its winner became."""
+
+from typing import Any
+
+from sqlalchemy import select
+
+from halving import Store
+from resources.analysis.summary import summarize
+from resources.catalog import Catalog, ModelVersionRow, ReportRow
+from resources.evaluation.report import report_path
+
+
+def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]:
+    """What ``halving leaderboard`` shows, complete and as data.
+
+    Raises:
+        NotFound: no such sweep.
+    """
+    summary = summarize(catalog, sweep)
+    report, version = outcome_of(catalog, sweep)
+    return {
+        **summary.as_dict(),
+        "saved": summary.saved,
+        "test_metrics": report.metrics if report else None,
+        "promoted": {"model": version.model, "version": version.version, "stage": version.stage} if version else None,
+        "report": store.address(report_path(sweep)) if store.exists(report_path(sweep)) else None,
+    }
+
+
+def outcome_of(catalog: Catalog, sweep: str) -> tuple[ReportRow | None, ModelVersionRow | None]:
+    """The sweep's report, and the version of its winner; None where it has none yet."""
+    with catalog.read() as session:
+        return session.get(ReportRow, sweep), session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))

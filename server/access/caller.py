@@ -1,0 +1,75 @@
+"""Who asks: what a route may show to them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import Depends, Request
+
+from halving.errors import NotFound
+
+Scope = Literal["read", "write", "admin"]
+SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
+"""From the least to the most; each may do what those before it may."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who sent a request.
+
+    Attributes:
+        actor: the token's name; ``local`` where no tokens are asked for.
+        scope: the most that it may do.
+        projects: the only projects whose runs, sweeps and models it may see and change; None is all.
+        session: whether a browser sent its cookie, and not a program its token.
+    """
+
+    actor: str
+    scope: Scope
+    projects: frozenset[str] | None = None
+    session: bool = False
+
+    @property
+    def scopes(self) -> list[Scope]:
+        """All that it may do, from the least."""
+        return list(SCOPES[: SCOPES.index(self.scope) + 1])
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes
+
+    def sees(self, project: str) -> bool:
+        """Whether it may know that the project exists."""
+        return self.projects is None or project in self.projects
+
+    def check(self, project: str | None, what: str | None = None) -> None:
+        """Refuse a project that is not the caller's, in the words of something that is not there.
+
+        Args:
+            project: None is that of something that is indeed not there: the answer must not tell which of both it is.
+            what: what was asked for, for the message; by default the project itself.
+
+        Raises:
+            NotFound: it is not among the caller's projects.
+        """
+        if self.projects is not None and project not in self.projects:
+            raise NotFound(f"no {what or f'project {project!r}'}; this token may see the projects {sorted(self.projects)}")
+
+    def only(self, projects: Iterable[str]) -> list[str]:
+        """Those of the projects that it may see."""
+        return [project for project in projects if self.sees(project)]
+
+
+LOCAL = Caller("local", "admin")
+"""Everybody, where the server listens on this machine alone and asks for no tokens."""
+
+
+def caller_of(request: Request) -> Caller:
+    """The caller, as the access checks before every request have found it."""
+    caller: Caller = request.scope.get("halving.caller", LOCAL)
+    return caller
+
+
+Viewer = Annotated[Caller, Depends(caller_of)]
+"""In a route's arguments: who asks. A route that lists things of several projects leaves out those that it does not :meth:`~Caller.sees`;
+one that is given an id checks the id's project with :meth:`~Caller.check`. Paths with ``{project}``, and the query's ``project`` and
+``run=PROJECT/RUN``, are checked before the route is called. A token that is limited to projects is refused by routes that do neither."""

@@ -1,0 +1,106 @@
+"""``Idempotency-Key``: a write that is sent again with its key is answered as before, and not done again.
+
+A route that writes takes :data:`Once` and does its work in the transaction that it is given::
+
+    @router.post("/training-runs", status_code=202)
+    def start(body: NewRun, state: Shared, once: Once) -> Response:
+        def write(session: Session) -> tuple[int, Any]:
+            row = add_intent(session, body)          # nothing but what belongs to this transaction
+            return 202, {"run_id": row.id}
+
+        return once(write)
+
+The answer is stored in the same transaction as the work, so a server that is killed has either done both or nothing. Without the header
+the work is done each time. The same key with another path, query or body is answered with 422; a write that raised has left nothing, and
+is tried again. Keys belong to who sent them, and are forgotten after a day.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from hashlib import sha256
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Request, Response
+from sqlalchemy import delete, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from halving.cli.output import jsonable
+from halving.errors import InvalidInput
+from resources.catalog import AnswerRow, utcnow
+from server.access.caller import caller_of
+from server.answers import answer
+from server.state import Shared, State
+
+KEPT = timedelta(days=1)
+REPLAYED = "Idempotency-Replayed"
+"""The header of an answer that was given before."""
+
+_LONGEST = 255
+_IN_WORK = 0  # the status of a row whose transaction has not ended
+Write = Callable[[Session], tuple[int, Any]]
+"""What a route does in its transaction; gives the status and the data of its answer."""
+
+
+class OneWrite:
+    """Does a request's work once for its key; see the module."""
+
+    def __init__(self, state: State, actor: str, key: str | None, request: str) -> None:
+        self._state, self._actor, self._key, self._request = state, actor, key, request
+
+    def __call__(self, write: Write) -> Response:
+        """Do the work, or give the answer of when it was done.
+
+        Raises:
+            InvalidInput: the key was sent with another request before.
+        """
+        if self._key is None:
+            with self._state.catalog.write() as session:
+                status, data = write(session)
+            return answer(data, status)
+        with self._state.catalog.write() as session:
+            # First, so that another request with this key waits here until the transaction has ended.
+            if not self._is_first(session, self._key):
+                return self._again(session, self._key)
+            status, data = write(session)
+            row = session.get_one(AnswerRow, (self._actor, self._key))
+            row.status, row.body = status, json.dumps(jsonable(data), allow_nan=False)
+        return answer(data, status)
+
+    def _is_first(self, session: Session, key: str) -> bool:
+        now = utcnow()
+        session.execute(delete(AnswerRow).where(AnswerRow.created_at < now - KEPT))
+        values = {"actor": self._actor, "key": key, "request": self._request, "status": _IN_WORK, "body": "null", "created_at": now}
+        adding: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}.get(session.get_bind().dialect.name, insert)(AnswerRow)
+        added = session.execute(adding.values(values).on_conflict_do_nothing().returning(AnswerRow.key))
+        return added.first() is not None
+
+    def _again(self, session: Session, key: str) -> Response:
+        row = session.scalars(select(AnswerRow).where(AnswerRow.actor == self._actor, AnswerRow.key == key)).one()
+        if row.request != self._request:
+            raise InvalidInput(
+                f"Idempotency-Key {key!r} is not accepted: it came with another request before; give each write a key of its own"
+            )
+        return answer(json.loads(row.body), row.status, {REPLAYED: "true"})
+
+
+async def _once(
+    request: Request,
+    state: Shared,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            description="Any text of your own, such as a UUID: the same request with the same key is done once within a day.",
+            min_length=1,
+            max_length=_LONGEST,
+        ),
+    ] = None,
+) -> OneWrite:
+    # The routes' own functions are called in threads, which cannot wait for the body; it has been read when this is called.
+    asked = f"{request.method} {request.url.path}?{request.url.query}\n".encode() + await request.body()
+    return OneWrite(state, caller_of(request).actor, idempotency_key, sha256(asked).hexdigest())
+
+
+Once = Annotated[OneWrite, Depends(_once)]
+"""In a route's arguments: does its work once for the request's ``Idempotency-Key``."""

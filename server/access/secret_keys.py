@@ -1,0 +1,25 @@
+"""The key that sessions and addresses are signed with: made once, kept in the catalog, so that every replica knows it."""
+
+import secrets
+
+from sqlalchemy import insert, select
+from sqlalchemy.exc import IntegrityError
+
+from resources.catalog import Catalog, SecretRow, utcnow
+
+_NAME = "signing key"
+
+
+def signing_key(catalog: Catalog) -> str:
+    """The key; the first server to ask makes it."""
+    kept = select(SecretRow.value).where(SecretRow.name == _NAME)
+    with catalog.read() as session:
+        if known := session.scalar(kept):
+            return known
+    try:
+        with catalog.write() as session:
+            session.execute(insert(SecretRow).values(name=_NAME, value=secrets.token_urlsafe(32), created_at=utcnow()))
+    except IntegrityError:
+        pass  # another server was first
+    with catalog.read() as session:
+        return session.scalars(kept).one()

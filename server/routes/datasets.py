@@ -1,0 +1,88 @@
+"""Dataset snapshots, by the name of their dataset."""
+
+from datetime import datetime
+from itertools import groupby
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, Field
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from halving.errors import NotFound
+from resources.catalog import SnapshotRow, SweepRow
+from server.access.caller import Caller, Viewer
+from server.answers import answer
+from server.state import Shared
+
+router = APIRouter(prefix="/datasets", tags=["datasets"])
+
+
+class Snapshot(BaseModel):
+    """An immutable snapshot."""
+
+    key: str = Field(description="Its name in Dagster.", examples=["digits@0123456789abcdef"])
+    digest: str = Field(examples=["sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"])
+    rows: int
+    bytes: int
+    target: str = Field(description="The column to predict.", examples=["label"])
+    splits: dict[str, int] = Field(description="Rows in each split.", examples=[{"train": 1000, "val": 200, "test": 200}])
+    source: str = Field(description="The function that loaded it.", examples=["examples.digits:load"])
+    schema_sha256: str
+    created_at: datetime
+    sweeps: list[str] = Field(description="The sweeps that were launched on it, oldest first.", examples=[["digits-7f3a"]])
+
+
+class Dataset(BaseModel):
+    """A dataset with its snapshots, newest last."""
+
+    name: str = Field(examples=["digits"])
+    snapshots: list[Snapshot]
+
+
+class Datasets(BaseModel):
+    """All datasets, by name."""
+
+    datasets: list[Dataset]
+
+
+@router.get("", response_model=Datasets)
+def list_datasets(state: Shared, caller: Viewer) -> Response:
+    """All datasets with their snapshots. A token that is limited to projects sees the snapshots that sweeps of these were launched on."""
+    with state.catalog.read() as session:
+        return answer({"datasets": _datasets(session, caller)})
+
+
+@router.get("/{name}", response_model=Dataset)
+def one_dataset(name: Annotated[str, Path(examples=["digits"])], state: Shared, caller: Viewer) -> Response:
+    """A dataset's snapshots, newest last."""
+    with state.catalog.read() as session:
+        found = _datasets(session, caller, name)
+        if not found:
+            raise NotFound(f"no dataset {name!r}; there are {[one['name'] for one in _datasets(session, caller)]}")
+    return answer(found[0])
+
+
+def _datasets(session: Session, caller: Caller, name: str | None = None) -> list[dict[str, object]]:
+    query = select(SnapshotRow).order_by(SnapshotRow.name, SnapshotRow.created_at)
+    rows = list(session.scalars(query.where(SnapshotRow.name == name) if name is not None else query))
+    launched = select(SweepRow.snapshot, SweepRow.name, SweepRow.id).order_by(SweepRow.created_at)
+    sweeps: dict[str, list[str]] = {}
+    for snapshot, project, sweep in session.execute(launched):
+        if caller.sees(project):
+            sweeps.setdefault(snapshot, []).append(sweep)
+    shown = [row for row in rows if caller.projects is None or row.digest in sweeps]
+    names = ("digest", "rows", "bytes", "target", "splits", "source", "schema_sha256", "created_at")
+    described = [
+        (
+            row.name,
+            {
+                "key": f"{row.name}@{row.digest.removeprefix('sha256:')[:16]}",
+                **{name: getattr(row, name) for name in names},
+                "sweeps": sweeps.get(row.digest, []),
+            },
+        )
+        for row in shown
+    ]
+    grouped = groupby(described, key=lambda pair: pair[0])
+    return [{"name": dataset, "snapshots": [snapshot for _, snapshot in pairs]} for dataset, pairs in grouped]

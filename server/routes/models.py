@@ -1,0 +1,142 @@
+"""The model registry: versions, the champion with an address to fetch it from, and changes of stage."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import groupby
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from halving import Store
+from halving.errors import NotFound
+from halving.store.store import blob_name
+from resources.catalog import ModelVersionRow
+from resources.catalog.models import as_dict, champion_of, versions_of
+from resources.registry.versions import archive, promote
+from server.access.caller import Caller, Viewer
+from server.access.once import Once
+from server.answers import answer
+from server.checkpoint_links import checkpoint_link, linked_digest
+from server.routes.sweeps import Number
+from server.state import Shared
+
+router = APIRouter(prefix="/models", tags=["models"])
+signed = APIRouter(prefix="/signed", tags=["models"])
+_CHUNK = 1 << 20
+
+ModelName = Annotated[str, Path(description="The model, which is the name of its sweeps' spec.", examples=["digits"])]
+VersionName = Annotated[str, Path(description="A semantic version.", examples=["1.0.0"])]
+
+
+class Version(BaseModel):
+    """A version of a model, as ``halving models --json`` gives it."""
+
+    model: str = Field(examples=["digits"])
+    version: str = Field(examples=["1.0.0"])
+    stage: str = Field(description="staging, champion or archived.", examples=["champion"])
+    metrics: dict[str, Number | None] = Field(description="On the test split.", examples=[{"accuracy": 0.97}])
+    sweep: str = Field(examples=["digits-7f3a"])
+    trial: int
+    run: str = Field(examples=["digits-7f3a.0007"])
+    checkpoint: str = Field(examples=["sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"])
+    snapshot: str = Field(description="The digest of the data that it was trained on.")
+    framework: str = Field(examples=["torch 2.13.0"])
+    created_at: datetime
+
+
+class Model(BaseModel):
+    """A model with its versions, newest last."""
+
+    model: str = Field(examples=["digits"])
+    versions: list[Version]
+
+
+class Models(BaseModel):
+    """All models, by name."""
+
+    models: list[Model]
+
+
+class Champion(BaseModel):
+    """The version that is to be served, and where to fetch it."""
+
+    model: str = Field(examples=["digits"])
+    version: str = Field(examples=["1.0.0"])
+    checkpoint: str = Field(description="The digest of its checkpoint.", examples=["sha256:2c26b46b…"])
+    framework: str = Field(examples=["torch 2.13.0"])
+    input_schema: dict[str, Any] = Field(description="Column to Arrow type.", examples=[{"pixel_0_0": "double"}])
+    output_schema: dict[str, Any] = Field(examples=[{"type": "int64", "classes": [0, 1]}])
+    metrics: dict[str, Number | None] = Field(description="On the test split.", examples=[{"accuracy": 0.97}])
+    url: str = Field(description="Where to fetch the checkpoint until then, without a token: on S3, or below this server's own address.")
+    expires_at: datetime
+
+
+@router.get("", response_model=Models)
+def list_models(state: Shared, caller: Viewer) -> Response:
+    """All models with their versions."""
+    with state.catalog.read() as session:
+        rows = [row for row in versions_of(session) if caller.sees(row.model)]
+    grouped = groupby(rows, key=lambda row: row.model)
+    return answer({"models": [{"model": model, "versions": [as_dict(row) for row in versions]} for model, versions in grouped]})
+
+
+@router.get("/{model}", response_model=Model)
+def one_model(model: ModelName, state: Shared, caller: Viewer) -> Response:
+    """A model's versions, newest last."""
+    caller.check(model, f"model {model!r}")
+    with state.catalog.read() as session:
+        rows = versions_of(session, model)
+        if not rows:
+            raise NotFound(_no_model(model, versions_of(session), caller))
+    return answer({"model": model, "versions": [as_dict(row) for row in rows]})
+
+
+@router.get("/{model}/champion", response_model=Champion)
+def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
+    """The model's champion, with its schema and an address from which its checkpoint can be fetched for a quarter of an hour."""
+    caller.check(model, f"model {model!r}")
+    with state.catalog.read() as session:
+        row = champion_of(session, model)
+        if row is None:
+            rows = versions_of(session, model)
+            raise NotFound(f"model {model!r} has no champion" if rows else _no_model(model, versions_of(session), caller))
+    names = ("model", "version", "checkpoint", "framework", "input_schema", "output_schema", "metrics")
+    url, expires_at = checkpoint_link(state, row.checkpoint)
+    return answer({**{name: getattr(row, name) for name in names}, "url": url, "expires_at": expires_at})
+
+
+@router.post("/{model}/versions/{version}/promote", response_model=Version)
+def make_champion(model: ModelName, version: VersionName, state: Shared, caller: Viewer, once: Once) -> Response:
+    """Make a version the champion and archive the one before. An archived version can become champion again: that is a rollback."""
+    caller.check(model, f"model {model!r}")
+    return once(lambda session: (200, as_dict(promote(state.catalog, model, version, session))))
+
+
+@router.post("/{model}/versions/{version}/archive", response_model=Version)
+def take_out_of_use(model: ModelName, version: VersionName, state: Shared, caller: Viewer, once: Once) -> Response:
+    """Take a version out of use."""
+    caller.check(model, f"model {model!r}")
+    return once(lambda session: (200, as_dict(archive(state.catalog, model, version, session))))
+
+
+def _no_model(model: str, rows: list[ModelVersionRow], caller: Caller) -> str:
+    known = sorted({row.model for row in rows if caller.sees(row.model)})
+    return f"no model {model!r}; there are {known or 'no models yet: run a sweep first'}"
+
+
+@signed.get("/{address}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
+def checkpoint(address: Annotated[str, Path(description="What the champion's ``url`` ends with.")], state: Shared) -> StreamingResponse:
+    """The bytes of a checkpoint, for who was given its address."""
+    digest = linked_digest(state, address)
+    with state.store.open_file(blob_name(digest)) as file:
+        size = file.size()
+    headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{digest[7:23]}.ckpt"'}
+    return StreamingResponse(_chunks(state.store, digest), media_type="application/octet-stream", headers=headers)
+
+
+def _chunks(store: Store, digest: str) -> Iterator[bytes]:
+    with store.open_file(blob_name(digest)) as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk

@@ -1,0 +1,65 @@
+"""Evaluation reports: their scores as data, and their pages as they were made."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, Field
+
+from halving.errors import NotFound
+from resources.evaluation.report import report_path
+from resources.registry.leaderboard import outcome_of
+from server.access.caller import Viewer
+from server.answers import answer
+from server.routes.sweeps import Number, sweep_of
+from server.state import Shared
+
+router = APIRouter(prefix="/reports", tags=["reports"])
+
+SweepId = Annotated[str, Path(description="The sweep's id.", examples=["digits-7f3a"])]
+
+# A report holds texts of trials: of exceptions, params, labels. They are escaped there; should that fail one day, a script of theirs runs
+# in an origin of its own, without this origin's cookie, and reaches no network. Its own scripts, Plotly and the figures, are inline.
+_INERT = {
+    "Content-Security-Policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; frame-ancestors 'self'",
+    "Cache-Control": "private, no-cache",
+}
+
+
+class Report(BaseModel):
+    """A sweep's evaluation report."""
+
+    sweep: str = Field(examples=["digits-7f3a"])
+    metrics: dict[str, Number | None] = Field(
+        description="The winner's, on the test split; null: not finite.", examples=[{"accuracy": 0.97}]
+    )
+    digest: str = Field(description="Of its data.")
+    html: str = Field(description="The digest of its page.")
+    created_at: datetime
+    page: str = Field(description="Where the page is.", examples=["/api/v1/reports/digits-7f3a/page"])
+
+
+@router.get("/{sweep}", response_model=Report)
+def one_report(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
+    """The scores of a sweep's winner on data that it was not trained on."""
+    sweep_of(state, caller, sweep)
+    report, _ = outcome_of(state.catalog, sweep)
+    if report is None:
+        raise NotFound(f"sweep {sweep} has no evaluation report yet")
+    names = ("sweep", "metrics", "digest", "html", "created_at")
+    return answer({**{name: getattr(report, name) for name in names}, "page": f"/api/v1/reports/{sweep}/page"})
+
+
+@router.get("/{sweep}/page", response_class=Response, responses={200: {"content": {"text/html": {}}}})
+def page(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
+    """The report as people read it: one HTML page with its figures, which can reach neither this server nor any network.
+
+    A sweep without a winner has a page, too, which shows what happened.
+    """
+    sweep_of(state, caller, sweep)
+    report, _ = outcome_of(state.catalog, sweep)
+    if report is None and not state.store.exists(report_path(sweep)):
+        raise NotFound(f"sweep {sweep} has no evaluation report yet")
+    content = state.store.get_blob(report.html) if report else state.store.read(report_path(sweep))
+    return Response(content, media_type="text/html; charset=utf-8", headers=_INERT)

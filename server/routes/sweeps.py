@@ -1,0 +1,150 @@
+"""Sweeps: which there are, one with its trials and why each waits, and its controls."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Path, Query, Response
+from pydantic import BaseModel, Field
+
+from resources.analysis.summary import summarize
+from resources.analysis.sweep_list import list_sweeps
+from resources.analysis.timeline import timeline_of
+from resources.analysis.trial_list import trials_of
+from resources.catalog import SweepRow
+from resources.catalog.models import as_dict
+from resources.registry.leaderboard import outcome_of
+from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, resume_sweep, stop_sweep
+from server.access.caller import Caller, Viewer
+from server.access.once import Once
+from server.answers import answer
+from server.state import Shared, State
+
+router = APIRouter(prefix="/hpo/studies", tags=["sweeps"])
+
+StudyId = Annotated[str, Path(description="The sweep's id.", examples=["digits-7f3a"])]
+Number = float | Literal["NaN", "Infinity", "-Infinity"]
+
+
+class Study(BaseModel):
+    """A sweep in one line."""
+
+    id: str = Field(examples=["digits-7f3a"])
+    name: str = Field(description="That of its spec, which is also its project and its model.", examples=["digits"])
+    status: str = Field(description="searching, evaluating, finished, rejected or failed.", examples=["searching"])
+    control: str = Field(description="What its user has asked for: run, pause or stop.", examples=["run"])
+    created_at: datetime
+    finished_at: datetime | None
+    objective: str = Field(examples=["val_accuracy"])
+    direction: str = Field(examples=["maximize"])
+    best: Number | None = Field(description="The objective of the leading trial.", examples=[0.973])
+    trials: int = Field(description="How many it may start.", examples=[27])
+    counts: dict[str, int] = Field(description="How many trials are in each status.", examples=[{"completed": 3, "paused": 24}])
+
+
+class Studies(BaseModel):
+    """The newest sweeps first."""
+
+    studies: list[Study]
+
+
+class Controlled(BaseModel):
+    """A sweep after a control."""
+
+    sweep: str = Field(examples=["digits-7f3a"])
+    status: str = Field(examples=["searching"])
+    control: str = Field(examples=["pause"])
+    max_trials: int | None = Field(description="What it was extended to; null: as its spec says.", examples=[None])
+
+
+@router.get("", response_model=Studies)
+def list_studies(
+    state: Shared,
+    caller: Viewer,
+    project: Annotated[str | None, Query(description="Only sweeps of this name.", examples=["digits"])] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+) -> Response:
+    """The newest sweeps first."""
+    names = [project] if project is not None else None if caller.projects is None else sorted(caller.projects)
+    return answer({"studies": [line.as_dict() for line in list_sweeps(state.catalog, names=names, limit=limit)]})
+
+
+@router.get("/{study}", response_model=dict[str, Any])
+def one_study(study: StudyId, state: Shared, caller: Viewer) -> Response:
+    """A sweep with its trials.
+
+    The fields of ``halving leaderboard --json`` (``standings``, ``rungs``, ``failed``, ``waiting``, ``epochs_trained``…), and ``id``,
+    ``name``, ``created_at``, ``finished_at``, ``snapshot``, ``commit``, ``driver``, ``spec``;
+    ``trials``, each with ``number``, ``key``, ``status``, ``params``, ``waiting`` (why it does not train now), ``objective``, ``metrics``,
+    ``epochs``, ``rung``, ``seconds``, ``attempts``, ``error``;
+    ``report``, the scores on the test split and when it was made, or null; ``model``, the version of its winner, or null;
+    ``timeline``: its ``attempts`` and ``milestones``.
+    """
+    row = sweep_of(state, caller, study)
+    summary = summarize(state.catalog, study)
+    report, version = outcome_of(state.catalog, study)
+    copied = ("id", "name", "created_at", "finished_at", "snapshot", "commit", "driver", "spec")
+    return answer(
+        {
+            **summary.as_dict(),
+            **{name: getattr(row, name) for name in copied},
+            "saved": summary.saved,
+            "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
+            "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest} if report else None,
+            "model": as_dict(version) if version else None,
+            "timeline": asdict(timeline_of(state.catalog, study)),
+        }
+    )
+
+
+@router.post("/{study}/pause", response_model=Controlled)
+def pause(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
+    """Hand out no more trials; running ones save a checkpoint and free their workers within seconds."""
+    sweep_of(state, caller, study)
+    return once(lambda session: _controlled(pause_sweep(state.catalog, study, session)))
+
+
+@router.post("/{study}/resume", response_model=Controlled)
+def resume(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
+    """Let a paused sweep go on, or revoke a stop while its last trials are still being ended."""
+    sweep_of(state, caller, study)
+    return once(lambda session: _controlled(resume_sweep(state.catalog, study, session)))
+
+
+@router.post("/{study}/stop", response_model=Controlled)
+def stop(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
+    """End the search now; the best trial so far is evaluated as usual."""
+    sweep_of(state, caller, study)
+    return once(lambda session: _controlled(stop_sweep(state.catalog, study, session)))
+
+
+@router.post("/{study}/extend", response_model=Controlled)
+def extend(
+    study: StudyId,
+    state: Shared,
+    caller: Viewer,
+    once: Once,
+    max_trials: Annotated[int, Body(embed=True, ge=1, le=MOST_TRIALS, description="How many trials it may start in all.", examples=[100])],
+) -> Response:
+    """Let a sweep start more trials."""
+    sweep_of(state, caller, study)
+    return once(lambda session: _controlled(extend_sweep(state.catalog, study, max_trials, session)))
+
+
+def sweep_of(state: State, caller: Caller, study: str) -> SweepRow:
+    """A sweep's row, if the caller may see it.
+
+    Raises:
+        NotFound: there is no such sweep, or it is of another project than the caller's.
+    """
+    with state.catalog.read() as session:
+        row = session.get(SweepRow, study)
+        if row is None and caller.projects is None:
+            return state.catalog.sweep(session, study)  # raises, and names the newest ones
+    caller.check(row.name if row else None, f"sweep {study!r}")
+    assert row is not None
+    return row
+
+
+def _controlled(row: SweepRow) -> tuple[int, dict[str, Any]]:
+    return 200, {"sweep": row.id, "status": row.status, "control": row.control, "max_trials": row.max_trials}
