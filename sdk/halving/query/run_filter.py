@@ -22,6 +22,7 @@ Type = Literal["text", "number", "time", "any"]
 MAX_CHARACTERS = 8_000
 MAX_DEPTH = 50
 MAX_CONDITIONS = 200
+MAX_ORDERS = 8
 
 
 class InvalidFilter(InvalidInput):
@@ -33,7 +34,7 @@ class InvalidFilter(InvalidInput):
     """
 
     def __init__(self, reason: str, column: int) -> None:
-        super().__init__(f"filter, column {column}: {reason}")
+        super().__init__(f"column {column}: {reason}")
         self.reason = reason
         self.column = column
 
@@ -185,7 +186,7 @@ class Not:
         inner = self.inner
         if isinstance(inner, IsNull):
             return f"{inner.field} is not null"
-        if isinstance(inner, (In, Like)):
+        if isinstance(inner, (In, Like, Between)):
             return f"{inner.field} not {str(inner).removeprefix(f'{inner.field} ')}"
         return f"not ({inner})" if isinstance(inner, (And, Or)) else f"not {inner}"
 

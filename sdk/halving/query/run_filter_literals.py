@@ -1,0 +1,107 @@
+"""The literals of a filter, by the type of the field that they stand beside."""
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+
+from halving.query.run_filter import Field, InvalidFilter, Value
+from halving.query.run_filter_tokens import Token, shown
+
+RESERVED = frozenset(["and", "or", "not", "between", "in", "like", "is", "null", "order", "by", "asc", "desc", "limit"])
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII)
+_WORDS: dict[str, Value] = {
+    "true": True,
+    "false": False,
+    **dict.fromkeys(("nan", "+nan", "-nan"), math.nan),
+    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), math.inf),
+    **dict.fromkeys(("-inf", "-infinity"), -math.inf),
+}
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?P<clock>[tT ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([zZ]|[+-]\d\d:\d\d)?)?", re.ASCII)
+_AGO = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(s|m|min|h|d|w)", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_ACCEPTED = {
+    "number": "a number, such as 5, 1e-4, inf or nan",
+    "text": "text, such as abc or 'a b'",
+    "time": "a time, such as 2026-11-01, 2026-11-01T12:00 or 7d ago (UTC, or with +02:00)",
+    "any": "a number, text, true or false",
+}
+
+
+def accepted_by(field: Field) -> str:
+    """For a message: what the field is."""
+    if field.kind == "params":
+        return f"{field} is compared with {_ACCEPTED['any']}"
+    return f"{field} is {_ACCEPTED[field.type]}"
+
+
+def read_literal(field: Field, token: Token, *, ago: bool, now: datetime) -> Value:
+    """The value of a token beside a field.
+
+    Args:
+        ago: whether the word ``ago`` follows it.
+
+    Raises:
+        InvalidFilter: it is not of the field's type.
+    """
+    if token.kind not in ("word", "text"):
+        raise InvalidFilter(f"{token} stands where a value is expected: {accepted_by(field)}", token.column)
+    if token.keyword in RESERVED:
+        raise InvalidFilter(f"{token} is a word of the language: {accepted_by(field)}; in quotes ({token.text!r}) it is text", token.column)
+    if ago and field.type != "time":
+        said = shown(f"{token.text} ago")
+        raise InvalidFilter(f"{said} is not accepted: {accepted_by(field)}; started and ended are times", token.column)
+    found: Value | None
+    if field.type == "text":
+        found = token.text
+    elif field.type == "time":
+        found = _ago(token, now) if ago else _time(token)
+    else:
+        found = _plain(token)
+        if field.type == "number" and isinstance(found, (str, bool)):
+            found = None
+    if found is None:
+        raise InvalidFilter(f"{shown(token.text + ' ago' * ago)} is not accepted: {accepted_by(field)}", token.column)
+    return found
+
+
+def is_day(field: Field, token: Token) -> bool:
+    """Whether it is a time without a clock's."""
+    match = _TIME.fullmatch(token.text) if field.type == "time" else None
+    return match is not None and match["clock"] is None
+
+
+def is_ordered(value: Value) -> bool:
+    """Whether there is less and greater for it."""
+    return not isinstance(value, bool) and value == value  # NaN is not equal to itself
+
+
+def _plain(token: Token) -> Value:
+    """A number, true or false where it looks like one and is not quoted, else text."""
+    word = token.keyword
+    if word in _WORDS:
+        return _WORDS[word]
+    return float(word) if _NUMBER.fullmatch(word) else token.text
+
+
+def _time(token: Token) -> str | None:
+    if not _TIME.fullmatch(token.text):
+        return None
+    try:
+        found = datetime.fromisoformat(token.text.upper())
+        return _text_of(found if found.tzinfo else found.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):  # the 31st of a month that has none, or before the year 1
+        return None
+
+
+def _ago(token: Token, now: datetime) -> str | None:
+    match = _AGO.fullmatch(token.text.lower())
+    if match is None:
+        return None
+    try:
+        return _text_of(now - timedelta(seconds=float(match[1]) * _UNITS[match[2]]))
+    except OverflowError:
+        return None
+
+
+def _text_of(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat()

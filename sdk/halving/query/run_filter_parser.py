@@ -1,0 +1,297 @@
+"""Reads a filter from text; :mod:`halving.query.run_filter` has its parts. See docs/filter.md for the language.
+
+::
+
+    filter     = [ or ] [ "order" "by" order { "," order } ] [ "limit" COUNT ]
+    or         = and { "or" and }
+    and        = condition { "and" condition }
+    condition  = "not" condition | "(" or ")" | field test
+    test       = ( "=" | "!=" | "<" | "<=" | ">" | ">=" ) value
+               | [ "not" ] ( "between" value "and" value | "in" "(" value { "," value } ")" | "like" text )
+               | "is" [ "not" ] "null"
+    order      = field [ "asc" | "desc" ]
+    field      = NAME-OF-A-FIELD | ( "params." | "metrics." | "tags." ) NAME | ( "min" | "max" | "best" ) "(" "metrics." NAME ")"
+"""
+
+import difflib
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+from halving.query.run_filter import (
+    MAX_CONDITIONS,
+    MAX_DEPTH,
+    MAX_ORDERS,
+    RUN_FIELDS,
+    And,
+    Between,
+    Comparison,
+    Condition,
+    Field,
+    In,
+    InvalidFilter,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Order,
+    RunFilter,
+    Value,
+)
+from halving.query.run_filter_literals import RESERVED, accepted_by, is_day, is_ordered, read_literal
+from halving.query.run_filter_tokens import Token, shown, tokens_of
+
+_Kind = Literal["params", "metrics", "tags"]
+_Operator = Literal["=", "!=", "<", "<=", ">", ">="]
+_KINDS: tuple[_Kind, ...] = get_args(_Kind)
+_OPERATORS: tuple[_Operator, ...] = get_args(_Operator)
+_PARTS: dict[str, Literal["best", "min", "max"]] = {"best": "best", "min": "min", "max": "max"}
+_MAX_LIMIT = 999_999_999
+
+
+def parse_filter(text: str, now: datetime | None = None) -> RunFilter:
+    """Understand a filter. An empty one is every run, newest first.
+
+    Args:
+        now: what ``7d ago`` counts from; with a time zone.
+
+    Raises:
+        InvalidFilter: it is not accepted.
+    """
+    return _Parser(text, now or datetime.now(UTC)).filter()
+
+
+def parse_fields(text: str) -> tuple[Field, ...]:
+    """Fields as a filter names them, with commas between: ``params.lr,min(metrics.val_loss)``. Of an empty text there are none.
+
+    Raises:
+        InvalidFilter: it is not accepted.
+    """
+    return _Parser(text, datetime.now(UTC)).fields()
+
+
+class _Parser:
+    def __init__(self, text: str, now: datetime) -> None:
+        self._tokens = tokens_of(text)
+        self._place = 0
+        self._now = now
+        self._depth = 0
+        self._conditions = 0
+
+    def filter(self) -> RunFilter:
+        has_condition = self._next.kind != "end" and self._next.keyword not in ("order", "limit")
+        where = self._or() if has_condition else None
+        order: list[Order] = []
+        if self._takes("order"):
+            self._expect("by", "by stands behind order")
+            order.append(self._order())
+            while self._takes(","):
+                if len(order) == MAX_ORDERS:
+                    raise InvalidFilter(f"{self._next} is not accepted: runs are ordered by at most {MAX_ORDERS} fields", self._next.column)
+                order.append(self._order())
+        limit = self._limit() if self._takes("limit") else None
+        if self._next.kind != "end":
+            raise self._unexpected(_behind(where, order, limit))
+        return RunFilter(where, tuple(order), limit)
+
+    def fields(self) -> tuple[Field, ...]:
+        found: list[Field] = []
+        while self._next.kind != "end":
+            if found:
+                self._expect(",", "a comma stands between fields")
+            found.append(self._field())
+        return tuple(found)
+
+    def _or(self) -> Condition:
+        parts = [self._and()]
+        while self._takes("or"):
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def _and(self) -> Condition:
+        parts = [self._condition()]
+        while self._takes("and"):
+            parts.append(self._condition())
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def _condition(self) -> Condition:
+        opening = self._next
+        if not (self._takes("not") or self._takes("(")):
+            return self._test()
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise InvalidFilter(f"{opening} is not accepted: conditions are nested at most {MAX_DEPTH} deep", opening.column)
+        if opening.text == "(":
+            found = self._or()
+            self._expect(")", f"and, or, or the ) of the ( in column {opening.column} is expected")
+        else:
+            found = Not(self._condition())
+        self._depth -= 1
+        return found
+
+    def _test(self) -> Condition:
+        self._conditions += 1
+        if self._conditions > MAX_CONDITIONS:
+            raise InvalidFilter(f"{self._next} is not accepted: a filter has at most {MAX_CONDITIONS} conditions", self._next.column)
+        field = self._field()
+        token = self._next
+        for operator in _OPERATORS:
+            if token.kind == "symbol" and self._takes(operator):
+                return Comparison(field, operator, self._compared(field, operator))
+        if self._takes("is"):
+            negated = self._takes("not")
+            self._expect("null", "null, or not null, stands behind is")
+            return Not(IsNull(field)) if negated else IsNull(field)
+        negated = self._takes("not")
+        found: Condition
+        if self._takes("between"):
+            found = self._between(field)
+        elif self._takes("in"):
+            found = self._in(field)
+        elif self._takes("like"):
+            found = self._like(field)
+        elif negated:
+            raise self._unexpected("in, like or between stands behind not")
+        else:
+            operators = ", ".join(_OPERATORS)
+            raise self._unexpected(f"behind {field} stands one of {operators}, between, in, like, is null, not in, not like, is not null")
+        return Not(found) if negated else found
+
+    def _compared(self, field: Field, operator: str) -> Value:
+        if operator in ("=", "!="):
+            return self._equal(field, operator)
+        return self._ordered(field, operator)
+
+    def _equal(self, field: Field, operator: str) -> Value:
+        token = self._next
+        value = self._value(field)
+        if is_day(field, token):
+            advice = f"a day is no moment: give {field} >= {token.text} and {field} < the next day, or a time as in {token.text}T12:00"
+            raise InvalidFilter(f"{shown(token.text)} is not accepted with {operator}: {advice}", token.column)
+        return value
+
+    def _ordered(self, field: Field, operator: str) -> Value:
+        token = self._next
+        value = self._value(field)
+        if not is_ordered(value):
+            raise InvalidFilter(f"{shown(token.text)} is not accepted with {operator}: give =, != or in", token.column)
+        return value
+
+    def _between(self, field: Field) -> Between:
+        low = self._ordered(field, "between")
+        self._expect("and", f"{field} is between two values: and stands between them")
+        token = self._next
+        high = self._ordered(field, "between")
+        if isinstance(low, str) != isinstance(high, str):
+            kind, other = ("text", "a number") if isinstance(low, str) else ("a number", "text")
+            raise InvalidFilter(f"{shown(token.text)} is {other}, but the lower value is {kind}: give two of a kind", token.column)
+        return Between(field, low, high)
+
+    def _in(self, field: Field) -> In:
+        self._expect("(", f"values stand in brackets: {field} in (a, b)")
+        values = [self._equal(field, "in")]
+        while self._takes(","):
+            values.append(self._equal(field, "in"))
+        self._expect(")", "a comma and another value, or ), is expected")
+        return In(field, tuple(values))
+
+    def _like(self, field: Field) -> Like:
+        like = self._tokens[self._place - 1]
+        if field.type not in ("text", "any"):
+            raise InvalidFilter(f"like is not accepted: {accepted_by(field)}, and like is for text", like.column)
+        token = self._next
+        if token.kind not in ("word", "text") or token.keyword in RESERVED:
+            raise self._unexpected("behind like stands text, such as 'res%': % is any text, _ any character")
+        self._place += 1
+        if (len(token.text) - len(token.text.rstrip("\\"))) % 2:
+            raise InvalidFilter(r"a \ at the end is not accepted: it stands before the character that it takes as it is", token.column)
+        return Like(field, token.text)
+
+    def _order(self) -> Order:
+        field = self._field()
+        descending = self._takes("desc")
+        if not descending:
+            self._takes("asc")
+        return Order(field, descending)
+
+    def _limit(self) -> int:
+        token = self._next
+        if token.kind != "word" or not (token.text.isascii() and token.text.isdecimal() and len(token.text) <= len(str(_MAX_LIMIT))):
+            raise self._unexpected(f"limit is a whole number from 1 to {_MAX_LIMIT:,}")
+        if int(token.text) == 0:
+            raise self._unexpected("limit is a whole number from 1; leave it out for all runs")
+        self._place += 1
+        return int(token.text)
+
+    def _value(self, field: Field) -> Value:
+        token = self._next
+        ago = token.kind != "end" and self._tokens[self._place + 1].keyword == "ago"
+        value = read_literal(field, token, ago=ago, now=self._now)
+        self._place += 2 if ago else 1
+        return value
+
+    def _field(self) -> Field:
+        start = self._next
+        part = _PARTS.get(start.keyword)
+        opening = self._tokens[self._place + 1] if part else start
+        if part is None or (opening.kind, opening.text) != ("symbol", "("):
+            found = _field_of(start)
+            self._place += 1
+            return found
+        self._place += 2
+        inner = self._next
+        if inner.kind not in ("word", "name") or inner.keyword in _PARTS or (metric := _field_of(inner)).kind != "metrics":
+            raise self._unexpected(f"{part}(…) is of a metric: {part}(metrics.NAME)")
+        self._place += 1
+        self._expect(")", f"the ) of {part}( is expected")
+        return replace(metric, part=part, column=start.column)
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._place]
+
+    def _takes(self, text: str) -> bool:
+        """Whether the next token is this keyword or symbol; then it is behind us."""
+        token = self._next
+        if text not in (token.keyword, token.text if token.kind == "symbol" else ""):
+            return False
+        self._place += 1
+        return True
+
+    def _expect(self, text: str, accepted: str) -> None:
+        if not self._takes(text):
+            raise self._unexpected(accepted)
+
+    def _unexpected(self, accepted: str) -> InvalidFilter:
+        said = "the filter ends here" if self._next.kind == "end" else f"{self._next} is not accepted here"
+        return InvalidFilter(f"{said}: {accepted}", self._next.column)
+
+
+def _field_of(token: Token) -> Field:
+    known = f"the fields are {', '.join(RUN_FIELDS)}, params.NAME, metrics.NAME, tags.NAME, and min, max or best(metrics.NAME)"
+    if token.kind in ("symbol", "end", "text") or token.keyword in RESERVED:
+        hint = ', a quoted name as in params."my name"' if token.kind == "text" else ""
+        raise InvalidFilter(f"{token} stands where a field is expected: {known}{hint}", token.column)
+    if token.text in RUN_FIELDS and token.kind == "word":
+        return Field("run", token.text, column=token.column)
+    head, dot, name = (token.before[:-1], ".", token.text) if token.kind == "name" else token.text.partition(".")
+    for kind in _KINDS:
+        if head == kind and dot:
+            if not name:
+                raise InvalidFilter(f'{token} has no name: give {kind}.NAME, quoted if it has spaces: {kind}."my name"', token.column)
+            return Field(kind, name, column=token.column)
+    if dot:
+        close = [f"{kind}.{name}" for kind in difflib.get_close_matches(head.lower(), _KINDS, n=1, cutoff=0.5)]
+    else:
+        close = difflib.get_close_matches(token.text.lower(), RUN_FIELDS, n=3)
+    said = f"close to it: {', '.join(close)}; " if close else ""
+    raise InvalidFilter(f"{token} is not a field: {said}{known}", token.column)
+
+
+def _behind(where: Condition | None, order: list[Order], limit: int | None) -> str:
+    """What may follow, for a message."""
+    if limit is not None:
+        return "nothing stands behind the limit"
+    if order:
+        return "a comma and another field, asc, desc, limit or the end is expected"
+    return "and, or, order by, limit or the end is expected" if where else "the end is expected"
