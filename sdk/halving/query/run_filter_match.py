@@ -1,0 +1,210 @@
+"""Answers a filter from the runs' records and points, without a catalog."""
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
+
+from halving.query.curve_stats import Extremes, read_extremes
+from halving.query.curve_table import as_text
+from halving.query.run_filter import (
+    And,
+    Between,
+    Comparison,
+    Condition,
+    Field,
+    In,
+    InvalidFilter,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Order,
+    RunFilter,
+    Type,
+    Value,
+)
+from halving.query.runs import RunInfo, in_threads, seconds_of
+from halving.store.store import Store
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_RANKS = {float: 0, str: 1, bool: 2}
+
+
+def match_runs(store: Store, runs: Iterable[RunInfo], wanted: RunFilter) -> list[RunInfo]:
+    """The runs that a filter chooses, in its order and at most as many as its limit.
+
+    Points are read only for metrics that the filter names, of runs that the rest of it does not already leave out.
+
+    Raises:
+        InvalidFilter: it asks for what only the catalog knows.
+        StoreError: a metric file is damaged.
+    """
+    for field in wanted.fields:
+        if field.in_catalog:
+            raise InvalidFilter(f"{field} is not accepted here: only the catalog knows it; the server and its page answer it", field.column)
+    values = [RunValues(store, info, wanted.fields) for info in runs]
+    values.sort(key=lambda one: (one.info.started, one.info.project, one.info.run), reverse=True)
+    if wanted.where is not None:
+        where = _cheap_first(wanted.where)
+        matches = in_threads(lambda one: _truth(where, one), values) if _cost(where) else [_truth(where, one) for one in values]
+        values = [one for one, truth in zip(values, matches, strict=True) if truth]
+    for order in reversed(wanted.order):
+        values = _ordered(values, order)
+    return [one.info for one in values[: wanted.limit]]
+
+
+class RunValues:
+    """What a run has of the fields of a filter; points are read once, when the first value is asked for that needs them."""
+
+    def __init__(self, store: Store, info: RunInfo, fields: Iterable[Field]) -> None:
+        self.info = info
+        self._store = store
+        self._metrics = sorted(
+            {field.name for field in fields if field.kind == "metrics" and (field.part != "last" or not info.summarized)}
+        )
+        self._extremes: dict[str, Extremes] | None = None
+
+    def of(self, field: Field) -> Value | None:
+        """The value: a number is a float, a time ISO 8601; None if there is none."""
+        info = self.info
+        if field.kind == "params":
+            return _typed(info.flat_params.get(field.name), "any")
+        if field.kind == "tags":
+            return _typed(info.tags.get(field.name), "text")
+        if field.kind == "run":
+            return _typed(_of_record(info, field.name), field.type)
+        if field.part == "last" and info.summarized:
+            return _typed(info.summary.get(field.name), "number")
+        if self._extremes is None:
+            self._extremes = read_extremes(self._store, info, self._metrics)
+        found = self._extremes.get(field.name)
+        return None if found is None else found.min if field.part == "min" else found.max if field.part == "max" else found.last
+
+
+def _of_record(info: RunInfo, name: str) -> Any:
+    if name in ("project", "run", "status", "started", "seconds", "seed"):
+        return getattr(info, name)
+    if name == "commit":
+        return (info.provenance.get("git") or {}).get("commit")
+    newest = info.attempts[-1]
+    return {"ended": newest.ended, "epoch": newest.epoch, "attempt": newest.number}[name] if name in _OF_ATTEMPT else info.parent.get(name)
+
+
+_OF_ATTEMPT = ("ended", "epoch", "attempt")
+
+
+def _typed(value: Any, kind: Type) -> Value | None:
+    """A recorded value as filters know it."""
+    if value is None:
+        return None
+    if kind in ("text", "time"):
+        return str(value)
+    if isinstance(value, bool):
+        return value if kind == "any" else None
+    if isinstance(value, (int, float)):
+        try:
+            return float(value)
+        except OverflowError:  # an integer of hundreds of digits
+            return str(value) if kind == "any" else None
+    return as_text(value) if kind == "any" else None
+
+
+def _truth(condition: Condition, values: RunValues) -> bool | None:
+    """Whether it is true of a run; None is unknown."""
+    if isinstance(condition, (And, Or)):
+        decisive, unknown = isinstance(condition, Or), False
+        for part in condition.parts:
+            truth = _truth(part, values)
+            if truth is decisive:
+                return decisive
+            unknown = unknown or truth is None
+        return None if unknown else not decisive
+    if isinstance(condition, Not):
+        truth = _truth(condition.inner, values)
+        return None if truth is None else not truth
+    value = values.of(condition.field)
+    if isinstance(condition, IsNull):
+        return value is None
+    if value is None:
+        return None
+    if isinstance(condition, Like):
+        return _is_like(value, condition.pattern) if isinstance(value, str) else None
+    is_time = condition.field.type == "time"
+    if isinstance(condition, Comparison):
+        return _compare(value, condition.operator, condition.value, is_time)
+    if isinstance(condition, Between):
+        low, high = _compare(value, ">=", condition.low, is_time), _compare(value, "<=", condition.high, is_time)
+        return None if low is None or high is None else low and high
+    return _is_in(value, condition, is_time)
+
+
+def _is_in(value: Value, condition: In, is_time: bool) -> bool | None:
+    known = [truth for one in condition.values if (truth := _compare(value, "=", one, is_time)) is not None]
+    return any(known) if known else None
+
+
+def _compare(value: Value, operator: str, literal: Value, is_time: bool) -> bool | None:
+    """None if they are of different types."""
+    if type(value) is not type(literal):
+        return None
+    if is_time:
+        return _OPERATORS[operator](seconds_of(str(value)), seconds_of(str(literal)))
+    if value != value and literal != literal:  # NaN is what is not equal to itself; to a filter it is
+        return operator == "="
+    return _OPERATORS[operator](value, literal)
+
+
+def _is_like(text: str, pattern: str) -> bool:
+    """Each part is found at the first place behind the one before, which never has to be taken back."""
+    first, *rest = _parts_of(pattern)
+    found = first.match(text)
+    for part in rest:
+        found = found and part.search(text, found.end())
+    return found is not None
+
+
+@lru_cache(maxsize=256)
+def _parts_of(pattern: str) -> "list[re.Pattern[str]]":
+    """What stands between each ``%``; the last one is found only at the end."""
+    parts = [""]
+    for character in re.findall(r"\\.|.", pattern, re.DOTALL):
+        if character == "%":
+            parts.append("")
+        else:
+            parts[-1] += "." if character == "_" else re.escape(character[-1])
+    parts[-1] += r"\Z"
+    return [re.compile(part, re.DOTALL | re.IGNORECASE | re.ASCII) for part in parts]
+
+
+def _cheap_first(condition: Condition) -> Condition:
+    """The same with what needs no points before what does."""
+    if isinstance(condition, Not):
+        return Not(_cheap_first(condition.inner))
+    if isinstance(condition, (And, Or)):
+        return type(condition)(tuple(sorted(map(_cheap_first, condition.parts), key=_cost)))
+    return condition
+
+
+def _cost(condition: Condition) -> int:
+    if isinstance(condition, Not):
+        return _cost(condition.inner)
+    if isinstance(condition, (And, Or)):
+        return max(map(_cost, condition.parts))
+    return 0 if condition.field.kind != "metrics" else 1 if condition.field.part == "last" else 2
+
+
+def _ordered(values: list[RunValues], order: Order) -> list[RunValues]:
+    """Those without a value, or with NaN, last; equals stay as they are."""
+    field = order.field
+    found = in_threads(lambda one: one.of(field), values) if field.kind == "metrics" else [one.of(field) for one in values]
+    placed: list[tuple[tuple[int, Any], RunValues]] = []
+    missing = []
+    for value, one in zip(found, values, strict=True):
+        if value is None or value != value:
+            missing.append(one)
+        else:
+            placed.append(((_RANKS[type(value)], seconds_of(str(value)) if field.type == "time" else value), one))
+    placed.sort(key=lambda pair: pair[0], reverse=order.descending)
+    return [one for _, one in placed] + missing
