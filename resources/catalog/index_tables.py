@@ -13,7 +13,7 @@ Ordered = Text().with_variant(Text(collation="C"), "postgresql")
 """Text that is compared and ordered by its characters' numbers, as Python and SQLite do it, not by a language's rules."""
 
 NUMBER, TEXT, BOOL = 0, 1, 2
-"""The types of a value, :attr:`RunValueRow.type`."""
+"""The types of a value, :attr:`RunValueRow.type`; also the order of values of different types."""
 
 
 class RunIndexRow(Base):
@@ -82,7 +82,7 @@ class RunNameRow(Base):
 class RunValueRow(Base):
     """What a run has under a name.
 
-    ``number`` is a number, or 1 and 0 for true and false; ``text`` a text. SQLite has no NaN: it is no number, and the text ``NaN``.
+    ``number`` is a number, or 1 and 0 for true and false; ``text`` a text. SQLite has no NaN: it is of the type number and null.
     Of a metric ``number`` is the last value, ``min`` and ``max`` are over finite values, and ``best`` is the one of both that its
     sweep's objective aims at, null where none does.
     """

@@ -1,0 +1,219 @@
+"""A filter's conditions as SQL over the index's tables.
+
+A condition is true, false or unknown (:mod:`halving.query.run_filter`). ``not`` is taken to the single comparisons, each of which has SQL
+for "it is true" and SQL for "it is false"; where it is unknown neither holds. So SQL's own third value is never needed, and a database
+may choose any order of joins.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, FromClause, Select, and_, case, false, or_, true
+from sqlalchemy.orm import Session
+
+from halving.query.run_filter import And, Between, Comparison, Condition, Field, In, IsNull, Like, Not, Or, Order, Value
+from resources.analysis.run_index.write import find_names
+from resources.catalog import ModelVersionRow, RunRow, RunValueRow
+from resources.catalog.index_tables import BOOL, NUMBER, TEXT
+
+Clause = ColumnElement[Any]
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A field as SQL: which type its value has, and the value.
+
+    Attributes:
+        present: whether the run has a value; NaN is one.
+        of_type: by each type that it can have, whether it has that.
+        number: null where the value is NaN.
+        can_be_nan: whether a number can be that.
+        is_time: whether the number is a time, which literals have as text.
+    """
+
+    present: Clause
+    of_type: dict[int, Clause]
+    number: Clause
+    text: Clause
+    can_be_nan: bool = False
+    is_time: bool = False
+
+
+class Sources:
+    """The tables that a statement about runs reads, beside ``runs`` itself one for each name that is asked for.
+
+    Args:
+        fields: all that will be asked for.
+    """
+
+    def __init__(self, session: Session, fields: Iterable[Field]) -> None:
+        self.is_postgres = session.get_bind().dialect.name == "postgresql"
+        # A name that the index has not no run has.
+        self._names = find_names(session, {(field.kind, field.name) for field in fields if field.kind != "run"})
+        self._values: dict[tuple[str, str], Any] = {}
+        self._models: Any = None
+
+    def name_id(self, field: Field) -> int | None:
+        """The id of a param, metric or tag; None if no run has it."""
+        return self._names.get((field.kind, field.name))
+
+    def joined(self, statement: Select[Any]) -> Select[Any]:
+        """The statement, from all tables that were asked for so far."""
+        source: FromClause = RunRow.__table__
+        for key, table in self._values.items():
+            source = source.outerjoin(table, and_(table.c.name_id == self._names[key], table.c.run_id == RunRow.id))
+        if self._models is not None:
+            source = source.outerjoin(self._models, and_(self._models.c.run == RunRow.run, self._models.c.model == RunRow.project))
+        return statement.select_from(source)
+
+    def operand(self, field: Field) -> Operand | None:
+        """A field; None if no run has it."""
+        if field.kind == "run":
+            return self._of_run(field)
+        key = (field.kind, field.name)
+        if key not in self._names:
+            return None
+        if key not in self._values:
+            self._values[key] = RunValueRow.__table__.alias(f"value_{len(self._values)}")
+        columns = self._values[key].c
+        if field.part != "last":
+            column = columns[field.part]
+            return Operand(column.is_not(None), {NUMBER: column.is_not(None)}, column, columns.text)
+        types = {"metrics": (NUMBER,), "tags": (TEXT,)}.get(field.kind, (NUMBER, TEXT, BOOL))
+        of_type = {each: columns.type == each for each in types}
+        return Operand(columns.run_id.is_not(None), of_type, columns.number, columns.text, can_be_nan=NUMBER in types)
+
+    def _of_run(self, field: Field) -> Operand:
+        if field.name in ("model", "stage"):
+            if self._models is None:
+                self._models = ModelVersionRow.__table__.alias("versions")
+            column = self._models.c[field.name]
+            column = column.collate("C") if self.is_postgres else column  # as the index's own texts
+        else:
+            column = RunRow.__table__.c[field.name]
+        kind = TEXT if field.type == "text" else NUMBER
+        present = column.is_not(None)
+        return Operand(present, {kind: present}, column, column, is_time=field.type == "time")
+
+
+def truth(condition: Condition, sources: Sources) -> Clause:
+    """SQL for: the condition is true."""
+    if isinstance(condition, And):
+        return and_(*(truth(part, sources) for part in condition.parts))
+    if isinstance(condition, Or):
+        return or_(*(truth(part, sources) for part in condition.parts))
+    if isinstance(condition, Not):
+        return _falsity(condition.inner, sources)
+    return _leaf(condition, sources, negated=False)
+
+
+def _falsity(condition: Condition, sources: Sources) -> Clause:
+    if isinstance(condition, And):
+        return or_(*(_falsity(part, sources) for part in condition.parts))
+    if isinstance(condition, Or):
+        return and_(*(_falsity(part, sources) for part in condition.parts))
+    if isinstance(condition, Not):
+        return truth(condition.inner, sources)
+    return _leaf(condition, sources, negated=True)
+
+
+def _leaf(condition: Comparison | Between | In | Like | IsNull, sources: Sources, *, negated: bool) -> Clause:
+    operand = sources.operand(condition.field)
+    if operand is None:
+        return true() if isinstance(condition, IsNull) and not negated else false()
+    if isinstance(condition, IsNull):
+        return operand.present if negated else ~operand.present
+    if isinstance(condition, Like):
+        # SQLite's LIKE, and Postgres' ILIKE with the collation C, take A to Z for a to z and no other letters.
+        like = operand.text.ilike if sources.is_postgres else operand.text.like
+        found = like(condition.pattern, escape="\\")
+        return _typed(operand, TEXT, ~found if negated else found)
+    if isinstance(condition, In):
+        return _in(operand, condition.values, negated=negated)
+    if isinstance(condition, Between):
+        if negated:
+            return or_(_is_false(operand, ">=", condition.low), _is_false(operand, "<=", condition.high))
+        return and_(_is_true(operand, ">=", condition.low), _is_true(operand, "<=", condition.high))
+    return (_is_false if negated else _is_true)(operand, condition.operator, condition.value)
+
+
+def _is_false(operand: Operand, sign: str, value: Value) -> Clause:
+    opposite = _is_true(operand, _OPPOSITE[sign], value)
+    if sign in ("=", "!=") or isinstance(value, str):
+        return opposite
+    return or_(opposite, _is_nan(operand))  # NaN is neither less nor greater than a number
+
+
+def _is_true(operand: Operand, sign: str, value: Value) -> Clause:
+    compare = _OPERATORS[sign]
+    if isinstance(value, bool):
+        return _typed(operand, BOOL, compare(operand.number, float(value)))
+    if isinstance(value, str):
+        if operand.is_time:
+            return _typed(operand, NUMBER, compare(operand.number, _seconds(value)))
+        return _typed(operand, TEXT, compare(operand.text, value))
+    if math.isnan(value):
+        return _is_nan(operand) if sign == "=" else _typed(operand, NUMBER, operand.number.is_not(None))
+    found = compare(operand.number, value)
+    if sign == "!=" and operand.can_be_nan:
+        found = or_(found, operand.number.is_(None))
+    return _typed(operand, NUMBER, found)
+
+
+def _in(operand: Operand, values: tuple[Value, ...], *, negated: bool) -> Clause:
+    """Of the values of each type one or, negated, none is equal."""
+    found = []
+    kinds: dict[type, list[Value]] = {}
+    for value in values:
+        kinds.setdefault(float if isinstance(value, int) and not isinstance(value, bool) else type(value), []).append(value)
+    for same in kinds.values():
+        parts = [_is_true(operand, "!=" if negated else "=", value) for value in same]
+        found.append(and_(*parts) if negated else or_(*parts))
+    return or_(*found)
+
+
+def _is_nan(operand: Operand) -> Clause:
+    return _typed(operand, NUMBER, operand.number.is_(None)) if operand.can_be_nan else false()
+
+
+def _typed(operand: Operand, kind: int, found: Clause) -> Clause:
+    return and_(operand.of_type[kind], found) if kind in operand.of_type else false()
+
+
+def order_by(orders: Iterable[Order], sources: Sources) -> list[Clause]:
+    """SQL for an order; ties are newest first, and runs without the value, or with NaN, come last."""
+    clauses: list[Clause] = []
+    for order in orders:
+        operand = sources.operand(order.field)
+        if operand is None:
+            continue
+        keys: list[Clause] = [operand.number] if NUMBER in operand.of_type else []
+        if len(operand.of_type) > 1:  # types one after another; NaN has none, as if there were no value
+            kind = case((operand.number.is_not(None), _type_of(operand)), (operand.of_type[TEXT], TEXT))
+            keys = [kind, operand.number, operand.text]
+        elif TEXT in operand.of_type:
+            keys = [operand.text]
+        clauses += [(key.desc() if order.descending else key.asc()).nulls_last() for key in keys]
+    return [*clauses, RunRow.started.desc(), RunRow.project.desc(), RunRow.run.desc()]
+
+
+def _type_of(operand: Operand) -> Clause:
+    return case((operand.of_type[NUMBER], NUMBER), else_=BOOL)
+
+
+def _seconds(moment: str) -> float:
+    found = datetime.fromisoformat(moment)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

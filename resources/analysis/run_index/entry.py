@@ -1,0 +1,151 @@
+"""What the index has of one run, as it is read from the store."""
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from halving.errors import NotFound
+from halving.metrics.manifest import run_folder
+from halving.metrics.segments import live_folder
+from halving.query.curve_stats import read_extremes
+from halving.query.curve_table import as_text
+from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
+from halving.store.store import Store
+from resources.catalog.index_tables import BOOL, NUMBER, TEXT
+
+OPEN_SECONDS = 4.0
+"""A run that is training is looked at as often; the others when a tenth of the time since they ended has passed."""
+_SHARE, _SHORTEST, _LONGEST = 0.1, 10.0, 86_400.0
+_LONGEST_NAME, _LONGEST_TEXT = 500, 2_000  # characters
+_INTEGERS = 2**63  # what a database's integers hold
+
+
+class Value(NamedTuple):
+    """As :class:`resources.catalog.RunValueRow` has it, except that ``best`` needs the sweep's objectives."""
+
+    type: int
+    number: float | None
+    text: str | None = None
+    min: float | None = None
+    max: float | None = None
+    best: float | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run as it was read.
+
+    Attributes:
+        row: the columns of its row in ``runs``, but for id, revision and ``look_again``.
+        values: by kind (params, metrics, tags) and name.
+    """
+
+    row: dict[str, Any]
+    values: dict[tuple[str, str], Value]
+
+    def look_again(self, now: float) -> float:
+        """When it is worth looking at the run again: a resumed run is seen soon, and old runs are rarely looked at."""
+        return next_look(self.row, now)
+
+
+def next_look(row: dict[str, Any], now: float) -> float:
+    """The same of a row of ``runs``."""
+    if row["status"] == RUNNING:
+        return now + OPEN_SECONDS
+    ended = row["ended"] if row["ended"] is not None else row["started"] + (row["seconds"] or 0.0)
+    return now + min(max((now - ended) * _SHARE, _SHORTEST), _LONGEST)
+
+
+def read_entry(store: Store, project: str, run: str, known: dict[str, Any] | None = None) -> Entry | None:
+    """A run's entry; None if it is as it was.
+
+    Args:
+        known: ``signature`` and ``status`` of its row, if it has one that can be trusted.
+
+    Raises:
+        NotFound: it has no record: it was killed while it started, or its folder is being deleted.
+        StoreError: a file cannot be read, or is damaged.
+    """
+    signature = _signature(store, project, run)
+    unchanged = known is not None and known["signature"] == signature
+    if unchanged and known and known["status"] not in (RUNNING, UNFINISHED):
+        return None
+    info = read_run(store, project, run)
+    if unchanged and known and known["status"] == info.status:
+        return None
+    return Entry({**_row(info), "signature": signature}, _values(store, info))
+
+
+def _signature(store: Store, project: str, run: str) -> str:
+    """What the run's listings are now; it is taken before anything is read, so that what changes meanwhile is seen next time."""
+    records = store.names(f"runs/project={project}/{run}")
+    if "record.json" not in records:
+        raise NotFound(f"no run {run!r} in project {project!r} of {store.root}")
+    listed = [records, store.names(run_folder(project, run)), store.names(live_folder(project, run))]
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:32]
+
+
+def _row(info: RunInfo) -> dict[str, Any]:
+    newest, git, parent = info.attempts[-1], info.provenance.get("git") or {}, info.parent
+    return {
+        "project": info.project,
+        "run": info.run,
+        "status": clean(info.status, _LONGEST_NAME),
+        "started": seconds_of(info.started),
+        "ended": None if newest.ended is None else seconds_of(newest.ended),
+        "seconds": info.seconds,
+        "epoch": _integer(newest.epoch),
+        "attempt": newest.number,
+        "sweep": _text(parent.get("sweep")),
+        "trial": _integer(parent.get("trial")),
+        "dataset": _text(parent.get("dataset")),
+        "snapshot": _text(parent.get("snapshot")),
+        "commit": _text(git.get("commit")),
+        "seed": _integer(info.seed),
+    }
+
+
+def _values(store: Store, info: RunInfo) -> dict[tuple[str, str], Value]:
+    found = {("params", clean(name, _LONGEST_NAME)): value for name, given in info.flat_params.items() if (value := param_value(given))}
+    found |= {("tags", clean(str(name), _LONGEST_NAME)): _text_value(str(value)) for name, value in info.tags.items()}
+    for name, extremes in read_extremes(store, info).items():
+        found["metrics", clean(name, _LONGEST_NAME)] = Value(NUMBER, _number(extremes.last), None, extremes.min, extremes.max)
+    return found
+
+
+def param_value(given: Any) -> Value | None:
+    """A param by its type; lists are their JSON text, and None is no value."""
+    if given is None:
+        return None
+    if isinstance(given, bool):
+        return Value(BOOL, float(given))
+    if isinstance(given, (int, float)):
+        try:
+            return Value(NUMBER, _number(float(given)))
+        except OverflowError:
+            return _text_value(str(given))
+    return _text_value(as_text(given) or "")
+
+
+def _text_value(text: str) -> Value:
+    return Value(TEXT, None, clean(text, _LONGEST_TEXT))
+
+
+def clean(text: str, longest: int) -> str:
+    """A text as both databases take it: Postgres takes no NUL, and neither takes half of a surrogate pair."""
+    return text[:longest].encode(errors="replace").decode().replace("\0", "")
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else clean(str(value), _LONGEST_NAME)
+
+
+def _integer(value: Any) -> int | None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and -_INTEGERS <= value < _INTEGERS
+    return value if fits else None

@@ -1,0 +1,237 @@
+"""Keeping the index of runs up to date: new runs are read, known ones are looked at again when it is worth it, vanished ones are deleted.
+
+Nothing is scanned as a whole: new runs are found by the names of folders, and a run that ended is looked at again when a tenth of the
+time since has passed, so that the number of looks grows with the logarithm of its age. Any number of processes may refresh at once, and
+each may be killed anywhere: what it had not written, the next one finds.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from halving.errors import InvalidInput, NotFound, StoreUnavailable
+from halving.identifiers import check_name
+from halving.query.runs import in_threads, list_names
+from halving.store.store import Store
+from resources.analysis.run_index.entry import Entry, next_look, read_entry
+from resources.analysis.run_index.write import confirm, delete_runs, postpone, write_entries
+from resources.catalog import Catalog, RunIndexRow, RunRow, SweepRow, TrialRow
+from resources.sweep_spec import stored_spec
+
+_AT_ONCE = 64  # runs that are read before the clock is asked and what was found is written
+_MOST_VALUES = 20_000  # of one transaction, so that it does not hold SQLite's one writer for long
+_FIRST_RETRY, _LAST_RETRY = 5.0, 3_600.0  # seconds until a run that could not be read is tried again
+_MOST_DIRECTIONS = 1_000  # sweeps
+_NOTE_SECONDS = 10.0  # a look that found nothing is written down as seldom: each write waits for the disk
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Refreshed:
+    """What a refresh did.
+
+    Attributes:
+        runs: how many the store has.
+        added, changed, deleted: of the index's runs.
+        looked: at how many runs.
+        problems: runs that could not be read, with the reason.
+        left: runs that are new and were not read when its time was over.
+        complete: whether nothing at all was left to do then.
+    """
+
+    runs: int = 0
+    added: int = 0
+    changed: int = 0
+    deleted: int = 0
+    looked: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+    left: int = 0
+    complete: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A run to be looked at; ``row`` is what the index has of it, and ``stale`` whether that is to be read again in any case."""
+
+    project: str
+    run: str
+    row: dict[str, Any] | None = None
+    stale: bool = False
+
+
+class Refresher:
+    """Refreshes a catalog's index from a store. To be used by one thread at a time.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, store: Store, catalog: Catalog, clock: Callable[[], float] = time.time) -> None:
+        self._store, self._catalog, self._clock = store, catalog, clock
+        self._noted = 0.0
+        self._directions: dict[str, dict[str, str]] = {}
+        # Runs that the index has not because they cannot be read: when to try again, and after how long then.
+        self._later: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def refresh(self, seconds: float = float("inf"), progress: Callable[[Refreshed], None] | None = None) -> Refreshed:
+        """Look at what is new.
+
+        Args:
+            seconds: after how long no more runs are looked at.
+            progress: called now and then.
+
+        Raises:
+            StoreError: the store cannot be listed, or does not answer any more.
+        """
+        began, now, done = time.monotonic(), self._clock(), Refreshed()
+
+        def visit(looks: Sequence[_Look]) -> bool:
+            self._visit(looks, done)
+            done.seconds = time.monotonic() - began
+            if progress:
+                progress(done)
+            return done.seconds < seconds
+
+        new = self._list(done)
+        going_on = visit(self._resumed())
+        while going_on and (due := self._due(now)):
+            going_on = visit(due)
+        while going_on and new:
+            new, newest = new[:-_AT_ONCE], new[-_AT_ONCE:]
+            going_on = visit(newest)
+        done.left, done.complete = len(new), going_on
+        if done.complete and (done.added or done.changed or done.deleted or now >= self._noted + _NOTE_SECONDS):
+            with self._catalog.write() as session:
+                session.execute(update(RunIndexRow).values(refreshed_at=now))
+            self._noted = now
+        done.seconds = time.monotonic() - began
+        return done
+
+    def _list(self, done: Refreshed) -> list[_Look]:
+        """Delete what has vanished, and give what is new, the newest last."""
+        with self._catalog.read() as session:  # before the store is listed: what is here and not in the list is gone
+            known = {(project, run) for project, run in session.execute(select(RunRow.project, RunRow.run))}
+        listed = {pair for pair in list_names(self._store) if _is_name(*pair)}
+        done.runs = len(listed)
+        if known and not listed:
+            _log.warning("the store %s lists no runs at all: the index keeps its %d", self._store.root, len(known))
+        elif vanished := known - listed:
+            done.deleted = delete_runs(self._catalog, sorted(vanished))
+        self._later = {pair: later for pair, later in self._later.items() if pair in listed}
+        now = self._clock()
+        new = [pair for pair in listed - known if self._later.get(pair, (0.0, 0.0))[0] <= now]
+        return [_Look(*pair) for pair in sorted(new, key=lambda pair: pair[::-1])]  # an id that was not chosen begins with the time
+
+    def _resumed(self) -> list[_Look]:
+        """Runs of trials that have begun another attempt, says the catalog: a trial may be promoted long after it paused."""
+        with self._catalog.read() as session:
+            return _looks(
+                session,
+                RunRow.id.in_(
+                    select(RunRow.id)
+                    .join(TrialRow, (TrialRow.sweep == RunRow.sweep) & (TrialRow.number == RunRow.trial))
+                    .join(SweepRow, SweepRow.id == TrialRow.sweep)
+                    .where(SweepRow.status == "searching", TrialRow.status == "running", TrialRow.attempt > RunRow.attempt)
+                ),
+            )
+
+    def _due(self, now: float) -> list[_Look]:
+        """Some of the runs that are to be looked at again; what is visited is due later."""
+        with self._catalog.read() as session:
+            stale_below = session.scalar(select(RunIndexRow.stale_below)) or 0
+            return _looks(session, RunRow.look_again <= now, stale_below) or _looks(session, RunRow.revision < stale_below, stale_below)
+
+    def _visit(self, looks: Sequence[_Look], done: Refreshed) -> None:
+        """Read runs and write what is new of them."""
+        entries: list[Entry] = []
+        later: dict[int, float] = {}
+        confirmed: dict[int, float] = {}
+        for look, entry in zip(looks, in_threads(self._read, looks), strict=True):
+            done.looked += 1
+            now = self._clock()
+            if isinstance(entry, Entry):
+                entries.append(entry)
+                done.added, done.changed = done.added + (look.row is None), done.changed + (look.row is not None)
+                self._later.pop((look.project, look.run), None)
+                if sum(len(each.values) for each in entries) >= _MOST_VALUES:
+                    self._write(entries)
+                    entries = []
+            elif look.row is not None and entry is None:
+                later[look.row["id"]] = next_look(look.row, now)
+            elif look.row is not None and isinstance(entry, NotFound):  # it is being deleted
+                done.deleted += delete_runs(self._catalog, [(look.project, look.run)])
+            elif isinstance(entry, Exception):
+                if not isinstance(entry, NotFound):  # a run without a record is being made, or was killed while it was
+                    done.problems[f"{look.project}/{look.run}"] = str(entry)
+                pause = self._problem(look, entry, now)
+                if look.row is not None:
+                    (confirmed if look.stale else later)[look.row["id"]] = now + pause
+        self._write(entries)
+        postpone(self._catalog, later)
+        confirm(self._catalog, confirmed)
+
+    def _read(self, look: _Look) -> Entry | Exception | None:
+        """What is new of a run, or why it cannot be read."""
+        try:
+            return read_entry(self._store, look.project, look.run, None if look.stale else look.row)
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever a damaged record raises: it is that run's problem alone
+            return error
+
+    def _problem(self, look: _Look, error: Exception, now: float) -> float:
+        """Note a run that cannot be read; in how many seconds to try again."""
+        pause = min(2 * self._later.get((look.project, look.run), (0.0, _FIRST_RETRY / 2))[1], _LAST_RETRY)
+        self._later[look.project, look.run] = (now + pause, pause)
+        if not isinstance(error, NotFound):
+            _log.warning("run %s/%s is not in the index as it is: %s: %s", look.project, look.run, type(error).__name__, error)
+        return pause
+
+    def _write(self, entries: list[Entry]) -> None:
+        now = self._clock()
+        write_entries(self._catalog, [self._with_best(entry) for entry in entries], [next_look(entry.row, now) for entry in entries])
+
+    def _with_best(self, entry: Entry) -> Entry:
+        """The entry with the best of those metrics that its sweep's objectives name."""
+        directions = self._directions_of(entry.row["sweep"]) if entry.row["sweep"] else {}
+        values = dict(entry.values)
+        for metric, direction in directions.items():
+            if value := values.get(("metrics", metric)):
+                values["metrics", metric] = value._replace(best=value.min if direction == "minimize" else value.max)
+        return replace(entry, values=values)
+
+    def _directions_of(self, sweep: str) -> dict[str, str]:
+        if sweep not in self._directions:
+            if len(self._directions) >= _MOST_DIRECTIONS:
+                self._directions.clear()
+            with self._catalog.read() as session:
+                row = session.get(SweepRow, sweep)
+            if row is None:
+                return {}
+            self._directions[sweep] = {objective.metric: objective.direction for objective in stored_spec(row.spec).objectives}
+        return self._directions[sweep]
+
+
+def _looks(session: Session, condition: Any, stale_below: int = 0) -> list[_Look]:
+    columns = [
+        RunRow.__table__.c[name] for name in ("id", "project", "run", "status", "started", "ended", "seconds", "signature", "revision")
+    ]
+    found = session.execute(select(*columns).where(condition).order_by(RunRow.look_again).limit(_AT_ONCE))
+    return [_Look(row.project, row.run, dict(row._mapping), row.revision < stale_below) for row in found]
+
+
+def _is_name(project: str, run: str) -> bool:
+    """Whether a folder is a run's: others in the store are not ours."""
+    try:
+        check_name("project", project)
+        check_name("run id", run)
+    except InvalidInput:
+        return False
+    return True

@@ -1,0 +1,168 @@
+"""Asking the index: a page of the runs that a filter chooses, and their names.
+
+A page takes a few statements, each over the rows of the names that it needs: which runs, how many in all, then the shown runs' columns.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from halving.query.run_filter import Field, RunFilter
+from resources.analysis.run_index.conditions import Sources, order_by, truth
+from resources.catalog import ModelVersionRow, RunIndexRow, RunRow, RunValueRow
+from resources.catalog.index_tables import BOOL, NUMBER
+
+_RUNS = RunRow.__table__
+_COLUMNS = ("status", "seconds", "epoch", "attempt", "sweep", "trial", "dataset", "snapshot", "commit", "seed")
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """Some of the runs that a filter chooses.
+
+    Attributes:
+        total: how many it chooses.
+        runs: those asked for, as plain data: ``id, project, run, status, started, ended, seconds, epoch, attempt, sweep, trial, dataset,
+            snapshot, commit, seed, model, version, stage`` and ``values``, which has what was asked for by the fields' texts. NaN and
+            infinities are floats, times are in UTC.
+    """
+
+    total: int
+    runs: list[dict[str, Any]]
+
+
+def select_page(
+    session: Session,
+    chosen: RunFilter,
+    *,
+    columns: Sequence[Field] = (),
+    projects: Collection[str] | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+) -> RunPage:
+    """A page of the runs that a filter chooses, in its order.
+
+    Args:
+        columns: what is wanted of each run beside the fields that every run has.
+        projects: only runs of these; None is all.
+    """
+    total = _count(session, chosen, projects)
+    ids = _ids(session, chosen, projects, limit, offset)
+    return RunPage(total, _rows(session, ids, columns))
+
+
+def select_names(
+    session: Session, chosen: RunFilter, *, projects: Collection[str] | None = None, limit: int | None = None
+) -> list[tuple[str, str]]:
+    """``(project, run)`` of the runs that a filter chooses, in its order."""
+    statement = choose(session, chosen, projects, limit).with_only_columns(RunRow.project, RunRow.run)
+    return [(project, run) for project, run in session.execute(statement)]
+
+
+def select_run(session: Session, project: str, run: str) -> dict[str, Any] | None:
+    """One run's row, as a page has it, with all its values; None if the index has it not."""
+    found = session.scalar(select(_RUNS.c.id).where(_RUNS.c.project == project, _RUNS.c.run == run))
+    return None if found is None else _rows(session, [found], [])[0]
+
+
+def choose(
+    session: Session, chosen: RunFilter, projects: Collection[str] | None = None, limit: int | None = None, offset: int = 0
+) -> Select[Any]:
+    """The statement for the ids of the runs that a filter chooses, in its order; its own limit bounds ``limit``."""
+    sources = Sources(session, chosen.fields)
+    where = _where(chosen, projects, sources)
+    order = order_by(chosen.order, sources)
+    statement = sources.joined(select(_RUNS.c.id)).where(*where).order_by(*order)
+    if chosen.limit is not None:
+        left = max(chosen.limit - offset, 0)
+        limit = left if limit is None else min(limit, left)
+    statement = statement.limit(limit) if limit is not None else statement
+    return statement.offset(offset) if offset else statement
+
+
+def revision_of(session: Session) -> tuple[int, float | None]:
+    """The index's revision, and when it was last complete in seconds since the epoch."""
+    revision, refreshed_at = session.execute(select(RunIndexRow.revision, RunIndexRow.refreshed_at)).one()
+    return revision, refreshed_at
+
+
+def _where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> list[Any]:
+    found = [] if projects is None else [_RUNS.c.project.in_(sorted(projects))]
+    return [*found, truth(chosen.where, sources)] if chosen.where else found
+
+
+def _count(session: Session, chosen: RunFilter, projects: Collection[str] | None) -> int:
+    sources = Sources(session, chosen.fields)
+    where = _where(chosen, projects, sources)
+    total = session.scalar(sources.joined(select(func.count())).where(*where)) or 0
+    return total if chosen.limit is None else min(total, chosen.limit)
+
+
+def _ids(session: Session, chosen: RunFilter, projects: Collection[str] | None, limit: int | None, offset: int) -> list[int]:
+    return list(session.scalars(choose(session, chosen, projects, limit, offset)))
+
+
+def _rows(session: Session, ids: Sequence[int], columns: Sequence[Field]) -> list[dict[str, Any]]:
+    """Runs as plain data, in the order of their ids."""
+    if not ids:
+        return []
+    versions = ModelVersionRow.__table__
+    asked = (
+        select(_RUNS, versions.c.model, versions.c.version, versions.c.stage)
+        .join_from(_RUNS, versions, (versions.c.run == _RUNS.c.run) & (versions.c.model == _RUNS.c.project), isouter=True)
+        .where(_RUNS.c.id.in_(ids))
+    )
+    found = {row.id: row for row in session.execute(asked)}
+    values = _values(session, ids, columns)
+    return [_as_dict(found[place], values.get(place, {})) for place in ids]
+
+
+def _values(session: Session, ids: Sequence[int], columns: Sequence[Field]) -> dict[int, dict[str, Any]]:
+    """What runs have of the columns, by run and text of the field."""
+    sources = Sources(session, columns)
+    by_name: dict[int, list[Field]] = {}
+    for field in columns:
+        if (name_id := sources.name_id(field)) is not None:
+            by_name.setdefault(name_id, []).append(field)
+    if not by_name:
+        return {}
+    found: dict[int, dict[str, Any]] = {}
+    for row in session.execute(select(RunValueRow.__table__).where(RunValueRow.name_id.in_(by_name), RunValueRow.run_id.in_(ids))):
+        own = found.setdefault(row.run_id, {})
+        for field in by_name[row.name_id]:
+            value = plain(row) if field.part == "last" else getattr(row, field.part)
+            if value is not None:
+                own[str(field)] = value
+    return found
+
+
+def plain(row: Any) -> float | str | bool:
+    """The value of a row of ``run_values``."""
+    if row.type == BOOL:
+        return bool(row.number)
+    if row.type == NUMBER:
+        return float("nan") if row.number is None else float(row.number)
+    return str(row.text)
+
+
+def _as_dict(row: Any, values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": f"{row.project}/{row.run}",
+        "project": row.project,
+        "run": row.run,
+        "started": _moment(row.started),
+        "ended": _moment(row.ended),
+        **{name: getattr(row, name) for name in _COLUMNS},
+        "model": row.model,
+        "version": row.version,
+        "stage": row.stage,
+        "values": values,
+    }
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

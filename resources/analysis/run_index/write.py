@@ -1,0 +1,149 @@
+"""Writing entries into the index's tables. Each call is one transaction, and such transactions take turns on the row of the index."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from sqlalchemy import Table, case, delete, select, tuple_, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from resources.analysis.run_index.entry import Entry, Value
+from resources.catalog import Catalog, RunIndexRow, RunNameRow, RunRow, RunValueRow
+
+_AT_ONCE = 500  # values in a condition
+_TABLES: tuple[Any, ...] = tuple(row.__table__ for row in (RunIndexRow, RunRow, RunNameRow, RunValueRow))
+_INDEX, _RUNS, _NAMES, _VALUES = _TABLES
+_Item = TypeVar("_Item")
+
+
+def write_entries(catalog: Catalog, entries: Sequence[Entry], looks: Sequence[float]) -> int:
+    """Add or replace runs; how many rows of values changed.
+
+    Args:
+        looks: when each of the runs is to be looked at again.
+    """
+    if not entries:
+        return 0
+    with catalog.write() as session:
+        revision = count_revision(session)
+        ids = _put_runs(
+            session, [{**entry.row, "revision": revision, "look_again": look} for entry, look in zip(entries, looks, strict=True)]
+        )
+        names = _put_names(session, {key for entry in entries for key in entry.values})
+        wanted = {
+            (names[key], ids[entry.row["project"], entry.row["run"]]): value for entry in entries for key, value in entry.values.items()
+        }
+        return _put_values(session, list(ids.values()), wanted)
+
+
+def count_revision(session: Session) -> int:
+    """Count a change of the index, and give its number. Other transactions that do so wait until this one ends."""
+    counted = update(_INDEX).values(revision=_INDEX.c.revision + 1).returning(_INDEX.c.revision)
+    return int(session.execute(counted).scalar_one())
+
+
+def postpone(catalog: Catalog, looks: Mapping[int, float]) -> None:
+    """Set when runs, by id, are to be looked at again. To a reader that is no change."""
+    if not looks:
+        return
+    with catalog.write() as session:
+        _take_turn(session)
+        for part in _parts(looks.items()):
+            ids = [place for place, _ in part]
+            session.execute(update(_RUNS).where(_RUNS.c.id.in_(ids)).values(look_again=case(dict(part), value=_RUNS.c.id)))
+
+
+def confirm(catalog: Catalog, looks: Mapping[int, float]) -> None:
+    """The same of runs that were read again as a whole and found as they were."""
+    with catalog.write() as session:
+        revision = count_revision(session)
+        for part in _parts(looks.items()):
+            ids = [place for place, _ in part]
+            session.execute(
+                update(_RUNS).where(_RUNS.c.id.in_(ids)).values(look_again=case(dict(part), value=_RUNS.c.id), revision=revision)
+            )
+
+
+def delete_runs(catalog: Catalog, runs: Iterable[tuple[str, str]]) -> int:
+    """Delete runs, each given as project and run; how many there were."""
+    gone = 0
+    for part in _parts(runs):
+        with catalog.write() as session:
+            count_revision(session)
+            ids = list(session.scalars(select(_RUNS.c.id).where(tuple_(_RUNS.c.project, _RUNS.c.run).in_(part))))
+            session.execute(delete(_VALUES).where(_VALUES.c.run_id.in_(ids)))
+            session.execute(delete(_RUNS).where(_RUNS.c.id.in_(ids)))
+            gone += len(ids)
+    return gone
+
+
+def _take_turn(session: Session) -> None:
+    session.execute(select(_INDEX.c.id).with_for_update()).all()
+
+
+def _put_runs(session: Session, rows: list[dict[str, Any]]) -> dict[tuple[str, str], int]:
+    """Add or replace rows of runs; their ids by project and run."""
+    put = _insert(session, _RUNS)
+    changed = {name: put.excluded[name] for name in rows[0] if name not in ("project", "run")}
+    session.execute(put.on_conflict_do_update(index_elements=["project", "run"], set_=changed), rows)
+    found: dict[tuple[str, str], int] = {}
+    for part in _parts((row["project"], row["run"]) for row in rows):
+        asked = select(_RUNS.c.project, _RUNS.c.run, _RUNS.c.id).where(tuple_(_RUNS.c.project, _RUNS.c.run).in_(part))
+        found |= {(project, run): place for project, run, place in session.execute(asked)}
+    return found
+
+
+def _put_names(session: Session, keys: set[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """The ids of names, which are added where they are new. They are never deleted, so an id means one name for ever."""
+    known = find_names(session, keys)
+    new = [{"kind": kind, "name": name} for kind, name in sorted(keys - known.keys())]
+    if new:
+        session.execute(_insert(session, _NAMES).on_conflict_do_nothing(), new)
+        known |= find_names(session, {(row["kind"], row["name"]) for row in new})
+    return known
+
+
+def find_names(session: Session, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """The ids of those names that the index has, by kind and name."""
+    found: dict[tuple[str, str], int] = {}
+    by_kind: dict[str, list[str]] = {}
+    for kind, name in keys:
+        by_kind.setdefault(kind, []).append(name)
+    for kind, names in by_kind.items():
+        for part in _parts(names):
+            asked = select(_NAMES.c.name, _NAMES.c.id).where(_NAMES.c.kind == kind, _NAMES.c.name.in_(part))
+            found |= {(kind, name): place for name, place in session.execute(asked)}
+    return found
+
+
+def _put_values(session: Session, ids: list[int], wanted: dict[tuple[int, int], Value]) -> int:
+    """Give runs these values and no others; only what differs is written."""
+    known: dict[tuple[int, int], Value] = {}
+    columns = [_VALUES.c[name] for name in ("name_id", "run_id", *Value._fields)]
+    for part in _parts(ids):
+        for name_id, run_id, *rest in session.execute(select(*columns).where(_VALUES.c.run_id.in_(part))):
+            known[name_id, run_id] = Value(*rest)
+    for gone in _parts(known.keys() - wanted.keys()):
+        session.execute(delete(_VALUES).where(tuple_(_VALUES.c.name_id, _VALUES.c.run_id).in_(gone)))
+    new = [
+        {"name_id": name_id, "run_id": run_id, **value._asdict()}
+        for (name_id, run_id), value in sorted(wanted.items(), key=lambda item: item[0])  # in the order of the table
+        if known.get((name_id, run_id)) != value
+    ]
+    if new:
+        put = _insert(session, _VALUES)
+        changed = {name: put.excluded[name] for name in Value._fields}
+        session.execute(put.on_conflict_do_update(index_elements=["name_id", "run_id"], set_=changed), new)
+    return len(new) + len(known.keys() - wanted.keys())
+
+
+def _insert(session: Session, table: Table) -> Any:
+    """An insert that knows ON CONFLICT, as both databases spell it."""
+    return postgresql.insert(table) if session.get_bind().dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def _parts(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    left = iter(items)
+    while part := list(islice(left, _AT_ONCE)):
+        yield part

@@ -1,0 +1,53 @@
+"""The thread that keeps the index of runs up to date while a server runs."""
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+
+from resources.analysis.run_index.lease import hold_lease
+from resources.analysis.run_index.refresh import Refresher
+from server.state import State
+
+SHORTEST, SHARE, FIRST_SHARE = 2.0, 20, 3
+"""It looks every two seconds where that takes at most one part in so many of the time, else as seldom as it must. While runs are new to
+the index (a server's first start on an old store) it may take the greater part: they cannot be seen before."""
+_LONGEST_LOOK = 2.0  # seconds; then another server's turn, or a stop, is noticed
+_FIRST_PAUSE, _LAST_PAUSE = 5.0, 60.0  # seconds after a failure
+_log = logging.getLogger(__name__)
+
+
+class IndexRefresher:
+    """Refreshes the index in a thread of its own; of several servers on one catalog, one at a time does.
+
+    Whatever fails is logged and tried again, less and less often: the index is then as old as it says.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._catalog, self._refresher = state.catalog, Refresher(state.store, state.catalog)
+        self._name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="halving-index", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End it; a look that takes longer is ended with the process, which does no harm."""
+        self._ended.set()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        failures, pause = 0, 0.0
+        while not self._ended.wait(pause):
+            began = time.monotonic()
+            try:
+                done = self._refresher.refresh(_LONGEST_LOOK) if hold_lease(self._catalog, self._name) else None
+                share = FIRST_SHARE if done and done.left else SHARE
+                failures, pause = 0, max(SHORTEST, (share - 1) * (time.monotonic() - began))
+            except Exception as error:  # noqa: BLE001  # store or catalog are away, or worse: the server goes on answering
+                pause = min(_FIRST_PAUSE * 2**failures, _LAST_PAUSE)
+                failures = min(failures + 1, 10)
+                _log.warning("the index of runs was not refreshed, next try in %.0f s: %s: %s", pause, type(error).__name__, error)
