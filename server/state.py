@@ -9,6 +9,7 @@ from halving import Store
 from resources.catalog import Catalog
 from resources.catalog.opening import open_catalog
 from server.access.secret_keys import signing_key
+from server.curves.service import CurveService
 from server.settings import Settings
 
 CATALOG_PATIENCE = 2.0  # seconds; people and probes are better told at once that it is away
@@ -27,12 +28,13 @@ class State:
     store: Store
     catalog: Catalog
     signing_key: str = field(repr=False)
+    curves: CurveService
 
     @classmethod
     def of(cls, settings: Settings) -> "State":
         store = Store(settings.root)
         catalog = open_catalog(store, settings.catalog_url, patience=CATALOG_PATIENCE, connections=_CONNECTIONS)
-        return cls(settings, store, catalog, signing_key(catalog))
+        return cls(settings, store, catalog, signing_key(catalog), CurveService(store))
 
 
 def _state(request: Request) -> State:

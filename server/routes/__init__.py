@@ -2,6 +2,15 @@
 
 from fastapi import APIRouter
 
-from server.routes import datasets, health, models, reports, runs, sweeps
+from server.routes import curves, datasets, health, models, reports, runs, sweeps
 
-ROUTERS: list[APIRouter] = [health.router, runs.router, sweeps.router, models.router, models.signed, datasets.router, reports.router]
+ROUTERS: list[APIRouter] = [
+    health.router,
+    runs.router,
+    curves.router,
+    sweeps.router,
+    models.router,
+    models.signed,
+    datasets.router,
+    reports.router,
+]

@@ -52,6 +52,7 @@ def curves(
     window: tuple[Any, Any] | None = None,
     smooth: Mapping[str, float] | None = None,
     attempts: Literal["stitched", "raw"] = "stitched",
+    edges: Literal["exact", "whole"] = "exact",
 ) -> "pa.Table":
     """Metrics of runs as curves. A run that is training on this machine is read up to its latest ``log()``.
 
@@ -65,6 +66,8 @@ def curves(
             None gives every point and no ``min, max, count``.
         window: ``(low, high)``, both included, either None for open; steps, or with ``x="time"`` datetimes or seconds since 1970.
             The points in it are downsampled by themselves, so that a narrow window shows every point.
+        edges: ``exact``: nothing outside of the window enters. ``whole``: a bucket that crosses an end of the window is given whole,
+            which is faster, because no points are read for it. Single points outside of the window are never given.
         smooth: ``{"ema": w}``, an exponential moving average with weight 0 <= w < 1 for the past, unbiased at the start as Adam's
             moments are (Kingma & Ba 2014, section 3); or ``{"mean": n}``, the mean of the last n points. It is applied to the rows
             of the result, after downsampling. NaN and infinities stay where they are and do not enter the averages.
@@ -78,12 +81,41 @@ def curves(
         NotFound: no such run; none of the runs has the key; or single points were asked for and retention has left only rollups.
         InvalidInput: an argument is not accepted.
     """
+    found = curve_rows(
+        runs, keys, project=project, root=root, x=x, max_points=max_points, window=window, smooth=smooth, attempts=attempts, edges=edges
+    )
+    return table_of(found, raw=attempts == "raw", single=max_points is None)
+
+
+def curve_rows(
+    runs: str | Iterable[str],
+    keys: str | Iterable[str],
+    *,
+    project: str | None = None,
+    root: Root = None,
+    x: Literal["step", "time"] = "step",
+    max_points: int | None = MAX_POINTS,
+    window: tuple[Any, Any] | None = None,
+    smooth: Mapping[str, float] | None = None,
+    attempts: Literal["stitched", "raw"] = "stitched",
+    edges: Literal["exact", "whole"] = "exact",
+    known_keys: bool = True,
+    after_each: Callable[[int], None] | None = None,
+) -> list[CurveRows]:
+    """What :func:`curves` gives, each curve's rows as arrays; curves without rows are left out. Arguments and errors are the same.
+
+    Args:
+        known_keys: a key that none of the runs has is an error.
+        after_each: called after each run with the number of its rows, by several threads. What it raises ends the query.
+    """
     if max_points is not None and (isinstance(max_points, bool) or not isinstance(max_points, int) or max_points < 1):
         raise InvalidInput(f"max_points {max_points!r} is not accepted: give a number from 1 on, or None for every point")
     if attempts not in ("stitched", "raw"):
         raise InvalidInput(f'attempts {attempts!r} is not accepted: give "stitched" or "raw"')
+    if edges not in ("exact", "whole"):
+        raise InvalidInput(f'edges {edges!r} is not accepted: give "exact" or "whole"')
     axis, asked_keys, smoother = _axis(x), _keys(keys), smoothed(smooth)
-    part = _window(axis, window)
+    part = _window(axis, window, edges == "exact")
 
     def of_run(asked: _Asked, reader: RunCurves) -> list[CurveRows]:
         found = []
@@ -91,10 +123,11 @@ def curves(
             for attempt, units in _parts(reader, key, part, max_points, attempts == "raw"):
                 ordered = units if axis == "step" else units[np.argsort(units["wall_time"], kind="stable")]
                 found.append(CurveRows.of(asked.name, key, attempt, ordered, max_points, smoother))
+        if after_each is not None:
+            after_each(sum(len(curve.step) for curve in found))
         return found
 
-    found = [curve for curve in _read(runs, asked_keys, project, root, of_run) if len(curve.step)]
-    return table_of(found, raw=attempts == "raw", single=max_points is None)
+    return [curve for curve in _read(runs, asked_keys, project, root, of_run, known_keys) if len(curve.step)]
 
 
 def last(runs: str | Iterable[str], keys: str | Iterable[str], *, project: str | None = None, root: Root = None) -> "pa.Table":
@@ -158,12 +191,18 @@ def sql(query: str, *, root: Root = None) -> "pa.Table":
 
 
 def _read(
-    runs: str | Iterable[str], keys: Sequence[str], project: str | None, root: Root, of_run: Callable[[_Asked, RunCurves], list[Any]]
+    runs: str | Iterable[str],
+    keys: Sequence[str],
+    project: str | None,
+    root: Root,
+    of_run: Callable[[_Asked, RunCurves], list[Any]],
+    known_keys: bool = True,
 ) -> list[Any]:
     """``of_run`` of every run, sorted by name.
 
     Args:
         of_run: gives rows, each of which begins with the run, the key and what was found, which is empty if nothing was.
+        known_keys: whether a key that none of the runs has is refused.
     """
     store = _store(root)
     asked = _asked(store, runs, project)
@@ -183,6 +222,8 @@ def _read(
             if reader.is_empty:
                 _check_run(store, one)
         found = [row for rows in pool.map(answered, asked, readers) for row in rows]
+    if not known_keys:
+        return found
     full = [one for one, reader in zip(asked, readers, strict=True) if not reader.is_empty]
     missing = set(keys) - {key for _, key, units, *_ in found if len(units)}
     if missing and full:
@@ -254,7 +295,7 @@ def _column(direction: str) -> str:
     return "min" if direction == "minimize" else "max"
 
 
-def _window(axis: str, window: tuple[Any, Any] | None) -> Window | None:
+def _window(axis: str, window: tuple[Any, Any] | None, exact: bool) -> Window | None:
     if window is None:
         return None
     try:
@@ -265,7 +306,7 @@ def _window(axis: str, window: tuple[Any, Any] | None) -> Window | None:
         raise InvalidInput(f"window {window!r} is not accepted: give {accepted}, the lower first; None leaves an end open") from None
     if ends[0] > ends[1]:
         raise InvalidInput(f"window {window!r} is not accepted: its first end {low!r} comes after the second, {high!r}")
-    return Window(axis, max(ends[0], EVERYWHERE[0][0]), min(ends[1], EVERYWHERE[0][1]))
+    return Window(axis, max(ends[0], EVERYWHERE[0][0]), min(ends[1], EVERYWHERE[0][1]), exact)
 
 
 def _place(axis: str, end: Any) -> int:

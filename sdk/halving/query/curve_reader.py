@@ -24,11 +24,17 @@ _Result = TypeVar("_Result")
 
 
 class Window(NamedTuple):
-    """A part of the x axis, both ends included. ``axis`` is ``step`` or ``wall_time``."""
+    """A part of the x axis, both ends included.
+
+    Attributes:
+        axis: ``step`` or ``wall_time``.
+        exact: buckets that cross an end are read as points; else they are given whole.
+    """
 
     axis: str
     low: int
     high: int
+    exact: bool = True
 
     def holds(self, units: Any) -> Any:
         """Which units are in it as a whole."""
@@ -143,7 +149,8 @@ class RunCurves:
         every = _both(rolled, live)
         if not len(every):
             return every
-        if bool((every["step"][1:] > every["step_last"][:-1]).all()) and (window is None or not complete):
+        cut = window if complete and window is not None and window.exact else None
+        if bool((every["step"][1:] > every["step_last"][:-1]).all()) and cut is None:
             return _met(every, window)
         every = every[np.argsort(every["step"], kind="stable")]
         ends = np.maximum.accumulate(every["step_last"])
@@ -151,8 +158,8 @@ class RunCurves:
         group = np.cumsum(opens) - 1
         sizes = np.bincount(group)
         split = sizes[group] > 1
-        if window is not None and complete:
-            split |= (window.meets(every) & ~window.holds(every)) & (every["count"] > 1)
+        if cut is not None:
+            split |= (cut.meets(every) & ~cut.holds(every)) & (every["count"] > 1)
         if not split.any():
             return _met(every, window)
         starts = every["step"][opens]

@@ -1,0 +1,168 @@
+"""The answer to a question: the curves from the store, and the bytes of each encoding.
+
+The binary encoding, little endian: uint32 the header's length, the header (JSON, padded with spaces until the arrays begin at a multiple
+of 8), and for each curve float64 x, float32 value and, where it is in buckets, float32 min and max; each array is padded to a multiple
+of 8 bytes. ``offset`` in the header counts from the header's end.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from halving.cli.output import jsonable
+from halving.errors import NotFound
+from halving.query.api import curve_rows
+from halving.query.curve_table import CurveRows, table_of
+from halving.query.runs import read_json, seconds_of
+from halving.store.store import Store
+from server.curves.question import Question, run_names
+
+BINARY = "application/vnd.halving.curves"
+ARROW = "application/vnd.apache.arrow.stream"
+JSON = "application/json"
+_FLOAT32 = np.dtype("<f4")
+_FLOAT64 = np.dtype("<f8")
+_FARTHEST = 2.0**53  # steps or ms
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What was found.
+
+    Attributes:
+        x: for each curve its place on the axis, float64.
+        missing: run and key of each pair without points (in the window, where one is given).
+    """
+
+    axis: str
+    rows: list[CurveRows]
+    x: list[Any]
+    missing: list[tuple[str, str]]
+
+
+def read_curves(store: Store, question: Question, after_each: Callable[[int], None] | None = None) -> Curves:
+    """The curves of a question whose ``runs`` are given.
+
+    Args:
+        after_each: called after each run with the number of its rows, by several threads; what it raises ends the query.
+
+    Raises:
+        NotFound: no such run.
+        InvalidInput: a run's id is not accepted.
+    """
+    names = [f"{project}/{run}" for project, run in run_names(question.runs)]
+    keys = sorted(set(question.keys))
+    starts = {name: _began(store, name) for name in names} if question.x == "relative" else {}
+    windowed = question.low is not None or question.high is not None
+    # On the relative axis each run has a window of its own in time.
+    asked = [[name] for name in names] if windowed and starts else [names]
+    rows = [
+        curve
+        for part in asked
+        for curve in curve_rows(
+            part,
+            keys,
+            root=store,
+            x="step" if question.x == "step" else "time",
+            max_points=question.max_points,
+            window=_window(question, starts.get(part[0], 0.0)) if windowed else None,
+            edges=question.edges,
+            known_keys=False,
+            after_each=after_each,
+        )
+    ]
+    found = {(curve.run, curve.key) for curve in rows}
+    missing = [(name, key) for name in names for key in keys if (name, key) not in found]
+    return Curves(question.x, rows, [_places(question.x, curve, starts) for curve in rows], missing)
+
+
+def encoded(curves: Curves, kind: str) -> bytes:
+    """The bytes of an answer; ``kind`` is :data:`BINARY`, :data:`ARROW` or :data:`JSON`."""
+    return {BINARY: _binary, ARROW: _arrow, JSON: _json}[kind](curves)
+
+
+def _binary(curves: Curves) -> bytes:
+    described, arrays, offset = [], [], 0
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite on a figure
+        for curve, x in zip(curves.rows, curves.x, strict=True):
+            described.append({**_described(curve), "offset": offset})
+            own = [x.astype(_FLOAT64, copy=False), curve.value.astype(_FLOAT32)]
+            if described[-1]["bucketed"]:
+                own += [curve.min.astype(_FLOAT32), curve.max.astype(_FLOAT32)]
+            for array in own:
+                arrays += [array.tobytes(), bytes(-array.nbytes % 8)]
+                offset += array.nbytes + -array.nbytes % 8
+    header = json.dumps({"x": curves.axis, "curves": described, "missing": curves.missing}, separators=(",", ":")).encode()
+    header += b" " * (-(4 + len(header)) % 8)
+    return b"".join([struct.pack("<I", len(header)), header, *arrays])
+
+
+def _json(curves: Curves) -> bytes:
+    described = []
+    for curve, x in zip(curves.rows, curves.x, strict=True):
+        one = _described(curve)
+        columns = {"x": x, "value": curve.value, **({"min": curve.min, "max": curve.max} if one["bucketed"] else {})}
+        described.append({**one, **{name: _numbers(column) for name, column in columns.items()}})
+    return json.dumps({"x": curves.axis, "curves": described, "missing": curves.missing}, allow_nan=False).encode()
+
+
+def _arrow(curves: Curves) -> bytes:
+    import pyarrow as pa
+
+    table = table_of(curves.rows, raw=False, single=False)
+    if curves.axis == "relative":
+        table = table.append_column("seconds", pa.array(np.concatenate([np.empty(0), *curves.x]), pa.float64()))
+    table = table.replace_schema_metadata({b"halving.missing": json.dumps(curves.missing).encode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _described(curve: CurveRows) -> dict[str, Any]:
+    points = int(curve.count.sum())
+    return {"run": curve.run, "key": curve.key, "rows": len(curve.step), "points": points, "bucketed": points > len(curve.step)}
+
+
+def _numbers(column: Any) -> Iterable[Any]:
+    plain = column.tolist()
+    return plain if np.isfinite(column).all() else [jsonable(value) for value in plain]
+
+
+def _places(axis: str, curve: CurveRows, starts: dict[str, float]) -> Any:
+    """Where a curve's rows are on the axis."""
+    if axis == "step":
+        return curve.step.astype(np.float64)
+    return curve.wall_time.astype(np.float64) / 1000 - starts.get(curve.run, 0.0)
+
+
+def _window(question: Question, began: float) -> tuple[Any, Any]:
+    """The window as the query takes it: whole steps, or seconds since 1970."""
+    low, high = question.low, question.high
+    if question.x == "step":
+        return None if low is None else math.ceil(_near(low)), None if high is None else math.floor(_near(high))
+    return None if low is None else _near(low * 1000) / 1000 + began, None if high is None else _near(high * 1000) / 1000 + began
+
+
+def _near(end: float) -> float:
+    return max(-_FARTHEST, min(end, _FARTHEST))
+
+
+@lru_cache(maxsize=20_000)  # a record never changes
+def _began(store: Store, name: str) -> float:
+    """When a run's first attempt began, seconds since 1970.
+
+    Raises:
+        NotFound: no such run.
+    """
+    project, _, run = name.partition("/")
+    try:
+        return seconds_of(read_json(store, f"runs/project={project}/{run}/record.json")["started"])
+    except NotFound:
+        raise NotFound(f"no run {run!r} in project {project!r} of {store.root}") from None

@@ -1,0 +1,29 @@
+"""Answers that were given lately, by their tags: the newest that fit into so many bytes."""
+
+import threading
+from collections import OrderedDict
+
+MOST_BYTES = 128 << 20
+
+
+class Cache:
+    """A bounded memory of answers. The one that was not asked for the longest goes first."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self._most = most
+        self._bytes = 0
+        self._bodies: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, tag: str) -> bytes | None:
+        with self._lock:
+            if tag in self._bodies:
+                self._bodies.move_to_end(tag)
+            return self._bodies.get(tag)
+
+    def put(self, tag: str, body: bytes) -> None:
+        with self._lock:
+            self._bytes += len(body) - len(self._bodies.pop(tag, b""))
+            self._bodies[tag] = body
+            while self._bytes > self._most:
+                self._bytes -= len(self._bodies.popitem(last=False)[1])

@@ -1,0 +1,65 @@
+"""What is asked for: runs, keys, axis and window, checked against the server's limits."""
+
+import math
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from halving.errors import InvalidInput
+from halving.identifiers import check_name
+
+MOST_RUNS = 1_000
+MOST_KEYS = 100
+MOST_POINTS = 5_000
+MOST_ROWS = 2_000_000
+
+Axis = Literal["step", "time", "relative"]
+
+
+class Question(BaseModel):
+    """A question for curves.
+
+    Attributes:
+        runs: ids, ``project/run``.
+        filter, top: instead of ``runs``: the first ``top`` runs that a filter finds, in its order.
+        keys: names of metrics.
+        x: ``step``; ``time``, seconds since 1970; ``relative``, seconds since the run began.
+        max_points: the most rows of a curve; a longer one comes in buckets.
+        low, high: the window on the axis, both included; null leaves an end open.
+        edges: ``whole`` gives buckets that cross an end of the window as they are, which is faster; ``exact`` cuts them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    runs: tuple[str, ...] = Field((), max_length=MOST_RUNS)
+    filter: str | None = Field(None, max_length=10_000)
+    top: int | None = Field(None, ge=1, le=MOST_RUNS)
+    keys: tuple[str, ...] = Field(min_length=1, max_length=MOST_KEYS)
+    x: Axis = "step"
+    max_points: int = Field(1_000, ge=1, le=MOST_POINTS)
+    low: float | None = None
+    high: float | None = None
+    edges: Literal["whole", "exact"] = "whole"
+
+    def check_window(self) -> None:
+        """Raise InvalidInput if the window is none."""
+        for name, end in (("low", self.low), ("high", self.high)):
+            if end is not None and not math.isfinite(end):
+                raise InvalidInput(f"{name} {end!r} is not accepted: give a finite number, or nothing for an open end")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise InvalidInput(f"low {self.low:g} is not accepted: give at most high, which is {self.high:g}")
+
+
+def run_names(ids: tuple[str, ...]) -> list[tuple[str, str]]:
+    """``(project, run)`` of each id, sorted, each once.
+
+    Raises:
+        InvalidInput: an id is not ``project/run``.
+    """
+    found = set()
+    for name in ids:
+        project, slash, run = name.partition("/")
+        if not slash:
+            raise InvalidInput(f"run {name!r} is not accepted: give project/run")
+        found.add((check_name("project", project), check_name("run id", run)))
+    return sorted(found)

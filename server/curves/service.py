@@ -1,0 +1,60 @@
+"""Questions for curves, answered: from what a client has, from memory, or from the store."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from halving.store.store import Store
+from server.curves.answer import encoded, read_curves
+from server.curves.cache import Cache
+from server.curves.limits import Budget, Limiter
+from server.curves.question import Question, run_names
+from server.curves.stamps import Stamps, etag_of
+
+
+class Answer(NamedTuple):
+    """An answer and its tag; ``body`` is None where the client has it already."""
+
+    tag: str
+    body: bytes | None
+
+
+class CurveService:
+    """Answers of one store. To be asked from the event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._stamps = Stamps(store)
+        self._cache = Cache()
+        self._limiter = Limiter()
+        self._looking = ThreadPoolExecutor(2, "stamps")  # of its own: whether something is new must not wait for queries
+
+    async def answer(self, question: Question, kind: str, known: str = "") -> Answer:
+        """The curves of a question whose ``runs`` are given.
+
+        Args:
+            kind: the encoding, by its media type.
+            known: tags that the client has answers of, as in ``If-None-Match``.
+
+        Raises:
+            NotFound: no such run.
+            InvalidInput: an id or the window is not accepted, or the answer would have too many rows.
+            Overloaded: it took too long.
+        """
+        question.check_window()
+        names = run_names(question.runs)
+        keys = tuple(sorted(set(question.keys)))
+        asked = question.model_copy(update={"runs": tuple(f"{project}/{run}" for project, run in names), "keys": keys})
+        # The tag is older than what is read after it, so an answer never has less than its tag says.
+        stamps = await asyncio.get_running_loop().run_in_executor(self._looking, self._stamps.of, names)
+        tag = etag_of(kind, asked.model_dump_json(), stamps)
+        if tag in known:
+            return Answer(tag, None)
+
+        def query(budget: Budget) -> bytes:
+            budget.spend(0)  # the time may be over before a thread is free
+            body = encoded(read_curves(self._store, asked, budget.spend), kind)
+            self._cache.put(tag, body)
+            return body
+
+        return Answer(tag, self._cache.get(tag) or await self._limiter.answer(tag, query))

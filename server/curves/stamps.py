@@ -1,0 +1,69 @@
+"""A stamp of each run's points that changes when there are more of them: far cheaper than reading them.
+
+It is made of the names of the run's metric files, which never change, and of how far its journals on this machine are written.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+from halving.journal import directory
+from halving.journal.format import Reading
+from halving.journal.tail import files_in, reading_of
+from halving.metrics.manifest import run_folder
+from halving.metrics.segments import live_folder
+from halving.query.runs import in_threads
+from halving.store.store import Store
+
+
+class Stamps:
+    """Stamps of a store's runs. What was read of a journal is not read again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._readings: dict[Path, Reading] = {}
+        self._lock = threading.Lock()  # a reading is moved on by one thread at a time
+
+    def of(self, runs: Sequence[tuple[str, str]]) -> list[bytes]:
+        """One for each ``(project, run)``; that of a run without points is as good as any.
+
+        Raises:
+            StoreError: the store cannot be listed.
+        """
+        # The journals first: what is drained meanwhile is in the files that are listed after them.
+        journals = self._journals()
+        each = map(self._listed, runs) if self._store.folder is not None else in_threads(self._listed, runs)
+        return [listed + b"\1" + "\0".join(journals.get(run, ())).encode() for run, listed in zip(runs, each, strict=True)]
+
+    def _listed(self, run: tuple[str, str]) -> bytes:
+        names = self._store.names(live_folder(*run)) + self._store.names(run_folder(*run))
+        return blake2b("\0".join(names).encode(), digest_size=16).digest()
+
+    def _journals(self) -> dict[tuple[str, str], list[str]]:
+        """How far each journal of this machine is written, by the run that it is of."""
+        found: dict[tuple[str, str], list[str]] = defaultdict(list)
+        with self._lock:
+            paths = set()
+            for folder in directory.attempt_folders(self._store):
+                whose = directory.whose(folder)
+                for path in (path for files in files_in(folder).values() for _, path in files):
+                    reading = self._readings.get(path) or reading_of(path)
+                    if reading is not None:
+                        self._readings[path] = reading
+                        paths.add(path)
+                        for _ in reading.blocks():
+                            pass
+                        found[whose.project, whose.run].append(f"{whose.attempt}/{path.name}:{reading.offset}")
+            for path in self._readings.keys() - paths:
+                del self._readings[path]
+        return found
+
+
+def etag_of(kind: str, question: str, stamps: Iterable[bytes]) -> str:
+    """The tag of an answer: of its encoding, what was asked, and the state of the runs."""
+    digest = blake2b(f"{kind}\0{question}\0".encode(), digest_size=16)
+    for stamp in stamps:
+        digest.update(stamp + b"\2")
+    return f'"{digest.hexdigest()}"'

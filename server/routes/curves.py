@@ -1,0 +1,65 @@
+"""Curves of many runs at once, as typed arrays for the page, as Arrow for Python, as JSON for people."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
+from server.curves.answer import ARROW, BINARY, JSON
+from server.curves.limits import Overloaded
+from server.curves.question import Axis, Question
+from server.errors import RETRY_SECONDS, problem
+from server.state import Shared, State
+
+router = APIRouter(tags=["curves"])
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The curves, in the encoding that Accept names.", "content": {kind: {} for kind in (BINARY, ARROW, JSON)}},
+    304: {"description": "Nothing is new since the answer that If-None-Match names."},
+    404: {"description": "No such run."},
+    503: {"description": "It took too long; Retry-After says when to ask again."},
+}
+_Accept = Annotated[str, Header()]
+_Known = Annotated[str, Header(alias="If-None-Match")]
+
+
+@router.get("/curves", responses=_ANSWERS, response_class=Response)
+async def get_curves(
+    state: Shared,
+    run: Annotated[list[str], Query(description="ids, PROJECT/RUN", examples=[["digits/digits-7f3a.0007"]])],
+    key: Annotated[list[str], Query(description="names of metrics", examples=[["val_loss"]])],
+    x: Axis = "step",
+    max_points: int = 1_000,
+    low: float | None = None,
+    high: float | None = None,
+    edges: Literal["whole", "exact"] = "whole",
+    accept: _Accept = JSON,
+    known: _Known = "",
+) -> Response:
+    """Curves by the ids of their runs."""
+    asked = {"runs": run, "keys": key, "x": x, "max_points": max_points, "low": low, "high": high, "edges": edges}
+    try:
+        question = Question.model_validate(asked)
+    except ValidationError as error:
+        raise RequestValidationError(
+            [{**one, "loc": ("query", *one["loc"])} for one in error.errors(include_url=False, include_input=False)]
+        ) from None
+    return await _answer(state, question, accept, known)
+
+
+@router.post("/curves", responses=_ANSWERS, response_class=Response)
+async def post_curves(state: Shared, question: Question, accept: _Accept = JSON, known: _Known = "") -> Response:
+    """The same for more ids than a URL holds. It changes nothing."""
+    return await _answer(state, question, accept, known)
+
+
+async def _answer(state: State, question: Question, accept: str, known: str) -> Response:
+    kind = next((kind for kind in (BINARY, ARROW) if kind in accept), JSON)
+    try:
+        answer = await state.curves.answer(question, kind, known)
+    except Overloaded as error:
+        return problem(503, str(error), {"Retry-After": str(RETRY_SECONDS)})
+    headers = {"ETag": answer.tag, "Cache-Control": "private, no-cache", "Vary": "Accept"}
+    if answer.body is None:
+        return Response(status_code=304, headers=headers)
+    return Response(answer.body, headers=headers, media_type=kind)

@@ -1,0 +1,178 @@
+"""The curves over HTTP: what comes out is what was logged, in each encoding, and nothing is read twice for nothing."""
+
+import json
+import struct
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fastapi.testclient import TestClient
+
+from halving import Store, init
+from halving.maintenance.compaction import compact
+from halving.query.api import curves
+from halving.query.runs import read_json
+from server.app import create_app
+from server.settings import Settings
+
+BINARY = {"Accept": "application/vnd.halving.curves"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def client(store: Store) -> Iterator[TestClient]:
+    with TestClient(create_app(Settings(root=store.root)), raise_server_exceptions=False) as client:
+        yield client
+
+
+def train(store: Store, run: str, points: int, keys: tuple[str, ...] = ("loss",), first: int = 0) -> None:
+    """A run that logs and ends."""
+    with init(project="p", id=run, root=store.root, system_metrics=None) as training:
+        for step in range(first, first + points):
+            training.log({key: step * (place + 0.5) for place, key in enumerate(keys)}, step=step)
+
+
+def decoded(body: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A binary answer as a page reads it: the header, and each curve's arrays."""
+    (length,) = struct.unpack_from("<I", body)
+    header = json.loads(body[4 : 4 + length])
+    assert (4 + length) % 8 == 0
+    arrays = []
+    for curve in header["curves"]:
+        at = 4 + length + curve["offset"]
+        own = {}
+        for name, kind in (("x", "<f8"), ("value", "<f4"), *((("min", "<f4"), ("max", "<f4")) if curve["bucketed"] else ())):
+            assert at % 8 == 0
+            own[name] = np.frombuffer(body, kind, curve["rows"], at)
+            at += own[name].nbytes + -own[name].nbytes % 8
+        arrays.append(own)
+    return header, arrays
+
+
+def test_the_binary_answer_is_the_curves_of_the_sdk(store: Store, client: TestClient) -> None:
+    train(store, "a", 10, ("acc", "loss"))
+    train(store, "b", 3_000)
+    asked = {"run": ["p/b", "p/a"], "key": ["loss", "acc"], "max_points": 100}
+    answer = client.get("/api/v1/curves", params=asked, headers=BINARY)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, BINARY["Accept"])
+    header, arrays = decoded(answer.content)
+    assert header["missing"] == [["p/b", "acc"]]
+    assert [(one["run"], one["key"], one["points"], one["bucketed"]) for one in header["curves"]] == [
+        ("p/a", "acc", 10, False),
+        ("p/a", "loss", 10, False),
+        ("p/b", "loss", 3_000, True),
+    ]
+    for one, own in zip(header["curves"], arrays, strict=True):
+        table = curves(one["run"], one["key"], root=store, max_points=100)
+        np.testing.assert_array_equal(own["x"], table["step"].to_numpy())
+        for name in own.keys() - {"x"}:
+            np.testing.assert_array_equal(own[name], table[name].to_numpy().astype(np.float32))
+    assert client.post("/api/v1/curves", json={"runs": asked["run"], "keys": asked["key"], "max_points": 100}, headers=BINARY).content == (
+        answer.content
+    )
+
+
+def test_json_says_what_json_cannot_hold_in_words(store: Store, client: TestClient) -> None:
+    with init(project="p", id="r", root=store.root, system_metrics=None) as run:
+        for step, value in enumerate((1.0, float("nan"), float("inf"))):
+            run.log({"loss": value}, step=step)
+    assert client.get("/api/v1/curves", params={"run": "p/r", "key": ["loss", "k"]}).json() == {
+        "x": "step",
+        "curves": [
+            {
+                "run": "p/r",
+                "key": "loss",
+                "rows": 3,
+                "points": 3,
+                "bucketed": False,
+                "x": [0.0, 1.0, 2.0],
+                "value": [1.0, "NaN", "Infinity"],
+            }
+        ],
+        "missing": [["p/r", "k"]],
+    }
+
+
+def test_arrow_is_the_table_of_the_sdk(store: Store, client: TestClient) -> None:
+    train(store, "r", 500)
+    answer = client.get(
+        "/api/v1/curves",
+        params={"run": "p/r", "key": ["loss", "k"], "max_points": 50},
+        headers={"Accept": "application/vnd.apache.arrow.stream"},
+    )
+    table = pa.ipc.open_stream(answer.content).read_all()
+    assert json.loads(table.schema.metadata[b"halving.missing"]) == [["p/r", "k"]]
+    assert table.replace_schema_metadata(None).equals(curves("p/r", "loss", root=store, max_points=50))
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_times_are_seconds_since_1970_or_since_the_run_began_and_windows_are_in_them(
+    store: Store, client: TestClient, compacted: bool
+) -> None:
+    train(store, "r", 100)
+    if compacted:
+        compact(store, "p", "r")
+    began = datetime.fromisoformat(read_json(store, "runs/project=p/r/record.json")["started"]).timestamp()
+    logged = np.array([moment.timestamp() for moment in curves("p/r", "loss", root=store)["wall_time"].to_pylist()])
+    for axis, places in (("time", logged), ("relative", logged - began)):
+        (own,) = decoded(client.get("/api/v1/curves", params={"run": "p/r", "key": "loss", "x": axis}, headers=BINARY).content)[1]
+        np.testing.assert_allclose(own["x"], places, atol=1e-6)
+        window = {"run": "p/r", "key": "loss", "x": axis, "low": places[20], "high": places[80]}
+        (own,) = decoded(client.get("/api/v1/curves", params=window, headers=BINARY).content)[1]
+        inside = (logged >= logged[20]) & (logged <= logged[80])
+        np.testing.assert_allclose(own["x"], places[inside], atol=1e-6)
+
+
+def test_an_answer_is_not_given_again_until_a_run_logs_more(store: Store, client: TestClient) -> None:
+    train(store, "done", 10)
+    live = init(project="p", id="live", root=store.root, system_metrics=None)
+    asked = {"run": ["p/done", "p/live"], "key": "loss"}
+    tags = set()
+    for step in range(3):
+        live.log({"loss": float(step)}, step=step)
+        answer = client.get("/api/v1/curves", params=asked)
+        assert answer.json()["curves"][1]["rows"] == step + 1
+        tags.add(answer.headers["etag"])
+        assert client.get("/api/v1/curves", params=asked, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+    assert len(tags) == 3
+    live.finish()
+    assert client.get("/api/v1/curves", params=asked).headers["etag"] not in tags
+    tag = client.get("/api/v1/curves", params=asked).headers["etag"]
+    compact(store, "p", "done")
+    assert client.get("/api/v1/curves", params=asked).headers["etag"] != tag
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "message"),
+    [
+        ({"run": "p/nope", "key": "loss"}, 404, "no run 'nope' in project 'p'"),
+        ({"run": "p/nope", "key": "loss", "x": "relative"}, 404, "no run 'nope' in project 'p'"),
+        ({"run": "r", "key": "loss"}, 422, "run 'r' is not accepted: give project/run"),
+        ({"run": "p/../r", "key": "loss"}, 422, "run id '../r' is not accepted"),
+        ({"run": "p/r", "key": "loss", "low": 2, "high": 1}, 422, "low 2 is not accepted"),
+        ({"run": "p/r", "key": "loss", "low": "1e300"}, 200, ""),
+        ({"run": "p/r", "key": "loss", "max_points": 5_001}, 422, "max_points"),
+        ({"run": "p/r", "key": "loss", "max_points": 0}, 422, "max_points"),
+        ({"run": "p/r", "key": "loss", "x": "epoch"}, 422, "relative"),
+        ({"run": "p/r", "key": "loss", "low": "nan"}, 422, "low"),
+        ({"run": "p/r", "key": [f"k{place}" for place in range(101)]}, 422, "100"),
+        ({"run": "p/r"}, 422, "key"),
+        ({"run": "p/empty", "key": "loss"}, 200, ""),
+    ],
+)
+def test_a_slip_is_answered_with_what_is_accepted(
+    store: Store, client: TestClient, asked: dict[str, Any], status: int, message: str
+) -> None:
+    train(store, "r", 3)
+    init(project="p", id="empty", root=store.root, system_metrics=None).finish()
+    answer = client.get("/api/v1/curves", params=asked)
+    assert answer.status_code == status, answer.text
+    assert message in answer.text
