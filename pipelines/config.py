@@ -32,6 +32,15 @@ def config_schema(model: type[BaseModel]) -> dict[str, dg.Field]:
     return {field.alias or name: _field(field) for name, field in model.model_fields.items()}
 
 
+def check_launch(spec: dict[str, Any]) -> None:
+    """Check what the job ``launch_sweep`` checks before it begins.
+
+    Raises:
+        InvalidSweepSpec: it would not take the spec.
+    """
+    _launch_config(spec)
+
+
 def _job_config(config: dict[str, Any]) -> dict[str, Any]:
     spec, concurrency = _spec_and_concurrency(config)
     execution: dict[str, Any] = {"max_concurrent": concurrency}

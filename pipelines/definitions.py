@@ -24,6 +24,7 @@ defs = dg.Definitions(
         maintenance.apply_retention,
     ],
     sensors=[
+        sensors.launch_requested,
         sensors.start_trials,
         sensors.retry_crashed_trials,
         sensors.stop_diverged_trials,

@@ -1,6 +1,7 @@
 """The jobs: a whole sweep in one job, a sweep whose trials the sensors launch, and promotion by hand."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,7 @@ from pipelines.config import launch_config, sweep_config
 from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.catalog.trial_key import trial_key
-from resources.datasets.snapshots import known_snapshot
-from resources.datasets.snapshots import take_snapshot as snapshot_of
+from resources.datasets.snapshots import known_snapshot, snapshot_for
 from resources.evaluation.report import explain_failures
 from resources.evaluation.scoring import is_regression
 from resources.execution.concurrency import concurrency_of
@@ -30,12 +30,16 @@ from resources.execution.wiring import make_runner, make_scheduler
 from resources.execution.worker import work
 from resources.registry.promotion import evaluate
 from resources.registry.versions import promote
-from resources.scheduling.sweeps import open_sweep
+from resources.scheduling import intents
+from resources.scheduling.sweeps import SweepEnded, open_sweep, stop_sweep
 from resources.scheduling.warm_start import warm_start_sources
 from resources.search.rules import max_trials
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec, check_functions, stored_spec
 from resources.sweep_spec.lint import lint
+
+INTENT = "halving/intent"
+"""The tag of a run that carries out an intent, with the intent's id."""
 
 _MAX_RECLAIMED = 10_000
 # When the store or the database is unavailable for some minutes, or a pod is lost, a step is retried and the sweep keeps its result.
@@ -53,7 +57,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
     with expected_failures():
         check_functions(spec)
         warm_start_sources(backend.catalog, spec)  # raises when one of them does not fit
-        snapshot = snapshot_of(backend.store, backend.catalog, spec.dataset)
+        snapshot = snapshot_for(backend.store, backend.catalog, spec)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         is_regression(dataset.manifest["schema"][snapshot.target], spec.gates.metric)
     add_partitions(context, DATASETS, [snapshot.key])
@@ -67,7 +71,7 @@ def plan_sweep(context: dg.OpExecutionContext, backend: Backend, planned: dict[s
     """Open the sweep, or resume the unfinished one of the same spec and snapshot, and make a slot for each worker."""
     spec = stored_spec(planned["spec"])
     with expected_failures():
-        sweep, room = _open(context, backend, spec, planned["snapshot"], driver="job"), concurrency_of(spec)
+        sweep, room = _open(context, backend, spec, planned["snapshot"], "job"), concurrency_of(spec)
     # A worker without a trial would only hold its GPUs.
     for slot in range(min(room, make_scheduler(backend, sweep).state().max_trials)):
         yield dg.DynamicOutput({"sweep": sweep, "slot": slot}, mapping_key=str(slot))
@@ -91,9 +95,12 @@ def work_on_trials(context: dg.OpExecutionContext, backend: Backend, slot: dict[
 
 @dg.op(retry_policy=_RETRIES)
 def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list[str]) -> str:
-    """Evaluate the winner on the test split and check the gates. Gives the sweep."""
+    """Evaluate the winner on the test split and check the gates, if the spec has a predictor. Gives the sweep."""
     sweep = done[0]
     log_new_rungs(context, backend, sweep)
+    if not _has_predictor(backend, sweep):
+        context.log.info(f"the spec of sweep {sweep} has no predictor: nothing is evaluated or promoted")
+        return sweep
     with expected_failures():
         report, gates = evaluate(backend, sweep)
     log_report(context, report, gates)
@@ -103,6 +110,8 @@ def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list
 @dg.op(retry_policy=_RETRIES)
 def promote_checkpoint(context: dg.OpExecutionContext, backend: Backend, sweep: str) -> str:
     """Register the winner if it passes the gates. Gives the sweep."""
+    if not _has_predictor(backend, sweep):
+        return sweep
     context.log_event(promoted(context, backend, sweep).event())
     return sweep
 
@@ -113,6 +122,8 @@ def count_failures(context: dg.OpExecutionContext, backend: Backend, sweep: str)
     summary = summarize(backend.catalog, sweep)
     with backend.catalog.read() as session:
         accepted = stored_spec(backend.catalog.sweep(session, sweep).spec).max_failed_trials
+    if summary.best is None:  # with a predictor the evaluation has failed before
+        raise dg.Failure(f"sweep {sweep} has no result: {explain_failures(summary.failed)}", allow_retries=False)
     if len(summary.failed) > accepted:
         raise dg.Failure(
             f"{explain_failures(summary.failed)}. The sweep's result stands; the job fails because max_failed_trials is {accepted}",
@@ -143,9 +154,18 @@ def sweep() -> None:
 
 @dg.op
 def hand_to_sensors(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> None:
-    """Open the sweep for the sensors, which then launch a run for each attempt at a trial."""
-    sweep = _open(context, backend, stored_spec(planned["spec"]), planned["snapshot"], driver="sensors")
-    context.log.info(f"sweep {sweep} is open: the sensor start_trials launches its trials")
+    """Open the sweep for the sensors, which then launch a run for each attempt at a trial; an intent's sweep, for whom it says."""
+    spec, driver, wanted = stored_spec(planned["spec"]), "sensors", None
+    if intent := context.run.tags.get(INTENT):
+        with expected_failures():
+            begun = intents.begin(backend.catalog, intent, context.run_id)
+        driver, wanted = begun.payload["driver"], begun.sweep
+    with expected_failures():
+        sweep = _open(context, backend, spec, planned["snapshot"], driver, wanted)
+    if intent and not intents.become(backend.catalog, intent, intents.Became(intents.DONE, context.run_id)):
+        _stop_if_canceled(backend, intent, sweep)
+    drives = "the sensor start_trials launches its trials" if driver == "sensors" else "loops that run elsewhere ask the API for its trials"
+    context.log.info(f"sweep {sweep} is open: {drives}")
 
 
 @dg.job(
@@ -190,9 +210,21 @@ conclude_sweep = dg.define_asset_job(
 )
 
 
-def _open(context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str, *, driver: str) -> str:
+def _has_predictor(backend: Backend, sweep: str) -> bool:
+    with backend.catalog.read() as session:
+        return stored_spec(backend.catalog.sweep(session, sweep).spec).predictor is not None
+
+
+def _stop_if_canceled(backend: Backend, intent: str, sweep: str) -> None:
+    """Stop a sweep whose intent was canceled while it was being opened."""
+    if intents.find(backend.catalog, intent).status == intents.CANCELED:
+        with suppress(SweepEnded):
+            stop_sweep(backend.catalog, sweep)
+
+
+def _open(context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str, driver: str, sweep: str | None = None) -> str:
     git = git_state(backend.store, Path.cwd()) or {}
-    row = open_sweep(backend.catalog, spec, snapshot, driver=driver, commit=git.get("commit"))
+    row = open_sweep(backend.catalog, spec, snapshot, driver=driver, commit=git.get("commit"), sweep=sweep)
     if row.commit != git.get("commit"):
         context.log.warning(f"sweep {row.id} was started with commit {row.commit} and goes on with {git.get('commit')}")
     for warning in lint(spec):

@@ -18,9 +18,10 @@ import dagster as dg
 from sqlalchemy import select
 
 from assets.trials import TRIALS, observed_trial, trial_row
-from pipelines.jobs import conclude_sweep, run_trial
+from pipelines.config import check_launch
+from pipelines.jobs import INTENT, conclude_sweep, launch_sweep, run_trial
 from resources.backend import Backend
-from resources.catalog import SweepRow, TrialRow, utcnow
+from resources.catalog import IntentRow, SweepRow, TrialRow, utcnow
 from resources.execution.concurrency import concurrency_of
 from resources.execution.divergence import diverged_trials
 from resources.execution.kubernetes.cluster_config import load_cluster
@@ -28,6 +29,7 @@ from resources.execution.kubernetes.pending_pods import starting
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, SWEEP_LABEL, TRIAL_LABEL, labels_of, worker_config
 from resources.execution.kubernetes.pod_status import reason_kind
 from resources.execution.wiring import make_scheduler
+from resources.scheduling import intents
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
 from resources.sweep_spec import SweepSpec, stored_spec
@@ -45,6 +47,8 @@ _GOING_ON = [
     dg.DagsterRunStatus.STARTED,
 ]
 _ENDED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+
+_CONCLUDED = ("sensors", "api")  # drivers of the sweeps that nobody else evaluates
 
 _sensor = partial(dg.sensor, minimum_interval_seconds=5, default_status=dg.DefaultSensorStatus.RUNNING)
 _schedulers: dict[tuple[str, str], Scheduler] = {}  # by the catalog's URL and the sweep
@@ -97,14 +101,36 @@ def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.S
         return []
 
     recent = utcnow() - timedelta(hours=1)
-    evaluating = _launched(backend, "evaluating")
-    failed = [sweep for sweep in _launched(backend, "failed") if sweep.finished_at and sweep.finished_at > recent]
+    evaluating = _launched(backend, "evaluating", *_CONCLUDED)
+    failed = [
+        sweep
+        for sweep in _launched(backend, "failed", *_CONCLUDED)
+        if sweep.finished_at and sweep.finished_at > recent and sweep.spec.get("predictor")
+    ]
     concluded = _runs(context.instance, _CONCLUDES, [sweep.id for sweep in evaluating + failed], _ENDED)
     failures = Counter(run.tags[_CONCLUDES] for run in concluded)
     requests = [request for sweep in evaluating for request in _contained(context, sweep, concluding)]
     # A sweep without any result is concluded once: that run fails with the reason.
     requests += [_conclude_request(sweep, 1) for sweep in failed if not failures[sweep.id]]
     return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("no sweep has just ended its search")
+
+
+@_sensor(job=launch_sweep, description="Open the sweeps and training runs that the API was asked for, each by a run of launch_sweep.")
+def launch_requested(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
+    open_intents = intents.unsettled(backend.catalog)
+    seen = _launched_runs(context.instance, [_intent_key(intent) for intent, _ in open_intents]) if open_intents else {}
+
+    def launching(looked_at: tuple[IntentRow, bool]) -> list[dg.RunRequest]:
+        intent, opened = looked_at
+        step = intents.next_step(intent.status, intent.run, seen.get(_intent_key(intent)), opened=opened)
+        if isinstance(step, intents.Launch) and (problem := _problem_here(intent)):
+            step = intents.Became(intents.FAILED, None, problem)
+        if isinstance(step, intents.Became):
+            intents.become(backend.catalog, intent.id, step)
+        return [_intent_request(intent)] if isinstance(step, intents.Launch) else []
+
+    requests = [request for one in open_intents for request in _contained(context, one, launching)]
+    return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("nothing new was asked for")
 
 
 def hand_out(scheduler: Scheduler) -> list[Assignment]:
@@ -179,9 +205,10 @@ def _observed(backend: Backend, changed: list[Assignment], summary: str) -> dg.S
     return dg.SensorResult(skip_reason=summary, asset_events=seen)
 
 
-def _launched(backend: Backend, status: str) -> list[SweepRow]:
+def _launched(backend: Backend, status: str, *drivers: str) -> list[SweepRow]:
+    """Sweeps with this status that one of these drives; by default the sensors alone."""
     with backend.catalog.read() as session:
-        query = select(SweepRow).where(SweepRow.driver == "sensors", SweepRow.status == status)
+        query = select(SweepRow).where(SweepRow.driver.in_(drivers or ("sensors",)), SweepRow.status == status)
         return list(session.scalars(query.order_by(SweepRow.created_at)))
 
 
@@ -195,6 +222,43 @@ def _run_request(assignment: Assignment, spec: SweepSpec) -> dg.RunRequest:
 def _conclude_request(sweep: SweepRow, attempt: int) -> dg.RunRequest:
     tags = {SWEEP_LABEL: sweep.id, _CONCLUDES: sweep.id}
     return dg.RunRequest(run_key=f"{sweep.id}/conclude/a{attempt}", partition_key=sweep.id, tags=tags)
+
+
+def _intent_key(intent: IntentRow) -> str:
+    return f"intent/{intent.id}"
+
+
+def _intent_request(intent: IntentRow) -> dg.RunRequest:
+    tags = {INTENT: intent.id, SWEEP_LABEL: intent.sweep, "halving/actor": intent.actor}
+    return dg.RunRequest(run_key=_intent_key(intent), run_config=intent.payload["spec"], tags=tags)
+
+
+def _problem_here(intent: IntentRow) -> str | None:
+    """Why Dagster would not take an intent's spec: the server may know less of the cluster, or be of another version."""
+    try:
+        check_launch(intent.payload["spec"])
+    except dg.DagsterError as error:
+        return str(error)
+    return None
+
+
+def _launched_runs(instance: dg.DagsterInstance, keys: list[str]) -> dict[str, intents.Launched]:
+    """The newest run of each of these run keys, as far as Dagster has one."""
+    found: dict[str, intents.Launched] = {}
+    for run in reversed(_runs(instance, _RUN_KEY, keys, list(dg.DagsterRunStatus))):  # the newest come first
+        going_on = run.status not in (*_ENDED, dg.DagsterRunStatus.SUCCESS)
+        reason = "" if going_on else f"run {run.run_id} of Dagster ended as {run.status.value}{_failure(instance, run)}"
+        found[run.tags[_RUN_KEY]] = intents.Launched(run.run_id, going_on, reason)
+    return found
+
+
+def _failure(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
+    """Why a run's first failed step failed, in the step's own words."""
+    for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE):
+        data = entry.get_dagster_event().step_failure_data
+        said = data.user_failure_data.description if data.user_failure_data else data.error and data.error.message
+        return f": {(said or 'no reason was recorded').strip()}"
+    return ""
 
 
 def _of_each(context: dg.SensorEvaluationContext, backend: Backend, work: Callable[[Scheduler], list[_Item]]) -> list[_Item]:

@@ -6,7 +6,7 @@ It knows tables, statements, migrations and retries; it must not know what a dec
 from resources.catalog.access_tables import AnswerRow, AuditRow, SecretRow, TokenRow
 from resources.catalog.catalog import Catalog, masked, utcnow
 from resources.catalog.index_tables import RunIndexRow, RunNameRow, RunRow, RunValueRow
-from resources.catalog.tables import AttemptRow, Base, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
+from resources.catalog.tables import AttemptRow, Base, IntentRow, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
 
 __all__ = [
     "AnswerRow",
@@ -14,6 +14,7 @@ __all__ = [
     "AuditRow",
     "Base",
     "Catalog",
+    "IntentRow",
     "ModelVersionRow",
     "ReportRow",
     "RunIndexRow",

@@ -51,6 +51,7 @@ RUNNING = (
 )
 WORKER = select(TRIALS.c.worker).where(*_TRIAL)
 STATUS = select(TRIALS.c.attempt, TRIALS.c.status).where(*_TRIAL)
+GIVEN_TO = select(ATTEMPTS.c.trial, ATTEMPTS.c.attempt, ATTEMPTS.c.rung).where(*_at(ATTEMPTS, "sweep", "worker"))
 DECISION = select(RESULTS.c.decision).where(*_at(RESULTS, "sweep", "trial", "attempt", "epochs"))
 OUTCOME = select(ATTEMPTS.c.outcome).where(*_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Excerpt)))
 

@@ -55,6 +55,7 @@ class SnapshotRow(Base):
 
 class SweepRow(Base):
     """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished or rejected; or failed.
+    Without a predictor searching → finished. ``driver``: job, sensors, or api (loops that run elsewhere).
 
     ``revision`` counts the decisions about it. Rows that a decision changes carry its number, so that a process which keeps
     the sweep in memory reads only what is new. ``control`` is what its user wants (run, pause, stop), ``max_trials`` what
@@ -82,6 +83,28 @@ class SweepRow(Base):
     suggesting_until: Mapped[float | None]
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
+
+
+class IntentRow(Base):
+    """What somebody asked for and a Dagster run is to do. status: waiting → launched → done; or failed, or canceled.
+
+    ``payload`` has the checked spec and the driver of the sweep that is to be opened, and ``sweep`` the id that it will have, so that
+    whoever asks knows it at once. ``run`` is Dagster's run that does it. ``actor`` gave ``idempotency_key`` to be able to ask again.
+    """
+
+    __tablename__ = "intents"
+    __table_args__ = (UniqueConstraint("actor", "idempotency_key"), UniqueConstraint("sweep"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    payload: Mapped[dict[str, Any]]
+    actor: Mapped[str]
+    idempotency_key: Mapped[str | None]
+    created_at: Mapped[datetime]
+    status: Mapped[str] = mapped_column(index=True)
+    error: Mapped[str | None] = mapped_column(Excerpt)
+    sweep: Mapped[str]
+    run: Mapped[str | None]
 
 
 class TrialRow(Base):
@@ -123,7 +146,10 @@ class AttemptRow(Base):
     """
 
     __tablename__ = "attempts"
-    __table_args__ = (ForeignKeyConstraint(["sweep", "trial"], ["trials.sweep", "trials.number"]),)
+    __table_args__ = (
+        ForeignKeyConstraint(["sweep", "trial"], ["trials.sweep", "trials.number"]),
+        Index("attempts_by_worker", "sweep", "worker"),
+    )
 
     sweep: Mapped[str] = mapped_column(primary_key=True)
     trial: Mapped[int] = mapped_column(primary_key=True)

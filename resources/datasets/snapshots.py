@@ -14,21 +14,24 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import select
+
 from halving import Store
 from halving.data.dataset import snapshot_folder
-from halving.errors import InvalidInput
+from halving.errors import InvalidInput, NotFound
 from halving.store.json_files import to_json
 from halving.store.store import digest_of
 from halving.trial.import_string import import_function, where
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.datasets.dvc_tracking import track
-from resources.sweep_spec.sweep import DatasetSource
+from resources.sweep_spec.sweep import DatasetSource, SweepSpec
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
 _BATCH_BYTES = 32 * 2**20  # of one record batch, which is what a reader holds in memory at least; a smaller table is one batch
+_SHOWN = 5  # snapshots named in a message
 _DESCRIBED = ("name", "digest", "rows", "bytes", "schema_sha256", "target", "splits")
 
 
@@ -50,7 +53,12 @@ class Snapshot:
     @property
     def key(self) -> str:
         """Its partition: ``digits@0123456789abcdef``."""
-        return f"{self.name}@{self.digest.removeprefix('sha256:')[:16]}"
+        return snapshot_key(self.name, self.digest)
+
+
+def snapshot_key(name: str, digest: str) -> str:
+    """The partition of a snapshot: ``digits@0123456789abcdef``."""
+    return f"{name}@{digest.removeprefix('sha256:')[:16]}"
 
 
 def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource) -> Snapshot:
@@ -80,6 +88,47 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource) -> Snap
         track(store.folder / "datasets", store.folder / folder)
     new = _register(catalog, manifest, source.source, transform)
     return Snapshot(**{name: manifest[name] for name in _DESCRIBED}, source=source.source, transform_sha256=transform, new=new)
+
+
+def snapshot_for(store: Store, catalog: Catalog, spec: SweepSpec) -> Snapshot:
+    """The snapshot that a spec names, else a new one of its source.
+
+    Raises:
+        InvalidInput: there is no such snapshot, it is of another dataset, or the source is not accepted.
+    """
+    if spec.snapshot is None:
+        return take_snapshot(store, catalog, spec.dataset)
+    try:
+        snapshot = known_snapshot(catalog, spec.snapshot)
+    except NotFound as error:
+        raise InvalidInput(f"snapshot = {spec.snapshot!r} is not accepted: {error}") from None
+    if (snapshot.name, snapshot.target) != (spec.dataset.name, spec.dataset.target):
+        raise InvalidInput(
+            f"snapshot = {spec.snapshot!r} is not accepted: it is of the dataset {snapshot.name!r} with the target {snapshot.target!r}, "
+            f"not of {spec.dataset.name!r} with {spec.dataset.target!r}"
+        )
+    return snapshot
+
+
+def find_snapshot(catalog: Catalog, reference: str) -> Snapshot:
+    """A snapshot by its digest, or by ``name@digest``, of which the first digits suffice.
+
+    Raises:
+        NotFound: no such snapshot; the message names the newest.
+        InvalidInput: several begin so.
+    """
+    name, _, digits = reference.rpartition("@")
+    digest = f"sha256:{digits.removeprefix('sha256:')}"
+    of_name = [SnapshotRow.name == name] if name else []
+    with catalog.read() as session:
+        found = list(session.scalars(select(SnapshotRow.digest).where(SnapshotRow.digest.startswith(digest, autoescape=True), *of_name)))
+        newest = session.execute(select(SnapshotRow.name, SnapshotRow.digest).order_by(SnapshotRow.created_at.desc()).limit(_SHOWN)).all()
+    if len(found) == 1 and digits:
+        return known_snapshot(catalog, found[0])
+    if len(found) > 1 and digits:
+        raise InvalidInput(f"dataset = {reference!r} is not accepted: {len(found)} snapshots begin so; give the whole digest")
+    listed = [snapshot_key(name, digest) for name, digest in newest]
+    raise NotFound(f"no dataset snapshot {reference!r}; give name@digest or a digest, the newest are {listed}")
 
 
 def known_snapshot(catalog: Catalog, digest: str) -> Snapshot:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from halving import Dataset, HalvingError, Store
+from halving.errors import InvalidInput
 from halving.store.json_files import now
 from resources.analysis.summary import SweepSummary, state_of, summarize
 from resources.analysis.timeline import timeline_of
@@ -67,6 +68,8 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str) -> EvaluationRepo
         "audit": asdict(audit) if audit else None,
     }
     shown = Shown(spec, summary, timeline_of(catalog, sweep), _learned(store, spec, summary))
+    if spec.predictor is None:
+        raise InvalidInput(f"sweep {sweep} cannot be evaluated: its spec has no predictor")
     if summary.best is None:
         store.replace(report_path(sweep), render_page(data, shown).encode())
         failures = explain_failures(summary.failed)
@@ -135,8 +138,11 @@ def _champion(catalog: Catalog, model: str, sweep: str, rows: HeldOut) -> dict[s
         "metrics": {},
         "error": None,
     }
+    predictor = stored_spec(row.spec).predictor
+    if predictor is None:
+        return {**known, "error": f"the spec of sweep {champion.sweep} has no predictor"}
     try:
-        scores = evaluate_checkpoint(rows, predictor=stored_spec(row.spec).predictor, params=params, checkpoint=champion.checkpoint)
+        scores = evaluate_checkpoint(rows, predictor=predictor, params=params, checkpoint=champion.checkpoint)
     except HalvingError as error:
         return {**known, "error": str(error)}
     return {**known, "metrics": scores.metrics}

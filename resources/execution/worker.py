@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from halving import Store
+from halving.errors import NotFound
 from halving.records import provenance
+from halving.records.run_record import RunRecords
 from halving.trial.context import ObjectiveRule, TrialContext
 from halving.trial.import_string import add_working_folder, source_digest
 from resources.execution.attempt_loop import AttemptLoop
@@ -24,6 +26,7 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.suggestion_prefetch import Prefetch
 from resources.search.decide import Decision, Finish, Wait
+from resources.sweep_spec.sweep import Restored
 
 _POLL_SECONDS = 0.2
 
@@ -72,6 +75,7 @@ class TrialRunner:
         source = None if self._spec.image else source_digest(self._spec.trainable)
         self._labels = {**labels, "trainable": self._spec.trainable, "trainable_sha256": source}
         self._processes = _processes(scheduler, store, slot)
+        self._start_from = _saved(store, self._spec.restored_from)
         self._provenance = {"image": self._spec.image} if self._spec.image else provenance.capture(store)
 
     def run(self, assignment: Assignment, on_change: Callable[[Assignment], None]) -> Decision | None:
@@ -82,6 +86,7 @@ class TrialRunner:
 
     def _context(self, assignment: Assignment) -> TrialContext:
         name, digest = self._dataset
+        restored = self._spec.restored_from
         return TrialContext(
             root=self._store.root,
             project=self._spec.name,
@@ -106,9 +111,25 @@ class TrialRunner:
                 "dataset": name,
                 "snapshot": digest,
                 "spec": self._spec.digest,
+                **({"restored_from": restored.model_dump()} if restored else {}),
             },
             provenance=self._provenance,
+            start_from=self._start_from,
         )
+
+
+def _saved(store: Store, restored: Restored | None) -> dict[str, Any] | None:
+    """The checkpoint that a spec's trials start from.
+
+    Raises:
+        NotFound: the run has no such checkpoint, or not any more.
+    """
+    if restored is None:
+        return None
+    for saved in reversed(RunRecords(store, restored.project, restored.run).checkpoints()):
+        if (saved.epoch, saved.digest) == (restored.epoch, restored.checkpoint) and store.has_blob(saved.digest):
+            return saved._asdict()
+    raise NotFound(f"the checkpoint {restored.checkpoint} of epoch {restored.epoch} of {restored.project}/{restored.run} is gone")
 
 
 def _processes(scheduler: Scheduler, store: Store, slot: int) -> TrialProcesses:

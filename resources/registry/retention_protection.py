@@ -10,8 +10,9 @@ from sqlalchemy.orm import Session
 from halving import Store
 from halving.errors import InvalidInput
 from halving.maintenance.retention import Retained, apply_retention
-from resources.catalog import Catalog, ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, masked
+from resources.catalog import Catalog, IntentRow, ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, masked
 from resources.catalog.trial_key import trial_key
+from resources.scheduling.intents import OPEN as UNSETTLED
 from resources.scheduling.sweeps import OPEN
 
 
@@ -79,6 +80,10 @@ def _runs(session: Session, store: Store) -> set[tuple[str, str]]:
     unfinished = select(SweepRow.name, TrialRow.sweep, TrialRow.number).join(TrialRow, TrialRow.sweep == SweepRow.id)
     for name, sweep, number in session.execute(unfinished.where(SweepRow.status.in_(OPEN))):
         found.add((name, trial_key(sweep, number)))
+    # What training runs are to go on from: they may not have begun, and a retry goes back to it.
+    specs = [*session.scalars(select(SweepRow.spec).where(SweepRow.status.in_(OPEN)))]
+    specs += [payload["spec"] for payload in session.scalars(select(IntentRow.payload).where(IntentRow.status.in_(UNSETTLED)))]
+    found.update((source["project"], source["run"]) for spec in specs if (source := spec.get("restored_from")))
     return found
 
 

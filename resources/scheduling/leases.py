@@ -41,9 +41,9 @@ class Leases:
         self._catalog, self._transactions, self._clock, self._termination_lookup = catalog, transactions, clock, termination_lookup
         self._looked_at = float("-inf")
 
-    def next_end(self) -> float:
-        """When a lease that begins now will end, in seconds since the epoch."""
-        return self._clock() + LEASE_SECONDS
+    def next_end(self, seconds: float | None = None) -> float:
+        """When a lease that begins now will end, in seconds since the epoch; after :data:`LEASE_SECONDS` if no others are given."""
+        return self._clock() + (LEASE_SECONDS if seconds is None else seconds)
 
     def time_to_look(self) -> float | None:
         """The time, if leases are to be looked at now; None where that was done a moment ago."""

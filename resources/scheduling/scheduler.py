@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
+from halving.errors import NotFound
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements, utcnow
 from resources.catalog.retry import WORKER_SECONDS, retry_transient
@@ -72,6 +73,34 @@ class Scheduler:
                 time.sleep(_POLL_SECONDS)  # another process is choosing
         return given
 
+    def ask(self, worker: str, lease_seconds: float) -> Assignment | Wait | Finish | None:
+        """Hand out the next trial to a worker that works on one only; it may ask again, and gets the same attempt at it.
+
+        It never waits: None if params must be chosen first, which is up to :meth:`suggest_ahead`.
+        """
+        suggester = self._suggester
+        return self._retrying(lambda: self._next_work(worker, suggester, [], lease_seconds=lease_seconds, once=True))
+
+    def assignment(self, trial: int, attempt: int | None = None) -> Assignment:
+        """A trial's current attempt; with ``attempt`` that one, whatever has become of it.
+
+        Raises:
+            NotFound: no such trial, or no such attempt yet.
+        """
+        with self._transactions.reading():
+            if not 0 <= trial < len(self._transactions.cache.known):
+                raise NotFound(f"no trial {trial} in sweep {self.id}: it has {len(self._transactions.cache.known)}, from 0")
+            current = self._transactions.assignment(trial)
+        if attempt is None:
+            return current
+        if not 1 <= attempt <= current.attempt:
+            raise NotFound(f"no attempt {attempt} at trial {current.key}: its newest is {current.attempt}")
+        return replace(current, attempt=attempt)
+
+    def end_if_over(self) -> bool:
+        """End the search if nothing is left to do; whether it has ended. Only needed where nobody asks for work any more."""
+        return self._retrying(self._end_if_over)
+
     @property
     def chooses_ahead(self) -> bool:
         """Whether params are chosen ahead of time, because choosing takes long; if not, :meth:`suggest_ahead` does nothing."""
@@ -118,7 +147,7 @@ class Scheduler:
         statement = statements.NOTE_UNCLAIMED_WAITING if unclaimed else statements.NOTE_WAITING
         self.catalog.at_once(statement, given)
 
-    def heartbeat(self, assignment: Assignment) -> Control:
+    def heartbeat(self, assignment: Assignment, lease_seconds: float | None = None) -> Control:
         """Renew the lease, and give what the sweep's user wants: on a pause or a stop the trial is to be released.
 
         Raises:
@@ -127,7 +156,7 @@ class Scheduler:
         given = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
         lightly = self.catalog.engine.dialect.name == "postgresql"
         statement = statements.RENEW_LEASE_LIGHTLY if lightly else statements.RENEW_LEASE
-        renewed = self.catalog.at_once(statement, {**given, "lease_until": self._leases.next_end()})
+        renewed = self.catalog.at_once(statement, {**given, "lease_until": self._leases.next_end(lease_seconds)})
         if not renewed:
             found = self.catalog.at_once(statements.STATUS, given)
             raise _superseded(assignment, f"attempt {found[0].attempt} is {found[0].status}" if found else "the trial is gone")
@@ -197,19 +226,30 @@ class Scheduler:
     def _retrying(self, decide: Callable[[], _Done]) -> _Done:
         return retry_transient(decide, self._retry_seconds)
 
-    def _next_work(self, worker: str | None, suggester: Suggester, unsure: list[Assignment]) -> Assignment | Wait | Finish | None:
+    def _next_work(
+        self, worker: str | None, suggester: Suggester, unsure: list[Assignment], **options: Any
+    ) -> Assignment | Wait | Finish | None:
         """One try; None if params must be chosen first. ``unsure`` keeps what was handed out, in case the COMMIT gets no answer."""
         with self._transactions.deciding(self._leases.time_to_look()) as connection:
             if not self._transactions.cache.overdue:
-                return self._hand_out(connection, worker, suggester, unsure)
+                return self._hand_out(connection, worker, suggester, unsure, **options)
         self._leases.requeue_lost()  # these are handed out before new trials
         with self._transactions.deciding() as connection:
-            return self._hand_out(connection, worker, suggester, unsure)
+            return self._hand_out(connection, worker, suggester, unsure, **options)
 
     def _hand_out(
-        self, connection: Connection, worker: str | None, suggester: Suggester, unsure: list[Assignment]
+        self,
+        connection: Connection,
+        worker: str | None,
+        suggester: Suggester,
+        unsure: list[Assignment],
+        *,
+        lease_seconds: float | None = None,
+        once: bool = False,
     ) -> Assignment | Wait | Finish | None:
         transactions = self._transactions
+        if once and (given := connection.execute(statements.GIVEN_TO, {"of_sweep": self.id, "of_worker": worker}).first()):
+            return self._as_given(given)
         if unsure and worker and self._has(connection, unsure[0], worker):
             return unsure[0]
         self._take_back_unclaimed(connection)
@@ -219,7 +259,7 @@ class Scheduler:
         if trial is None:
             return decision  # type: ignore[return-value]  # Wait or Finish
         # Without a worker there is no lease: a run may wait in Dagster's queue for as long as it has to.
-        lease_until = self._leases.next_end() if worker else None
+        lease_until = self._leases.next_end(lease_seconds) if worker else None
         if trial.number < len(transactions.cache.known):
             unsure[:] = [transactions.hand_out(trial, worker, lease_until)]
         elif suggester.takes_long:
@@ -227,6 +267,18 @@ class Scheduler:
         else:
             unsure[:] = [transactions.start(suggester.suggest(trial.number), worker, lease_until)]
         return unsure[0]
+
+    def _as_given(self, given: Any) -> Assignment:
+        """An attempt as it was handed out, whatever has become of it."""
+        current = self._transactions.assignment(given.trial)
+        return replace(current, attempt=given.attempt, rung=given.rung, granted=current.ladder[given.rung])
+
+    def _end_if_over(self) -> bool:
+        with self._transactions.deciding():
+            if isinstance(decide(self._transactions.state, Idle())[0], Finish):
+                self._end_search()
+                return True
+        return False
 
     def _claim(self, trial: int, worker: str, attempt: int | None, unsure: list[Assignment]) -> Assignment:
         transactions, given = self._transactions, {"of_sweep": self.id, "of_trial": trial}
@@ -339,7 +391,8 @@ class Scheduler:
             return
         state = self._transactions.state
         found = bool(ranking(state))
-        ended = {"status": "evaluating" if found else "failed", "finished_at": None if found else utcnow()}
+        status = "failed" if not found else "evaluating" if self.spec.predictor else "finished"
+        ended = {"status": status, "finished_at": None if status == "evaluating" else utcnow()}
         self._transactions.note(statements.END_SEARCH, {"of_sweep": self.id, **ended})
         for trial in [trial for trial in state.trials if trial.status is Status.QUEUED]:
             self._transactions.stop(replace(trial, status=Status.STOPPED))  # the search ended before it could go on

@@ -8,7 +8,7 @@ from hashlib import sha256
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from halving.errors import HalvingError, InvalidInput
+from halving.errors import AlreadyExists, HalvingError, InvalidInput
 from resources.catalog import Catalog, SweepRow, utcnow
 from resources.scheduling.warm_start import warm_start_sources
 from resources.search.rules import max_trials as planned_trials
@@ -25,23 +25,29 @@ class SweepEnded(HalvingError, RuntimeError):
     """The sweep's search is over: there is nothing left to pause, stop or extend."""
 
 
-def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str, commit: str | None) -> SweepRow:
+def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str, commit: str | None, sweep: str | None = None) -> SweepRow:
     """Register a launch of ``spec``, or give the unfinished sweep of the same spec, snapshot and driver to resume.
 
-    Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep.
+    Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep. With the id ``sweep`` it is
+    that sweep, whatever others there are: a new one, or the one that was opened with this id before.
 
     Raises:
         InvalidInput: ``warm_start`` names a sweep that nothing can be learned from.
+        AlreadyExists: the id ``sweep`` is that of a sweep of another spec.
     """
     # Before the transaction: reading them may take a while, and they have ended, so they do not change.
     warm_start = warm_start_sources(catalog, spec)
     with catalog.write(exclusive=True) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
         earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))
-        if earlier and earlier[0].status in OPEN:
+        if sweep is not None and (opened := session.get(SweepRow, sweep)) is not None:
+            if opened.spec_digest != spec.digest:
+                raise AlreadyExists(f"sweep {sweep} exists with another spec")
+            return opened
+        if sweep is None and earlier and earlier[0].status in OPEN:
             return earlier[0]
         row = SweepRow(
-            id=_free_id(session, spec, f"{spec.digest} {snapshot} {driver} {len(earlier)}"),
+            id=sweep or _free_id(session, spec, f"{spec.digest} {snapshot} {driver} {len(earlier)}"),
             name=spec.name,
             spec=spec.model_dump(mode="json", by_alias=True, exclude_none=True),
             spec_digest=spec.digest,

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Self
 
@@ -9,6 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidato
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Strict(BaseModel):
@@ -82,6 +85,7 @@ def _value(given: Any) -> str | int | float | bool:
 
 FunctionPath = Annotated[str, must(is_import_path, "give module:function, for example examples.digits:train")]
 Name = Annotated[str, AfterValidator(_name)]
+Digest = Annotated[str, must(_DIGEST.fullmatch, "give sha256: and 64 hexadecimal digits")]
 Metric = Annotated[str, Field(min_length=1)]
 # A plain validator, because pydantic would report a wrong value of a union once for each of its members.
 Value = Annotated[str | int | float | bool, PlainValidator(_value)]

@@ -13,7 +13,7 @@ from resources.sweep_spec.sweep import SweepSpec
 
 def contradictions(spec: SweepSpec) -> list[str]:
     """What is wrong between fields: for each problem the field's path, its value and the remedy."""
-    found = [*_objectives(spec), *_warm_start(spec)]
+    found = [*_objectives(spec), *_warm_start(spec), *_restored_from(spec)]
     of_space = [*_conditions(spec), *_constraints(spec)]
     if not of_space:  # points can only be drawn from a space that is right
         of_space = _points(spec)
@@ -47,6 +47,16 @@ def _warm_start(spec: SweepSpec) -> Iterator[str]:
     elif spec.sampler[0] == "random":
         field = f"strategy.{name}" if name == "random" else f"strategy.{name}.sampler = 'random'"
         yield _refused("warm_start", spec.warm_start, f"{field} does not learn from trials; give sampler tpe or gp, or leave it out")
+
+
+def _restored_from(spec: SweepSpec) -> Iterator[str]:
+    first = min(ladder[0] for ladder in spec.ladders)
+    if spec.restored_from and spec.restored_from.epoch >= first:
+        yield _refused(
+            "restored_from.epoch",
+            spec.restored_from.epoch,
+            f"the first result is due after {first} epochs; train for more than that",
+        )
 
 
 def _conditions(spec: SweepSpec) -> Iterator[str]:

@@ -23,8 +23,10 @@ def check_functions(spec: SweepSpec) -> None:
     """
     if spec.image is None:
         import_function("trainable", spec.trainable)
-    import_function("predictor", spec.predictor)
-    import_function("dataset.source", spec.dataset.source)
+    if spec.predictor is not None:
+        import_function("predictor", spec.predictor)
+    if spec.snapshot is None:
+        import_function("dataset.source", spec.dataset.source)
     _check_sampler(spec)
 
 

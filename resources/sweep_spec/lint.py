@@ -19,7 +19,12 @@ _ANNEALING = ("cosine", "linear")
 
 def lint(spec: SweepSpec) -> list[str]:
     """Warnings about a valid spec; each names the field, its value, what that means and what to do."""
-    return [*_warmup(spec), *_schedule(spec), *_rungs(spec), *_reach(spec), *_sampler(spec)]
+    return [*_predictor(spec), *_warmup(spec), *_schedule(spec), *_rungs(spec), *_reach(spec), *_sampler(spec)]
+
+
+def _predictor(spec: SweepSpec) -> Iterator[str]:
+    if spec.predictor is None and spec.max_trials > 1:
+        yield "predictor is left out: the winner is neither evaluated on the test split nor promoted; give one if it is to be"
 
 
 def _warmup(spec: SweepSpec) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
-from resources.sweep_spec.base import FunctionPath, Metric, Name, Strict, Value
+from resources.sweep_spec.base import Digest, FunctionPath, Metric, Name, Strict, Value
 from resources.sweep_spec.requirements import Image, Resources
 from resources.sweep_spec.space import Parameter
 from resources.sweep_spec.strategy import Asha, EarlyStopping, Strategy
@@ -80,6 +80,15 @@ class Bounds(Strict):
         return self
 
 
+class Restored(Strict):
+    """A checkpoint of another run, from which training goes on: its epochs count."""
+
+    project: Name = Field(description="The run's project.")
+    run: Name = Field(description="The run's id, for example digits-7f3a.0007.")
+    epoch: int = Field(ge=1, description="The checkpoint's epoch.")
+    checkpoint: Digest = Field(description="The checkpoint's digest.")
+
+
 class Training(Strict):
     """The trainable's learning-rate schedule, by which the rungs are checked; training itself does not read it."""
 
@@ -119,10 +128,16 @@ class SweepSpec(Strict):
 
     name: Name = Field(description="The sweep's name; each launch gets an id NAME-HASH, and its winner a version of the model NAME.")
     trainable: FunctionPath = Field(description="module:function, called as train(run) for every trial.")
-    predictor: FunctionPath = Field(
-        description="module:function, called as predict(run, table) for the winner; returns one prediction for each row."
+    predictor: FunctionPath | None = Field(
+        default=None,
+        description="module:function, called as predict(run, table) for the winner; returns one prediction for each row. Without one the "
+        "sweep ends with its search: nothing is evaluated or promoted.",
     )
     dataset: DatasetSource = Field(description="The data to snapshot.")
+    snapshot: Digest | None = Field(
+        default=None, description="Digest of the dataset's snapshot to run on (default: a new one is taken of dataset.source)."
+    )
+    restored_from: Restored | None = Field(default=None, description="The checkpoint that every trial starts from (default: none).")
     objective: Objective = Field(description="What to optimise.")
     other_objectives: list[Objective] = Field(
         default=[], description="More objectives, for a Pareto front; with strategies that train every trial to the end."

@@ -92,6 +92,8 @@ class Run:
             self._writer = MetricWriter(store, project, run_id, self.attempt)
             self._validator = Validator(self._writer, run_id, strict=strict)
             self._resume_from = retry_while_unavailable(store, f"run {run_id}", self.records.latest_checkpoint)
+            if self._resume_from is None and trial and trial.start_from:
+                self._resume_from = SavedCheckpoint(**trial.start_from)
             if system_metrics is not None:
                 self._system = SystemMetrics(self.log, system_metrics, throughput=self._throughput, name=run_id)
             signals.opened(self)

@@ -49,6 +49,8 @@ class TrialContext:
         divergence: metric to ``(min, max)``, in which None leaves an end open. A value outside, NaN or an infinity ends the trial at once.
         max_epochs: epochs at the last rung.
         grace_seconds: from SIGTERM to SIGKILL.
+        start_from: the checkpoint of another run that a trial without one of its own goes on from, with the fields of
+            :class:`halving.records.run_record.SavedCheckpoint`; its epochs count.
     """
 
     root: str
@@ -66,3 +68,4 @@ class TrialContext:
     dataset_digest: str
     parent: dict[str, Any]
     provenance: dict[str, Any] = field(repr=False)
+    start_from: dict[str, Any] | None = None

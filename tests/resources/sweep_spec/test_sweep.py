@@ -24,7 +24,7 @@ def test_splits_that_do_not_cover_the_rows_are_refused(small: Callable[..., dict
 def test_every_missing_field_is_named_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_spec({})
-    for field in ("name", "trainable", "predictor", "dataset", "objective", "space"):
+    for field in ("name", "trainable", "dataset", "objective", "space"):
         assert f"- {field} is missing" in str(caught.value)
 
 

@@ -1,0 +1,186 @@
+"""Intents: sweeps that somebody asked for while no process of Dagster was there to open them. A sensor makes them Dagster's runs.
+
+An intent names the sweep that it will become, so that whoever asks knows its id at once. What becomes of an intent is decided by
+:func:`next_step`, a pure function of the intent and of its run, as often as a tick looks at it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from secrets import token_hex
+from typing import Any, Literal
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from halving.errors import AlreadyExists, HalvingError, NotFound
+from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
+from resources.sweep_spec import SweepSpec
+
+WAITING, LAUNCHED, DONE, FAILED, CANCELED = "waiting", "launched", "done", "failed", "canceled"
+OPEN = (WAITING, LAUNCHED)
+"""Statuses of an intent that is not settled yet."""
+
+Driver = Literal["sensors", "api"]
+"""Who drives the sweep that an intent becomes: Dagster's sensors, or loops that run elsewhere and ask the API."""
+Kind = Literal["study", "training-run"]
+
+_SOON = timedelta(seconds=60)  # a daemon that runs looks every few seconds
+
+
+class IntentCanceled(HalvingError, RuntimeError):
+    """The intent was canceled, so its sweep is not to be opened."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """Dagster's run of an intent.
+
+    Attributes:
+        going_on: whether it is queued or running.
+        reason: how it ended, in Dagster's words.
+    """
+
+    run: str
+    going_on: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Ask Dagster for the intent's run; its run key makes that once."""
+
+
+@dataclass(frozen=True)
+class Became:
+    """The intent's new status, with the run that did it and, where it failed, the reason."""
+
+    status: str
+    run: str | None
+    error: str | None = None
+
+
+def next_step(status: str, known_run: str | None, launched: Launched | None, *, opened: bool) -> Launch | Became | None:
+    """What is to be done about an intent; None if nothing is.
+
+    Args:
+        status, known_run: the intent's.
+        launched: its run, if Dagster has one.
+        opened: whether its sweep is in the catalog.
+    """
+    if status not in OPEN:
+        return None
+    run = launched.run if launched else known_run
+    if opened:  # whatever became of the run: its work is done
+        return Became(DONE, run)
+    if launched is None:  # never launched, or Dagster has lost its history
+        return Launch()
+    if launched.going_on:
+        return None if (status, known_run) == (LAUNCHED, run) else Became(LAUNCHED, run)
+    return Became(FAILED, run, launched.reason)
+
+
+def waits_for(intent: IntentRow, now: datetime) -> str | None:
+    """Why an intent is not done yet, for people; None if it is settled."""
+    if intent.status == WAITING:
+        if now - intent.created_at < _SOON:
+            return "for Dagster's sensor launch_requested, which looks every few seconds"
+        return (
+            f"Dagster has not picked it up since {intent.created_at:%Y-%m-%d %H:%M} UTC: is its daemon running, "
+            "and the sensor launch_requested on?"
+        )
+    return f"for Dagster's run {intent.run}, which opens its sweep" if intent.status == LAUNCHED else None
+
+
+def record(catalog: Catalog, spec: SweepSpec, *, kind: Kind, driver: Driver, actor: str, key: str | None) -> IntentRow:
+    """Record an intent; the one that this actor recorded before with the same key is given again.
+
+    Raises:
+        AlreadyExists: the actor has used the key for something else.
+    """
+    payload = {"driver": driver, "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    try:
+        with catalog.write() as session:
+            if (earlier := _earlier(session, actor, key)) is None:
+                row = _new(session, spec.name, kind=kind, payload=payload, actor=actor, idempotency_key=key)
+                session.add(row)
+                return row
+    except IntegrityError:  # the same request came twice at once
+        with catalog.read() as session:
+            if (earlier := _earlier(session, actor, key)) is None:
+                raise
+    if (earlier.kind, earlier.payload) != (kind, payload):
+        raise AlreadyExists(f"Idempotency-Key {key!r} was used for another request, which became {earlier.sweep}; give a new key")
+    return earlier
+
+
+def find(catalog: Catalog, intent: str) -> IntentRow:
+    """An intent by its id.
+
+    Raises:
+        NotFound: no such intent.
+    """
+    with catalog.read() as session:
+        return _get(session, intent)
+
+
+def of_sweep(catalog: Catalog, sweep: str) -> IntentRow | None:
+    """The intent that became this sweep, or is to become it; None for a sweep that was launched otherwise."""
+    with catalog.read() as session:
+        return session.scalar(select(IntentRow).where(IntentRow.sweep == sweep))
+
+
+def unsettled(catalog: Catalog) -> list[tuple[IntentRow, bool]]:
+    """Intents that are waiting or launched, oldest first, each with whether its sweep is open already."""
+    with catalog.read() as session:
+        query = select(IntentRow, SweepRow.id).outerjoin(SweepRow, SweepRow.id == IntentRow.sweep).where(IntentRow.status.in_(OPEN))
+        return [(row, sweep is not None) for row, sweep in session.execute(query.order_by(IntentRow.created_at, IntentRow.id))]
+
+
+def become(catalog: Catalog, intent: str, became: Became) -> bool:
+    """Write what became of an intent; False if it was settled before, and stays as it was."""
+    with catalog.write() as session:
+        row = _get(session, intent, lock=True)
+        if row.status not in OPEN:
+            return False
+        row.status, row.run, row.error = became.status, became.run, became.error
+        return True
+
+
+def begin(catalog: Catalog, intent: str, run: str) -> IntentRow:
+    """Dagster's run begins to carry out an intent; give the intent.
+
+    Raises:
+        NotFound: no such intent.
+        IntentCanceled: it is not to be carried out any more.
+    """
+    become(catalog, intent, Became(LAUNCHED, run))
+    row = find(catalog, intent)
+    if row.status == CANCELED:
+        raise IntentCanceled(f"{row.sweep} is not opened: {row.error}")
+    return row
+
+
+def cancel(catalog: Catalog, intent: str, actor: str) -> bool:
+    """Settle an intent before its sweep is opened; False if that is too late."""
+    return become(catalog, intent, Became(CANCELED, None, f"it was canceled by {actor} before it began"))
+
+
+def _get(session: Session, intent: str, *, lock: bool = False) -> IntentRow:
+    row = session.get(IntentRow, intent, with_for_update=lock)
+    if row is None:
+        raise NotFound(f"no intent {intent!r} in the catalog")
+    return row
+
+
+def _earlier(session: Session, actor: str, key: str | None) -> IntentRow | None:
+    if key is None:
+        return None
+    return session.scalar(select(IntentRow).where(IntentRow.actor == actor, IntentRow.idempotency_key == key))
+
+
+def _new(session: Session, name: str, **given: Any) -> IntentRow:
+    sweep = f"{name}-{token_hex(4)}"
+    while session.get(SweepRow, sweep) is not None:
+        sweep = f"{name}-{token_hex(4)}"
+    return IntentRow(id=token_hex(8), sweep=sweep, status=WAITING, created_at=utcnow(), **given)
