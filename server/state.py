@@ -10,6 +10,7 @@ from resources.catalog import Catalog
 from resources.catalog.opening import open_catalog
 from server.access.secret_keys import signing_key
 from server.curves.service import CurveService
+from server.loops import Loops
 from server.settings import Settings
 
 CATALOG_PATIENCE = 2.0  # seconds; people and probes are better told at once that it is away
@@ -22,6 +23,7 @@ class State:
 
     Attributes:
         signing_key: what sessions and addresses are signed with; the same in all replicas.
+        loops: studies whose trials run elsewhere.
     """
 
     settings: Settings
@@ -29,12 +31,13 @@ class State:
     catalog: Catalog
     signing_key: str = field(repr=False)
     curves: CurveService
+    loops: Loops = field(repr=False)
 
     @classmethod
     def of(cls, settings: Settings) -> "State":
         store = Store(settings.root)
         catalog = open_catalog(store, settings.catalog_url, patience=CATALOG_PATIENCE, connections=_CONNECTIONS)
-        return cls(settings, store, catalog, signing_key(catalog), CurveService(store))
+        return cls(settings, store, catalog, signing_key(catalog), CurveService(store), Loops(catalog))
 
 
 def _state(request: Request) -> State:

@@ -89,21 +89,19 @@ class IntentRow(Base):
     """What somebody asked for and a Dagster run is to do. status: waiting → launched → done; or failed, or canceled.
 
     ``payload`` has the checked spec and the driver of the sweep that is to be opened, and ``sweep`` the id that it will have, so that
-    whoever asks knows it at once. ``run`` is Dagster's run that does it. ``actor`` gave ``idempotency_key`` to be able to ask again.
+    whoever asks knows it at once. ``run`` is Dagster's run that does it.
     """
 
     __tablename__ = "intents"
-    __table_args__ = (UniqueConstraint("actor", "idempotency_key"), UniqueConstraint("sweep"))
 
     id: Mapped[str] = mapped_column(primary_key=True)
     kind: Mapped[str]
     payload: Mapped[dict[str, Any]]
     actor: Mapped[str]
-    idempotency_key: Mapped[str | None]
     created_at: Mapped[datetime]
     status: Mapped[str] = mapped_column(index=True)
     error: Mapped[str | None] = mapped_column(Excerpt)
-    sweep: Mapped[str]
+    sweep: Mapped[str] = mapped_column(unique=True)
     run: Mapped[str | None]
 
 

@@ -7,13 +7,12 @@ An intent names the sweep that it will become, so that whoever asks knows its id
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from halving.errors import AlreadyExists, HalvingError, NotFound
+from halving.errors import HalvingError, NotFound
 from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
 from resources.sweep_spec import SweepSpec
 
@@ -92,26 +91,22 @@ def waits_for(intent: IntentRow, now: datetime) -> str | None:
     return f"for Dagster's run {intent.run}, which opens its sweep" if intent.status == LAUNCHED else None
 
 
-def record(catalog: Catalog, spec: SweepSpec, *, kind: Kind, driver: Driver, actor: str, key: str | None) -> IntentRow:
-    """Record an intent; the one that this actor recorded before with the same key is given again.
-
-    Raises:
-        AlreadyExists: the actor has used the key for something else.
-    """
-    payload = {"driver": driver, "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}
-    try:
-        with catalog.write() as session:
-            if (earlier := _earlier(session, actor, key)) is None:
-                row = _new(session, spec.name, kind=kind, payload=payload, actor=actor, idempotency_key=key)
-                session.add(row)
-                return row
-    except IntegrityError:  # the same request came twice at once
-        with catalog.read() as session:
-            if (earlier := _earlier(session, actor, key)) is None:
-                raise
-    if (earlier.kind, earlier.payload) != (kind, payload):
-        raise AlreadyExists(f"Idempotency-Key {key!r} was used for another request, which became {earlier.sweep}; give a new key")
-    return earlier
+def add(session: Session, spec: SweepSpec, *, kind: Kind, driver: Driver, actor: str) -> IntentRow:
+    """Add an intent in a transaction of the caller's."""
+    sweep = f"{spec.name}-{token_hex(4)}"
+    while session.get(SweepRow, sweep) is not None:
+        sweep = f"{spec.name}-{token_hex(4)}"
+    row = IntentRow(
+        id=token_hex(8),
+        kind=kind,
+        payload={"driver": driver, "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)},
+        actor=actor,
+        created_at=utcnow(),
+        status=WAITING,
+        sweep=sweep,
+    )
+    session.add(row)
+    return row
 
 
 def find(catalog: Catalog, intent: str) -> IntentRow:
@@ -137,9 +132,9 @@ def unsettled(catalog: Catalog) -> list[tuple[IntentRow, bool]]:
         return [(row, sweep is not None) for row, sweep in session.execute(query.order_by(IntentRow.created_at, IntentRow.id))]
 
 
-def become(catalog: Catalog, intent: str, became: Became) -> bool:
+def become(catalog: Catalog, intent: str, became: Became, within: Session | None = None) -> bool:
     """Write what became of an intent; False if it was settled before, and stays as it was."""
-    with catalog.write() as session:
+    with catalog.write(within=within) as session:
         row = _get(session, intent, lock=True)
         if row.status not in OPEN:
             return False
@@ -161,9 +156,9 @@ def begin(catalog: Catalog, intent: str, run: str) -> IntentRow:
     return row
 
 
-def cancel(catalog: Catalog, intent: str, actor: str) -> bool:
+def cancel(catalog: Catalog, intent: str, actor: str, within: Session) -> bool:
     """Settle an intent before its sweep is opened; False if that is too late."""
-    return become(catalog, intent, Became(CANCELED, None, f"it was canceled by {actor} before it began"))
+    return become(catalog, intent, Became(CANCELED, None, f"it was canceled by {actor} before it began"), within)
 
 
 def _get(session: Session, intent: str, *, lock: bool = False) -> IntentRow:
@@ -171,16 +166,3 @@ def _get(session: Session, intent: str, *, lock: bool = False) -> IntentRow:
     if row is None:
         raise NotFound(f"no intent {intent!r} in the catalog")
     return row
-
-
-def _earlier(session: Session, actor: str, key: str | None) -> IntentRow | None:
-    if key is None:
-        return None
-    return session.scalar(select(IntentRow).where(IntentRow.actor == actor, IntentRow.idempotency_key == key))
-
-
-def _new(session: Session, name: str, **given: Any) -> IntentRow:
-    sweep = f"{name}-{token_hex(4)}"
-    while session.get(SweepRow, sweep) is not None:
-        sweep = f"{name}-{token_hex(4)}"
-    return IntentRow(id=token_hex(8), sweep=sweep, status=WAITING, created_at=utcnow(), **given)

@@ -81,6 +81,12 @@ class Scheduler:
         suggester = self._suggester
         return self._retrying(lambda: self._next_work(worker, suggester, [], lease_seconds=lease_seconds, once=True))
 
+    def given_to(self, worker: str) -> Assignment | None:
+        """What :meth:`ask` has given to this worker, whatever has become of it."""
+        with self._transactions.reading() as connection:
+            given = connection.execute(statements.GIVEN_TO, {"of_sweep": self.id, "of_worker": worker}).first()
+            return self._as_given(given) if given else None
+
     def assignment(self, trial: int, attempt: int | None = None) -> Assignment:
         """A trial's current attempt; with ``attempt`` that one, whatever has become of it.
 
@@ -97,6 +103,11 @@ class Scheduler:
             raise NotFound(f"no attempt {attempt} at trial {current.key}: its newest is {current.attempt}")
         return replace(current, attempt=attempt)
 
+    def checkpoint(self, trial: int) -> str | None:
+        """The digest of a trial's newest checkpoint, as of the last transaction; None if it has none."""
+        with self._transactions.lock:
+            return self._transactions.cache.known[trial].checkpoint or None
+
     def end_if_over(self) -> bool:
         """End the search if nothing is left to do; whether it has ended. Only needed where nobody asks for work any more."""
         return self._retrying(self._end_if_over)
@@ -112,6 +123,8 @@ class Scheduler:
         The sampler works outside of any transaction, on what was known when it began: other processes decide meanwhile.
         """
         added = 0
+        if self._suggester.needs_history:
+            load_optuna()
         with self._suggesting_lock:
             while self.chooses_ahead and (number := self._retrying(partial(self._turn_to_suggest, wanted))) is not None:
                 suggestion = None

@@ -4,10 +4,14 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from resources.scheduling.scheduler import Scheduler
+
+_MOST_AHEAD = 32
+_SUGGESTING_SECONDS = 0.05  # until it is known how long a suggestion takes
 
 _log = logging.getLogger(__name__)
 
@@ -62,3 +66,20 @@ class Prefetch:
         if not self._training:
             return 1
         return 1 + math.ceil(self._scheduler.running() * min(1.0, self._suggesting / self._training))
+
+
+class AskedPrefetch(Prefetch):
+    """The same for loops that run elsewhere: as many are kept ready as are asked for during one suggestion, and one more."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._asked: deque[float] = deque(maxlen=_MOST_AHEAD)
+
+    def asked(self) -> None:
+        """A loop asks for a trial: refill the queue."""
+        self._asked.append(time.monotonic())
+        self._wanted.set()
+
+    def _length(self) -> int:
+        since = time.monotonic() - max(self._suggesting, _SUGGESTING_SECONDS)
+        return 1 + sum(moment > since for moment in list(self._asked))

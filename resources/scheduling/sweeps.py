@@ -25,7 +25,16 @@ class SweepEnded(HalvingError, RuntimeError):
     """The sweep's search is over: there is nothing left to pause, stop or extend."""
 
 
-def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str, commit: str | None, sweep: str | None = None) -> SweepRow:
+def open_sweep(
+    catalog: Catalog,
+    spec: SweepSpec,
+    snapshot: str,
+    *,
+    driver: str,
+    commit: str | None,
+    sweep: str | None = None,
+    within: Session | None = None,
+) -> SweepRow:
     """Register a launch of ``spec``, or give the unfinished sweep of the same spec, snapshot and driver to resume.
 
     Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep. With the id ``sweep`` it is
@@ -37,7 +46,7 @@ def open_sweep(catalog: Catalog, spec: SweepSpec, snapshot: str, *, driver: str,
     """
     # Before the transaction: reading them may take a while, and they have ended, so they do not change.
     warm_start = warm_start_sources(catalog, spec)
-    with catalog.write(exclusive=True) as session:
+    with catalog.write(exclusive=True, within=within) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
         earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))
         if sweep is not None and (opened := session.get(SweepRow, sweep)) is not None:

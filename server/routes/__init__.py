@@ -2,13 +2,16 @@
 
 from fastapi import APIRouter
 
-from server.routes import curves, datasets, health, models, reports, runs, sweeps
+from server.routes import ask_tell, curves, datasets, health, models, reports, runs, studies, sweeps, training_runs
 
 ROUTERS: list[APIRouter] = [
     health.router,
     runs.router,
     curves.router,
     sweeps.router,
+    studies.router,
+    training_runs.router,
+    ask_tell.router,
     models.router,
     models.signed,
     datasets.router,

@@ -16,14 +16,12 @@ def upgrade() -> None:
         sa.Column('kind', sa.Text(), nullable=False),
         sa.Column('payload', sa.JSON(), nullable=False),
         sa.Column('actor', sa.Text(), nullable=False),
-        sa.Column('idempotency_key', sa.Text(), nullable=True),
         sa.Column('created_at', sa.DateTime(timezone=True), nullable=False),
         sa.Column('status', sa.Text(), nullable=False),
         sa.Column('error', sa.Text(), nullable=True),
         sa.Column('sweep', sa.Text(), nullable=False),
         sa.Column('run', sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint('id'),
-        sa.UniqueConstraint('actor', 'idempotency_key'),
         sa.UniqueConstraint('sweep'),
     )
     with op.batch_alter_table('intents', schema=None) as batch_op:

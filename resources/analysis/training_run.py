@@ -1,0 +1,133 @@
+"""A training run at a glance: where it stands, why it waits, its attempts and its checkpoints; also before Dagster has begun it."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from halving import Store
+from halving.errors import NotFound
+from halving.records.run_record import RunRecords
+from resources.analysis.attempts import Attempt
+from resources.analysis.trial_history import TrialHistory, history_of
+from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
+from resources.catalog.trial_key import trial_key
+from resources.scheduling import intents
+from resources.scheduling.training_runs import sweep_of_run
+from resources.search.state import Control, Status
+from resources.sweep_spec import stored_spec
+
+_STATUS = {
+    Status.SUGGESTED: "waiting",
+    Status.QUEUED: "waiting",
+    Status.RUNNING: "running",
+    Status.PAUSED: "paused",
+    Status.COMPLETED: "finished",
+    Status.STOPPED: "stopped",
+    Status.FAILED: "failed",
+}
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A run that the platform trains.
+
+    Attributes:
+        status: waiting, running, paused (it may be promoted), finished, stopped, failed, canceling or canceled.
+        waiting: why it does not train now; None while it does, and when it is over.
+        epochs: to train in all, if its sweep lets it.
+        epoch: of its newest checkpoint; 0 without one.
+        checkpoints: oldest first, each with ``epoch``, ``attempt``, ``digest`` and what was ``reported``.
+        restored_from: the checkpoint that it began with; None if it began with nothing.
+    """
+
+    id: str
+    project: str
+    run: str
+    sweep: str
+    status: str
+    waiting: str | None
+    error: str | None
+    params: dict[str, Any]
+    epochs: int
+    epoch: int
+    seconds: float
+    snapshot: str | None
+    dataset: str
+    created_at: datetime
+    finished_at: datetime | None
+    intent: str | None
+    restored_from: dict[str, Any] | None
+    attempts: list[Attempt]
+    checkpoints: list[dict[str, Any]]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def training_run(catalog: Catalog, store: Store, project: str, run: str) -> TrainingRun:
+    """A training run by its project and id.
+
+    Raises:
+        NotFound: no such run.
+        StoreError: the store does not answer.
+    """
+    sweep_id = sweep_of_run(run)
+    intent = intents.of_sweep(catalog, sweep_id)
+    with catalog.read() as session:
+        sweep = session.get(SweepRow, sweep_id)
+    asked: dict[str, Any] = sweep.spec if sweep else intent.payload["spec"] if intent else {}
+    history = _history(catalog, run, sweep)
+    if asked.get("name") != project or (history is None and run != trial_key(sweep_id, 0)):
+        raise NotFound(f"no training run {run!r} in project {project!r} of the catalog")
+    saved = RunRecords(store, project, run).checkpoints() if history and history.attempts else []
+    status, waiting = _standing(intent, sweep, history)
+    begun = sweep or intent
+    assert begun is not None  # or there would be no name
+    return TrainingRun(
+        id=f"{project}/{run}",
+        project=project,
+        run=run,
+        sweep=sweep_id,
+        status=status,
+        waiting=waiting,
+        error=history.error if history else intent.error if intent and sweep is None else None,
+        params=history.params if history else {name: given.get("constant") for name, given in asked["space"].items()},
+        epochs=stored_spec(asked).budgets[-1],
+        epoch=saved[-1].epoch if saved else 0,
+        seconds=history.seconds if history else 0.0,
+        snapshot=sweep.snapshot if sweep else asked.get("snapshot"),
+        dataset=asked["dataset"]["name"],
+        created_at=begun.created_at,
+        finished_at=sweep.finished_at if sweep else None,
+        intent=intent.id if intent else None,
+        restored_from=asked.get("restored_from"),
+        attempts=history.attempts if history else [],
+        checkpoints=[{"epoch": one.epoch, "attempt": one.attempt, "digest": one.digest, "reported": dict(one.reported)} for one in saved],
+    )
+
+
+def _history(catalog: Catalog, run: str, sweep: SweepRow | None) -> TrialHistory | None:
+    try:
+        return history_of(catalog, run) if sweep else None
+    except NotFound:  # its sweep has been opened a moment ago
+        return None
+
+
+def _standing(intent: IntentRow | None, sweep: SweepRow | None, history: TrialHistory | None) -> tuple[str, str | None]:
+    """Its status, and why it waits."""
+    if sweep is None:
+        assert intent is not None
+        if intent.status in (intents.FAILED, intents.CANCELED):
+            return intent.status, None
+        return "waiting", intents.waits_for(intent, utcnow())
+    canceled = sweep.control == Control.STOP
+    if history is None:
+        if canceled:
+            return "canceled", None
+        return (
+            ("waiting", "for the sensor start_trials, which looks every few seconds") if sweep.status == "searching" else ("failed", None)
+        )
+    if canceled and history.status not in (Status.COMPLETED, Status.FAILED):
+        return ("canceling" if sweep.status == "searching" else "canceled"), None
+    status = _STATUS[Status(history.status)]
+    return ("waiting" if status == "running" and history.waiting else status), history.waiting

@@ -1,0 +1,242 @@
+"""Trials that run elsewhere: loops that are no workers of ours ask for a trial, tell what it has reached, and are told what to do.
+
+The decisions are those that a worker gets. Whatever is sent twice is answered as the first time, by what the catalog recorded.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from halving.errors import HalvingError, InvalidInput
+from halving.trial.bounds import problem
+from halving.trial.messages import ReachedRung
+from resources.catalog import Catalog, statements
+from resources.execution.divergence import ranges_of
+from resources.scheduling.assignment import Assignment, Superseded
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.suggestion_prefetch import AskedPrefetch
+from resources.search.decide import Continue, Fail, Finish, Wait
+from resources.search.state import Control
+
+LEASE_SECONDS = 600.0
+"""How long a loop may be silent where it asks for no other lease: most have no thread that sends heartbeats."""
+LONGEST_LEASE_SECONDS = 86_400.0
+
+_IDLE_SECONDS = 0.2  # for which nobody looks again once there was nothing to do; what is told here ends it at once
+# A trial that is given back because its sweep is paused or stopped goes on when it is asked for again, if it is.
+_WORDS = {"continue": "continue", "pause": "pause", "stop": "stop", "complete": "complete", "requeue": "pause", "fail": "stop"}
+
+
+class DrivenOtherwise(HalvingError, RuntimeError):
+    """The sweep's trials are run by Dagster, so they are not handed out to others."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A trial for a loop to train.
+
+    Attributes:
+        epoch: epochs that are trained already, by the attempt before; its checkpoint is ``checkpoint``, if one was told.
+        epochs: train up to this one in all, then tell.
+        lease_until: seconds since the epoch; by then something must have been told, or a heartbeat sent.
+    """
+
+    trial: int
+    key: str
+    attempt: int
+    params: dict[str, Any]
+    seed: int
+    epoch: int
+    epochs: int
+    checkpoint: str | None
+    lease_until: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a loop is to do with its trial.
+
+    Attributes:
+        decision: ``continue`` up to ``epochs``; or leave the trial: ``pause`` (with its checkpoint, it may be handed out again),
+            ``stop``, ``complete``, or ``retry`` (it failed and will be handed out again).
+        reason: why, where the epochs alone do not say.
+    """
+
+    decision: str
+    epochs: int
+    lease_until: float | None = None
+    reason: str | None = None
+
+
+class Elsewhere:
+    """One sweep whose trials run elsewhere; threads share it.
+
+    Raises:
+        NotFound: no such sweep.
+        DrivenOtherwise: its driver is another than ``api``.
+    """
+
+    def __init__(self, catalog: Catalog, sweep: str, **options: Any) -> None:
+        with catalog.read() as session:
+            driver = catalog.sweep(session, sweep).driver
+        if driver != "api":
+            raise DrivenOtherwise(
+                f"the trials of sweep {sweep} are run by Dagster (driver {driver}); open a study with driver api to run them"
+            )
+        self.scheduler = Scheduler(catalog, sweep, **options)
+        self._catalog, self._ranges = catalog, ranges_of(self.scheduler.spec)
+        self._prefetch = AskedPrefetch(self.scheduler)
+        self._prefetch.__enter__()
+        self._idle_until, self._over = 0.0, False
+        self._lock = threading.Lock()
+        self._since: dict[tuple[int, int], float] = {}  # when an attempt began, or was told of last, as far as this process knows
+
+    def close(self) -> None:
+        """Choose no more params ahead of time."""
+        self._prefetch.__exit__()
+
+    def ask(self, worker: str, lease_seconds: float = LEASE_SECONDS) -> Given | Wait | Finish:
+        """A trial to train, the same for the same ``worker``; it never waits for one."""
+        if self._over or time.monotonic() < self._idle_until:
+            known = self.scheduler.given_to(worker)
+            return self._given(known, lease_seconds) if known else Finish() if self._over else Wait()
+        given = self.scheduler.ask(worker, lease_seconds)
+        self._prefetch.asked()
+        if isinstance(given, Assignment):
+            self._since.setdefault((given.trial, given.attempt), time.monotonic())
+            return self._given(given, lease_seconds)
+        if isinstance(given, Finish):
+            self._over = True
+            return given
+        if given is not None:  # where params are being chosen, the next one may ask at once
+            self._idle_until = time.monotonic() + _IDLE_SECONDS
+        return Wait()
+
+    def tell(
+        self,
+        trial: int,
+        attempt: int,
+        epoch: int,
+        values: dict[str, float],
+        checkpoint: str | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> Verdict:
+        """Say what a trial has reported after ``epoch`` epochs; the answer says whether it goes on.
+
+        ``values`` are the objectives, each as it counts at the epoch, and the metrics that the spec bounds. Before the granted epoch
+        nothing is decided; only the spec's divergence bounds are looked at, and the lease is renewed.
+
+        Raises:
+            NotFound: no such trial or attempt.
+            InvalidInput: a value is missing, or the epoch was not granted.
+            Superseded: the attempt has lost its lease, or was ended.
+        """
+        given, newest = self.scheduler.assignment(trial, attempt), self.scheduler.assignment(trial)
+        if (word := self._recorded(given, epoch)) is not None:
+            return self._verdict(given, epoch, word)
+        if found := self._diverged(values, epoch):
+            self._ended(given, self.scheduler.failed(given, found, self._lap(given), checkpoint))
+            return Verdict("stop", epoch, reason=found)
+        if attempt == newest.attempt and epoch > newest.granted:
+            raise InvalidInput(
+                f"epoch = {epoch} is not accepted: {newest.granted} epochs are granted to trial {given.key}; tell at that one"
+            )
+        if attempt != newest.attempt or epoch < newest.granted:
+            return self.heartbeat(trial, attempt, lease_seconds)
+        self._check_values(values)
+        decision = self.scheduler.reached(given, ReachedRung(epoch, values, checkpoint or ""), self._lap(given))
+        self._ended(given, decision)
+        if isinstance(decision, Continue):
+            self.scheduler.heartbeat(given, lease_seconds)
+        return self._verdict(given, epoch, type(decision).__name__.lower(), lease_seconds)
+
+    def heartbeat(self, trial: int, attempt: int, lease_seconds: float = LEASE_SECONDS) -> Verdict:
+        """Renew the lease; the answer says whether the sweep's user wants the trial back.
+
+        Raises:
+            NotFound, Superseded: as :meth:`tell`.
+        """
+        given = self.scheduler.assignment(trial, attempt)
+        control = self.scheduler.heartbeat(given, lease_seconds)
+        if control is Control.RUN:
+            return Verdict("continue", given.granted, self._lease(lease_seconds))
+        return Verdict("pause", given.granted, self._lease(lease_seconds), f"its sweep's user asked for {control}; release the trial")
+
+    def fail(self, trial: int, attempt: int, error: str, *, final: bool) -> Verdict:
+        """A trial has failed; with ``final`` it would fail again, and is given up.
+
+        Raises:
+            NotFound, Superseded: as :meth:`tell`.
+        """
+        given = self.scheduler.assignment(trial, attempt)
+        seconds = self._lap(given)
+        decision = self.scheduler.failed(given, error, seconds, None) if final else self.scheduler.crashed(given, error, seconds)
+        self._ended(given, decision)
+        return Verdict("stop" if isinstance(decision, Fail) else "retry", given.granted)
+
+    def release(self, trial: int, attempt: int) -> Verdict:
+        """Give a trial back: it is handed out again, unless its sweep was stopped.
+
+        Raises:
+            NotFound, Superseded: as :meth:`tell`.
+        """
+        given = self.scheduler.assignment(trial, attempt)
+        self._ended(given, self.scheduler.released(given, self._lap(given)))
+        return Verdict("pause", given.granted)
+
+    def settle(self) -> None:
+        """Something has changed that nobody may ask about: end the search if it is over."""
+        self._idle_until = 0.0
+        self._over = self._over or self.scheduler.end_if_over()
+
+    def _given(self, given: Assignment, lease_seconds: float) -> Given:
+        epoch = given.ladder[given.rung - 1] if given.rung else 0
+        checkpoint = self.scheduler.checkpoint(given.trial)
+        return Given(
+            given.trial, given.key, given.attempt, given.params, given.seed, epoch, given.granted, checkpoint, self._lease(lease_seconds)
+        )
+
+    def _recorded(self, given: Assignment, epoch: int) -> str | None:
+        """What was decided when this attempt told of this epoch before."""
+        of = {"of_sweep": given.sweep, "of_trial": given.trial, "of_attempt": given.attempt, "of_epochs": epoch}
+        rows = self._catalog.at_once(statements.DECISION, of)
+        return rows[0].decision if rows else None
+
+    def _verdict(self, given: Assignment, epoch: int, word: str, lease_seconds: float | None = None) -> Verdict:
+        granted = next((budget for budget in given.ladder if budget > epoch), epoch) if word == "continue" else epoch
+        until = self._lease(lease_seconds) if lease_seconds and word == "continue" else None
+        return Verdict(_WORDS[word], granted, until)
+
+    def _ended(self, given: Assignment, decision: Any) -> None:
+        """After a decision there may be work for others, or the search may be over."""
+        self._idle_until = 0.0
+        if not isinstance(decision, Continue):
+            self._since.pop((given.trial, given.attempt), None)
+            self.settle()
+
+    def _lap(self, given: Assignment) -> float:
+        """Seconds since this was last asked of the attempt, or since it was handed out here; 0 where that was elsewhere."""
+        now = time.monotonic()
+        with self._lock:
+            before = self._since.get((given.trial, given.attempt), now)
+            self._since[given.trial, given.attempt] = now
+        return now - before
+
+    def _lease(self, seconds: float) -> float:
+        return self._catalog.now() + seconds
+
+    def _check_values(self, values: dict[str, float]) -> None:
+        spec = self.scheduler.spec
+        wanted = [*(objective.metric for objective in spec.objectives), *spec.bounds]
+        if missing := [metric for metric in wanted if metric not in values]:
+            raise InvalidInput(f"values = {sorted(values)} is not accepted: {missing} is missing; at a rung tell {wanted}")
+
+    def _diverged(self, values: dict[str, float], epoch: int) -> str | None:
+        for metric in self._ranges.keys() & values.keys():
+            if found := problem(f"metric {metric!r}", values[metric], self._ranges[metric], f"epoch {epoch}"):
+                return found
+        return None
+
+
+__all__ = ["LEASE_SECONDS", "LONGEST_LEASE_SECONDS", "DrivenOtherwise", "Elsewhere", "Given", "Superseded", "Verdict"]

@@ -1,0 +1,132 @@
+"""A training run that is asked for by itself: a sweep of one trial, whose params are constants.
+
+So it has all that a trial has: attempts, retries, checkpoints, pods, a pause and a stop.
+"""
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from halving import Store
+from halving.errors import HalvingError, InvalidInput, NotFound
+from halving.records.run_record import RunRecords
+from resources.catalog import Catalog, SweepRow, TrialRow
+from resources.catalog.trial_key import parse_trial_key, trial_key
+from resources.datasets.snapshots import Snapshot
+from resources.scheduling import intents
+from resources.scheduling.sweeps import stop_sweep
+from resources.search.rules import max_trials
+from resources.sweep_spec import SweepSpec, parse_spec, stored_spec
+
+# What a search has and one trial has not, or what must not happen by itself.
+_OF_A_SEARCH = ("warm_start", "start_from", "constraints", "auto_promote", "concurrency", "max_failed_trials", "training")
+
+
+class NotOnItsOwn(HalvingError, RuntimeError):
+    """The run is a trial of a larger sweep, which decides about it."""
+
+
+def spec_of(snapshot: Snapshot, *, project: str, params: dict[str, Any], epochs: int, **given: Any) -> SweepSpec:
+    """The spec of a training run on a snapshot.
+
+    Args:
+        given: other fields of the spec as they are (trainable, objective, resources…); those that are None are left out.
+
+    Raises:
+        InvalidInput: a field is not accepted.
+    """
+    if not params:
+        raise InvalidInput("params = {} is not accepted: give at least one, such as the seed of the model's weights")
+    rows = sum(snapshot.splits.values())
+    return parse_spec(
+        {
+            "name": project,
+            "dataset": {
+                "name": snapshot.name,
+                "source": snapshot.source,
+                "target": snapshot.target,
+                "splits": {name: count / rows for name, count in snapshot.splits.items()},
+            },
+            "snapshot": snapshot.digest,
+            **_one_trial(params, epochs),
+            **{name: value for name, value in given.items() if value is not None},
+        }
+    )
+
+
+def spec_of_restored(catalog: Catalog, store: Store, project: str, run: str, epoch: int, epochs: int | None) -> SweepSpec:
+    """The spec of a training run that goes on from a trial's checkpoint, with the same params on the same data.
+
+    Args:
+        epochs: to train in all (default: as many as the trial's sweep).
+
+    Raises:
+        NotFound: no such trial, or it has no checkpoint of this epoch.
+        InvalidInput: there is nothing left to train.
+    """
+    with catalog.read() as session:
+        sweep, trial = _trial(catalog, session, project, run)
+        snapshot = catalog.snapshot(session, sweep.snapshot)
+    saved = [one for one in RunRecords(store, project, run).checkpoints() if store.has_blob(one.digest)]
+    of_epoch = [one for one in saved if one.epoch == epoch]
+    if not of_epoch:
+        raise NotFound(f"run {project}/{run} has no checkpoint of epoch {epoch}; it has {sorted({one.epoch for one in saved})}")
+    spec = stored_spec(sweep.spec)
+    total = epochs or spec.budgets[-1]
+    if total <= epoch:
+        raise InvalidInput(f"epochs = {total} is not accepted: the checkpoint is of epoch {epoch}; give more epochs than that, in all")
+    kept = {name: value for name, value in sweep.spec.items() if name not in _OF_A_SEARCH}
+    restored = {"project": project, "run": run, "epoch": epoch, "checkpoint": of_epoch[-1].digest}
+    return parse_spec({**kept, "snapshot": snapshot.digest, **_one_trial(trial.params, total), "restored_from": restored})
+
+
+def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Session) -> None:
+    """End a training run; its trial saves a checkpoint. Nothing happens if it is over.
+
+    Raises:
+        NotFound: no such run.
+        NotOnItsOwn: it is a trial of a larger sweep.
+    """
+    sweep_id = sweep_of_run(run)
+    intent = intents.of_sweep(catalog, sweep_id)
+    if intent is not None and intent.payload["spec"]["name"] == project and intents.cancel(catalog, intent.id, actor, session):
+        opened = session.get(SweepRow, sweep_id)
+        if opened is None:
+            return
+    sweep = catalog.sweep(session, sweep_id, lock=True)
+    if sweep.name != project:
+        raise NotFound(f"no run {run!r} in project {project!r}")
+    if (sweep.max_trials or max_trials(stored_spec(sweep.spec))) > 1:
+        raise NotOnItsOwn(f"run {project}/{run} is a trial of the sweep {sweep.id}, which decides about it; stop that, or let it go on")
+    if sweep.status == "searching":
+        stop_sweep(catalog, sweep.id, session)
+
+
+def first_run(sweep: str) -> str:
+    """The id of the run of a sweep of one."""
+    return trial_key(sweep, 0)
+
+
+def sweep_of_run(run: str) -> str:
+    """The sweep that a run belongs to, by the run's id.
+
+    Raises:
+        NotFound: the id is not that of a trial.
+    """
+    try:
+        return parse_trial_key(run)[0]
+    except ValueError:
+        raise NotFound(f"no training run {run!r}: the platform's runs are named like digits-7f3a.0000") from None
+
+
+def _one_trial(params: dict[str, Any], epochs: int) -> dict[str, Any]:
+    space = {name: {"constant": value} for name, value in params.items()}
+    return {"space": space, "strategy": {"random": {"budget": epochs}}, "max_trials": 1}
+
+
+def _trial(catalog: Catalog, session: Session, project: str, run: str) -> tuple[SweepRow, TrialRow]:
+    sweep = session.get(SweepRow, sweep_of_run(run))
+    trial = session.get(TrialRow, (sweep.id, parse_trial_key(run)[1])) if sweep else None
+    if sweep is None or trial is None or sweep.name != project:
+        raise NotFound(f"no training run {run!r} in project {project!r} of the catalog")
+    return sweep, trial

@@ -1,0 +1,137 @@
+"""Ask and tell: loops that run elsewhere take a study's trials, and tell what they reach. Every request may be sent again."""
+
+from dataclasses import asdict
+from hashlib import sha256
+from secrets import token_hex
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from resources.execution.elsewhere import LEASE_SECONDS, LONGEST_LEASE_SECONDS, Elsewhere, Verdict
+from resources.search.decide import Finish, Wait
+from resources.sweep_spec.base import Digest
+from server.access.caller import Caller, Viewer
+from server.answers import answer
+from server.errors import problem
+from server.routes.sweeps import StudyId, sweep_of
+from server.state import Shared, State
+
+router = APIRouter(prefix="/hpo/studies/{study}", tags=["ask and tell"])
+
+RETRY_SECONDS = 1
+TrialNumber = Annotated[int, Path(ge=0, lt=2**31, description="The trial's number.", examples=[7])]
+Lease = Annotated[
+    float, Field(ge=1, le=LONGEST_LEASE_SECONDS, description="Seconds that the loop may be silent before the trial is given to another.")
+]
+
+
+class Report(BaseModel):
+    """What is said about one attempt at a trial."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    attempt: int = Field(ge=1, lt=2**31, description="As it was handed out.", examples=[1])
+    lease_seconds: Lease = LEASE_SECONDS
+
+
+class Told(Report):
+    """What a trial has reached."""
+
+    epoch: int = Field(ge=1, lt=2**31, description="Epochs that are trained.", examples=[3])
+    values: dict[str, float] = Field(
+        description="The objectives, each as it counts at this epoch, and the metrics that the spec bounds.", examples=[{"val_loss": 0.31}]
+    )
+    checkpoint: Digest | None = Field(default=None, description="Digest of the checkpoint in the store, if there is one.")
+
+
+class Failure(Report):
+    """Why a trial has failed."""
+
+    error: str = Field(min_length=1, max_length=20_000, examples=["CUDA out of memory"])
+    final: bool = Field(default=False, description="Whether it would fail again: it is not tried again then.")
+
+
+class Handed(BaseModel):
+    """A trial to train."""
+
+    trial: int = Field(examples=[7])
+    key: str = Field(description="Its run's id, if the loop records one.", examples=["digits-7f3a.0007"])
+    attempt: int = Field(examples=[1])
+    params: dict[str, Any] = Field(examples=[{"lr": 0.01}])
+    seed: int
+    epoch: int = Field(description="Epochs that an earlier attempt has trained.", examples=[0])
+    epochs: int = Field(description="Train up to this one in all, then tell.", examples=[3])
+    checkpoint: str | None = Field(description="The checkpoint that was told last.")
+    lease_until: float = Field(description="Seconds since 1970; tell something by then, or send a heartbeat.")
+
+
+class Answer(BaseModel):
+    """What to do with a trial."""
+
+    decision: str = Field(description="continue (up to `epochs`), pause, stop, complete or retry.", examples=["continue"])
+    epochs: int = Field(description="Epochs that are granted in all.", examples=[9])
+    lease_until: float | None
+    reason: str | None
+
+
+_OVER: dict[int | str, dict[str, Any]] = {
+    204: {"description": "Nothing is to be done now; ask again after Retry-After seconds."},
+    410: {"description": "The search is over."},
+}
+
+
+@router.post("/ask", response_model=Handed, responses=_OVER)
+def ask(
+    study: StudyId,
+    state: Shared,
+    caller: Viewer,
+    lease_seconds: Annotated[Lease, Body(embed=True)] = LEASE_SECONDS,
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="Any text of your own: the same key gets the same trial.", min_length=1, max_length=255),
+    ] = None,
+) -> Response:
+    """The next trial to train. A suggestion that is not ready yet is not waited for: 204 says when to ask again."""
+    key = sha256(idempotency_key.encode()).hexdigest()[:32] if idempotency_key else token_hex(16)
+    given = _loop(state, caller, study).ask(f"{caller.actor} {key}", lease_seconds)
+    if isinstance(given, Finish):
+        return problem(410, f"the search of study {study} is over")
+    if isinstance(given, Wait):
+        return Response(status_code=204, headers={"Retry-After": str(RETRY_SECONDS)})
+    return answer(asdict(given))
+
+
+@router.post("/trials/{number}/tell", response_model=Answer)
+def tell(study: StudyId, number: TrialNumber, body: Told, state: Shared, caller: Viewer) -> Response:
+    """Say what a trial has reached. At the granted epoch it is decided whether it goes on; before, only its lease is renewed."""
+    loop = _loop(state, caller, study)
+    return _answer(loop.tell(number, body.attempt, body.epoch, body.values, body.checkpoint, body.lease_seconds))
+
+
+@router.post("/trials/{number}/heartbeat", response_model=Answer)
+def heartbeat(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer) -> Response:
+    """Renew the lease of a trial in training. `pause`: the study's user wants it back."""
+    return _answer(_loop(state, caller, study).heartbeat(number, body.attempt, body.lease_seconds))
+
+
+@router.post("/trials/{number}/fail", response_model=Answer)
+def fail(study: StudyId, number: TrialNumber, body: Failure, state: Shared, caller: Viewer) -> Response:
+    """Say that a trial has failed. `retry`: it will be handed out again, at most `max_retries` times; `stop`: it is given up."""
+    return _answer(_loop(state, caller, study).fail(number, body.attempt, body.error, final=body.final))
+
+
+@router.post("/trials/{number}/release", response_model=Answer)
+def release(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer) -> Response:
+    """Give a trial back, which is no failure: it will be handed out again."""
+    return _answer(_loop(state, caller, study).release(number, body.attempt))
+
+
+def _loop(state: State, caller: Caller, study: str) -> Elsewhere:
+    if caller.projects is not None:
+        sweep_of(state, caller, study)
+    return state.loops.of(study)
+
+
+def _answer(verdict: Verdict) -> Response:
+    return answer(asdict(verdict))

@@ -1,0 +1,121 @@
+"""Studies that are asked for: a sweep's spec becomes an intent, which Dagster carries out."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query, Response
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+
+from resources.catalog import IntentRow, utcnow
+from resources.datasets.snapshots import snapshot_for
+from resources.execution.concurrency import concurrency_of
+from resources.scheduling import intents
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import SweepSpec, parse_spec
+from server.access.caller import Caller, Viewer
+from server.access.once import Once
+from server.answers import answer
+from server.state import Shared, State
+
+router = APIRouter(prefix="/hpo/studies", tags=["sweeps"])
+
+_EXAMPLE = {
+    "name": "digits",
+    "trainable": "examples.digits:train",
+    "predictor": "examples.digits:predict",
+    "dataset": {"name": "digits", "source": "examples.digits:dataset", "target": "digit"},
+    "objective": {"metric": "val_accuracy", "direction": "maximize"},
+    "space": {"lr": {"float": {"low": 1e-4, "high": 0.1, "log": True}}},
+    "strategy": {"asha": {"max_budget": 27}},
+    "max_trials": 27,
+}
+DriverName = Annotated[
+    intents.Driver,
+    Query(description="Who runs its trials: Dagster's `sensors`, or loops that run elsewhere and ask the `api` for them."),
+]
+
+
+class Asked(BaseModel):
+    """What was asked for, and what has become of it."""
+
+    intent: str = Field(description="The intent's id.", examples=["0f3a5c7d9b1e2f40"])
+    kind: str = Field(description="study or training-run.", examples=["study"])
+    status: str = Field(description="waiting, launched, done, failed or canceled.", examples=["waiting"])
+    waiting: str | None = Field(description="Why it is not done yet.")
+    error: str | None = Field(description="Why it failed.")
+    study: str = Field(description="The sweep that it becomes, or has become.", examples=["digits-7f3a5c7d"])
+    dagster_run: str | None = Field(description="Dagster's run that does it.")
+    actor: str = Field(description="Who asked.", examples=["local"])
+    created_at: datetime
+    url: str = Field(description="Where to ask for this again.", examples=["/api/v1/hpo/studies/intents/0f3a5c7d9b1e2f40"])
+    study_url: str = Field(examples=["/api/v1/hpo/studies/digits-7f3a5c7d"])
+
+
+@router.post("", status_code=202, response_model=Asked)
+def launch(
+    spec: Annotated[dict[str, Any], Body(description="A sweep's spec, as in `sweeps/*.yaml`.", examples=[_EXAMPLE])],
+    state: Shared,
+    caller: Viewer,
+    once: Once,
+    driver: DriverName = "sensors",
+) -> Response:
+    """Launch a sweep. It is recorded at once, also while Dagster is down, which opens it.
+
+    With `driver=api`, a `snapshot` that there is and no `predictor` nothing is left for Dagster to do, and the study is open at once.
+    """
+    checked = parse_spec(spec)
+    caller.check(checked.name)
+    if driver == "sensors":
+        concurrency_of(checked)
+    here = driver == "api" and checked.snapshot is not None and checked.predictor is None
+
+    def write(session: Session) -> tuple[int, Any]:
+        row = intents.add(session, checked, kind="study", driver=driver, actor=caller.actor)
+        if here:
+            _open_here(state, session, row, checked)
+        return 202, asked(row)
+
+    return once(write)
+
+
+@router.get("/intents/{intent}", response_model=Asked)
+def one_intent(
+    intent: Annotated[str, Path(description="The intent's id.", examples=["0f3a5c7d9b1e2f40"])], state: Shared, caller: Viewer
+) -> Response:
+    """What has become of a request for a sweep or a training run."""
+    return answer(asked(_intent_of(state, caller, intent)))
+
+
+def asked(row: IntentRow) -> dict[str, Any]:
+    """An intent as an answer."""
+    return {
+        "intent": row.id,
+        "kind": row.kind,
+        "status": row.status,
+        "waiting": intents.waits_for(row, utcnow()),
+        "error": row.error,
+        "study": row.sweep,
+        "dagster_run": row.run,
+        "actor": row.actor,
+        "created_at": row.created_at,
+        "url": f"/api/v1/hpo/studies/intents/{row.id}",
+        "study_url": f"/api/v1/hpo/studies/{row.sweep}",
+    }
+
+
+def _intent_of(state: State, caller: Caller, intent: str) -> IntentRow:
+    if caller.projects is None:
+        return intents.find(state.catalog, intent)
+    with state.catalog.read() as session:
+        row = session.get(IntentRow, intent)
+    caller.check(row.payload["spec"]["name"] if row else None, f"intent {intent!r}")
+    assert row is not None
+    return row
+
+
+def _open_here(state: State, session: Session, row: IntentRow, spec: SweepSpec) -> None:
+    """Open a study that needs nothing of Dagster, in the transaction that records it."""
+    snapshot = snapshot_for(state.store, state.catalog, spec)
+    open_sweep(state.catalog, spec, snapshot.digest, driver="api", commit=None, sweep=row.sweep, within=session)
+    row.status = intents.DONE

@@ -1,0 +1,130 @@
+"""Training runs that are asked for by themselves: started, looked at, canceled, and continued from a checkpoint."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.orm import Session
+
+from resources.analysis.training_run import training_run
+from resources.datasets.snapshots import find_snapshot
+from resources.execution.concurrency import concurrency_of
+from resources.scheduling import intents
+from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored
+from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.sweep import Objective
+from server.access.caller import Caller, Viewer
+from server.access.once import Once
+from server.answers import answer
+from server.state import Shared
+
+router = APIRouter(prefix="/training-runs", tags=["training runs"])
+
+Project = Annotated[str, Path(description="The run's project.", examples=["digits"])]
+RunId = Annotated[str, Path(description="The run's id.", examples=["digits-7f3a5c7d.0000"])]
+
+
+class NewRun(BaseModel):
+    """A training to be started."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    project: str = Field(description="The run's project.", examples=["digits"])
+    trainable: str = Field(description="module:function, called as train(run).", examples=["examples.digits:train"])
+    image: str | None = Field(default=None, description="Cluster: image to train in, with the trainable and the SDK in it.")
+    predictor: str | None = Field(
+        default=None, description="module:function; with one the result is evaluated at the end, and promoted if it passes its gates."
+    )
+    dataset: str = Field(description="A snapshot: name@digest, or its digest.", examples=["digits@0123456789abcdef"])
+    objective: Objective = Field(
+        description="The metric that the trainable reports in every epoch.", examples=[{"metric": "val_loss", "direction": "minimize"}]
+    )
+    params: dict[str, Any] = Field(description="The hyperparameters by name: texts, numbers, true or false.", examples=[{"lr": 0.01}])
+    epochs: int = Field(ge=1, description="Epochs to train.", examples=[10])
+    resources: dict[str, Any] = Field(
+        default={}, description="What it needs, as `resources` in a sweep's spec.", examples=[{"cpus": 2, "memory": "4Gi"}]
+    )
+    seed: int = Field(default=0, ge=0, description="The run's seed follows from it.")
+    max_retries: int = Field(default=2, ge=0, description="How many times a crashed training is resumed from its checkpoint.")
+
+
+class Started(BaseModel):
+    """A training run that was asked for."""
+
+    run_id: str = Field(description="PROJECT/RUN.", examples=["digits/digits-7f3a5c7d.0000"])
+    project: str = Field(examples=["digits"])
+    run: str = Field(examples=["digits-7f3a5c7d.0000"])
+    intent: str = Field(examples=["0f3a5c7d9b1e2f40"])
+    status: str = Field(examples=["waiting"])
+    url: str = Field(examples=["/api/v1/training-runs/digits/digits-7f3a5c7d.0000"])
+    intent_url: str = Field(examples=["/api/v1/hpo/studies/intents/0f3a5c7d9b1e2f40"])
+
+
+@router.post("", status_code=202, response_model=Started)
+def start(body: NewRun, state: Shared, caller: Viewer, once: Once) -> Response:
+    """Train once, with these hyperparameters, on a snapshot that there is. It is recorded at once, also while Dagster is down."""
+    caller.check(body.project)
+    given = body.model_dump(exclude={"dataset", "objective"})
+    objective = body.objective.model_dump(exclude_none=True)
+    return _start(spec_of(find_snapshot(state.catalog, body.dataset), objective=objective, **given), caller, once)
+
+
+@router.get("/{project}/{run}", response_model=dict[str, Any])
+def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Response:
+    """Where a training run stands.
+
+    ``status`` (waiting, running, paused, finished, stopped, failed, canceling, canceled), ``waiting`` (why it does not train now),
+    ``error``, ``params``, ``epochs``, ``epoch``, ``seconds``, ``attempts``, ``checkpoints``, ``restored_from``, ``sweep``, ``snapshot``.
+    """
+    caller.check(project)
+    return answer(training_run(state.catalog, state.store, project, run).as_dict())
+
+
+@router.post("/{project}/{run}/cancel", response_model=dict[str, Any])
+def end(project: Project, run: RunId, state: Shared, caller: Viewer, once: Once) -> Response:
+    """End a training run; it saves a checkpoint. A run that is over stays as it is."""
+    caller.check(project)
+
+    def write(session: Session) -> tuple[int, Any]:
+        cancel(state.catalog, project, run, caller.actor, session)
+        return 200, {"run_id": f"{project}/{run}", "url": _url(project, run)}
+
+    return once(write)
+
+
+@router.post("/{project}/{run}/checkpoints/{epoch}/restore", status_code=202, response_model=Started)
+def restore(
+    project: Project,
+    run: RunId,
+    epoch: Annotated[int, Path(ge=1, description="The checkpoint's epoch.", examples=[5])],
+    state: Shared,
+    caller: Viewer,
+    once: Once,
+    epochs: Annotated[int | None, Body(embed=True, ge=1, description="Epochs to train in all (default: as many as the run).")] = None,
+) -> Response:
+    """Start a new run that goes on from a checkpoint, with the same hyperparameters on the same data."""
+    caller.check(project)
+    return _start(spec_of_restored(state.catalog, state.store, project, run, epoch, epochs), caller, once)
+
+
+def _start(spec: SweepSpec, caller: Caller, once: Once) -> Response:
+    concurrency_of(spec)
+
+    def write(session: Session) -> tuple[int, Any]:
+        row = intents.add(session, spec, kind="training-run", driver="sensors", actor=caller.actor)
+        run = first_run(row.sweep)
+        return 202, {
+            "run_id": f"{spec.name}/{run}",
+            "project": spec.name,
+            "run": run,
+            "intent": row.id,
+            "status": row.status,
+            "url": _url(spec.name, run),
+            "intent_url": f"/api/v1/hpo/studies/intents/{row.id}",
+        }
+
+    return once(write)
+
+
+def _url(project: str, run: str) -> str:
+    return f"/api/v1/training-runs/{project}/{run}"
