@@ -1,0 +1,106 @@
+"""Intents: what is asked for while Dagster is down, and what becomes of it, on every database."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from halving.errors import AlreadyExists, NotFound
+from resources.backend import Backend
+from resources.catalog import IntentRow, SweepRow
+from resources.scheduling import intents
+from resources.scheduling.intents import Became, Launch, Launched
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import SweepSpec, stored_spec
+from tests.backends import snapshot_row
+
+Spec = Callable[..., SweepSpec]
+
+QUEUED, GONE = Launched("r1", True, ""), Launched("r1", False, "run r1 of Dagster ended as FAILURE: no such column")
+
+
+@pytest.mark.parametrize(
+    ("status", "known_run", "launched", "opened", "expected"),
+    [
+        ("waiting", None, None, False, Launch()),
+        ("waiting", None, QUEUED, False, Became("launched", "r1")),
+        ("launched", "r1", QUEUED, False, None),
+        ("launched", "r1", Launched("r2", True, ""), False, Became("launched", "r2")),
+        ("launched", "r1", None, False, Launch()),
+        ("launched", "r1", GONE, False, Became("failed", "r1", GONE.reason)),
+        ("waiting", None, GONE, False, Became("failed", "r1", GONE.reason)),
+        ("launched", "r1", GONE, True, Became("done", "r1")),
+        ("waiting", None, None, True, Became("done", None)),
+        ("done", "r1", None, False, None),
+        ("failed", "r1", None, False, None),
+        ("canceled", None, None, False, None),
+    ],
+)
+def test_an_intent_is_launched_until_it_has_a_run_and_follows_that_run(
+    status: str, known_run: str | None, launched: Launched | None, opened: bool, expected: object
+) -> None:
+    assert intents.next_step(status, known_run, launched, opened=opened) == expected
+
+
+@pytest.fixture
+def backend(either_backend: Backend) -> Backend:
+    with either_backend.catalog.write() as session:
+        session.add(snapshot_row("sha256:s"))
+    return either_backend
+
+
+def recorded(backend: Backend, spec: SweepSpec) -> IntentRow:
+    with backend.catalog.write() as session:
+        return intents.add(session, spec, kind="study", driver="sensors", actor="ada")
+
+
+def test_an_intent_keeps_its_spec_and_names_the_sweep_that_it_becomes(backend: Backend, small_spec: Spec) -> None:
+    spec = small_spec()
+    row = recorded(backend, spec)
+    assert stored_spec(row.payload["spec"]).digest == spec.digest
+    opened = open_sweep(backend.catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep)
+    assert opened.id == row.sweep
+    assert [(one.id, is_open) for one, is_open in intents.unsettled(backend.catalog)] == [(row.id, True)]
+
+
+def test_two_intents_of_one_spec_are_two_sweeps_and_one_carried_out_twice_is_one(backend: Backend, small_spec: Spec) -> None:
+    spec = small_spec()
+    rows = [recorded(backend, spec), recorded(backend, spec)]
+    for row in [*rows, *rows]:
+        open_sweep(backend.catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep)
+    with backend.catalog.read() as session:
+        assert {row.id for row in session.query(SweepRow)} == {row.sweep for row in rows}
+
+
+def test_a_sweeps_id_that_another_spec_has_is_refused(backend: Backend, small_spec: Spec) -> None:
+    opened = open_sweep(backend.catalog, small_spec(), "sha256:s", driver="sensors", commit=None, sweep="small-1")
+    with pytest.raises(AlreadyExists, match="another spec"):
+        open_sweep(backend.catalog, small_spec(seed=1), "sha256:s", driver="sensors", commit=None, sweep=opened.id)
+
+
+def test_a_canceled_intent_is_not_begun_and_one_that_is_done_is_not_canceled(backend: Backend, small_spec: Spec) -> None:
+    catalog, canceled, done = backend.catalog, recorded(backend, small_spec()), recorded(backend, small_spec())
+    with catalog.write() as session:
+        assert intents.cancel(catalog, canceled.id, "ada", session)
+    with pytest.raises(intents.IntentCanceled, match="it was canceled by ada"):
+        intents.begin(catalog, canceled.id, "r1")
+    intents.begin(catalog, done.id, "r2")
+    assert intents.become(catalog, done.id, Became(intents.DONE, "r2"))
+    with catalog.write() as session:
+        assert not intents.cancel(catalog, done.id, "ada", session)
+    assert (intents.find(catalog, done.id).status, intents.find(catalog, done.id).run) == ("done", "r2")
+    assert intents.unsettled(catalog) == []
+
+
+def test_an_intent_that_waits_for_long_asks_whether_dagster_runs(backend: Backend, small_spec: Spec) -> None:
+    row = recorded(backend, small_spec())
+    assert "every few seconds" in str(intents.waits_for(row, row.created_at + timedelta(seconds=5)))
+    assert "is its daemon running" in str(intents.waits_for(row, row.created_at + timedelta(minutes=5)))
+    assert "run r1" in str(intents.waits_for(intents.begin(backend.catalog, row.id, "r1"), row.created_at))
+    intents.become(backend.catalog, row.id, Became(intents.FAILED, "r1", "no"))
+    assert intents.waits_for(intents.find(backend.catalog, row.id), row.created_at) is None
+
+
+def test_an_unknown_intent_is_named(backend: Backend) -> None:
+    with pytest.raises(NotFound, match="no intent '12'"):
+        intents.find(backend.catalog, "12")

@@ -1,0 +1,241 @@
+"""Studies whose trials run elsewhere: asked for and told over HTTP, on every database."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from resources.backend import Backend
+from resources.datasets.snapshots import take_snapshot
+from resources.execution.elsewhere import Elsewhere
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep
+from resources.search.decide import Finish
+from resources.sweep_spec import parse_spec
+from tests.clock import Clock
+from tests.searches import search
+from tests.trainables import score
+from tests.waiting import wait_for
+
+Small = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def elsewhere(either_backend: Backend, small: Small) -> Small:
+    """The small spec for loops that run elsewhere, on a snapshot that there is."""
+
+    def spec(**changes: Any) -> dict[str, Any]:
+        given = small(**changes)
+        snapshot = take_snapshot(either_backend.store, either_backend.catalog, parse_spec(given).dataset)
+        del given["predictor"]
+        return {**given, "snapshot": snapshot.digest}
+
+    return spec
+
+
+def opened(client: TestClient, spec: dict[str, Any]) -> str:
+    answer = client.post("/hpo/studies", params={"driver": "api"}, json=spec)
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["status"] == "done"
+    return str(answer.json()["study"])
+
+
+def asked(client: TestClient, study: str, **given: Any) -> dict[str, Any]:
+    """The next trial, once there is one."""
+    answer = wait_for(lambda: _handed(client.post(f"/hpo/studies/{study}/ask", **given)), 30, "a trial")
+    return dict(answer.json())
+
+
+def _handed(answer: Any) -> Any:
+    assert answer.status_code in (200, 204), answer.text
+    return answer if answer.status_code == 200 else None
+
+
+def told(client: TestClient, study: str, given: dict[str, Any], epoch: int, value: float) -> dict[str, Any]:
+    body = {"attempt": given["attempt"], "epoch": epoch, "values": {"score": value}}
+    answer = client.post(f"/hpo/studies/{study}/trials/{given['trial']}/tell", json=body)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def drive(client: TestClient, study: str) -> None:
+    """A loop as a user would write it, to the study's end."""
+    while (answer := client.post(f"/hpo/studies/{study}/ask")).status_code != 410:
+        if answer.status_code == 204:
+            continue
+        given = answer.json()
+        verdict = {"decision": "continue", "epochs": given["epochs"]}
+        while verdict["decision"] == "continue":
+            verdict = told(client, study, given, verdict["epochs"], score(given["params"]["x"], verdict["epochs"]))
+
+
+def results(backend: Backend, sweep: str) -> list[tuple[Any, ...]]:
+    state = Scheduler(backend.catalog, sweep).state()
+    return [(trial.number, str(trial.status), trial.results) for trial in state.trials]
+
+
+@pytest.mark.parametrize("strategy", ["asha", "median"])
+def test_a_search_driven_by_ask_and_tell_decides_as_a_workers_search_does(
+    client: TestClient, either_backend: Backend, elsewhere: Small, strategy: str
+) -> None:
+    spec = elsewhere(**({"strategy": {"median": {"sampler": "random", "max_budget": 3, "min_trials": 2}}} if strategy == "median" else {}))
+    study = opened(client, spec)
+    drive(client, study)
+    by_a_worker = search(either_backend, parse_spec(spec), lambda trial, params, epochs: {"score": score(params["x"], epochs)})
+    assert results(either_backend, study) == results(either_backend, by_a_worker)
+    with either_backend.catalog.read() as session:
+        assert either_backend.catalog.sweep(session, study).status == "finished"
+
+
+def test_a_search_whose_sampler_takes_long_never_keeps_a_loop_waiting(client: TestClient, elsewhere: Small) -> None:
+    study = opened(client, elsewhere(strategy={"tpe": {"budget": 1}}, max_trials=12))
+    for number in range(12):
+        given = asked(client, study)
+        assert given["trial"] == number
+        assert told(client, study, given, 1, given["params"]["x"])["decision"] == "complete"
+    assert client.post(f"/hpo/studies/{study}/ask").status_code == 410
+
+
+def test_two_loops_at_once_share_the_trials_and_take_none_twice(client: TestClient, either_backend: Backend, elsewhere: Small) -> None:
+    study = opened(client, elsewhere(max_trials=12))
+    with ThreadPoolExecutor(2) as pool:
+        for _ in pool.map(lambda _: drive(client, study), range(2)):
+            pass
+    trials = Scheduler(either_backend.catalog, study).state().trials
+    assert len(trials) == 12
+    assert {str(trial.status) for trial in trials} <= {"completed", "paused"}
+
+
+def test_a_repeated_ask_with_its_key_gets_the_same_trial_also_when_it_is_over(client: TestClient, elsewhere: Small) -> None:
+    study = opened(client, elsewhere(strategy={"random": {"budget": 1}}))
+    first = asked(client, study, headers={"Idempotency-Key": "k1"})
+    other = asked(client, study, headers={"Idempotency-Key": "k2"})
+    again = asked(client, study, headers={"Idempotency-Key": "k1"})
+    told(client, study, first, 1, 0.5)
+    later = asked(client, study, headers={"Idempotency-Key": "k1"})
+    assert [one["trial"] for one in (first, other, again, later)] == [0, 1, 0, 0]
+    assert [one["attempt"] for one in (first, again, later)] == [1, 1, 1]
+
+
+def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, elsewhere: Small) -> None:
+    study, together = opened(client, elsewhere()), threading.Barrier(4)
+
+    def ask(_: int) -> int:
+        together.wait(10)
+        return int(asked(client, study, headers={"Idempotency-Key": "k"})["trial"])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(ask, range(4))) == {0}
+
+
+def test_what_is_told_again_is_answered_as_before(client: TestClient, elsewhere: Small) -> None:
+    study = opened(client, elsewhere(strategy={"median": {"sampler": "random", "max_budget": 3}}))
+    given = asked(client, study)
+    first = told(client, study, given, 1, 0.3)
+    assert (first["decision"], first["epochs"]) == ("continue", 2)
+    told(client, study, given, 2, 0.4)
+    again = told(client, study, given, 1, 0.9)
+    assert (again["decision"], again["epochs"]) == ("continue", 2)
+    ends = [told(client, study, given, 3, value)["decision"] for value in (0.5, 0.6)]
+    assert ends == ["complete", "complete"]
+
+
+def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_accepted(client: TestClient, elsewhere: Small) -> None:
+    study = opened(client, elsewhere(strategy={"random": {"budget": 5}}))
+    given = asked(client, study)
+    before = told(client, study, given, 2, 0.1)
+    assert (before["decision"], before["epochs"]) == ("continue", 5)
+    tell = f"/hpo/studies/{study}/trials/0/tell"
+    beyond = client.post(tell, json={"attempt": 1, "epoch": 6, "values": {"score": 1}})
+    assert (beyond.status_code, "5 epochs are granted" in beyond.text) == (422, True)
+    missing = client.post(tell, json={"attempt": 1, "epoch": 5, "values": {"loss": 1}})
+    assert (missing.status_code, "'score'" in missing.text) == (422, True)
+    assert told(client, study, given, 5, 0.2)["decision"] == "complete"
+
+
+def test_a_value_that_is_not_finite_ends_the_trial(client: TestClient, elsewhere: Small) -> None:
+    study = opened(client, elsewhere())
+    asked(client, study)
+    body = {"attempt": 1, "epoch": 1, "values": {"score": "NaN"}}
+    answers = [client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).json() for _ in range(2)]
+    assert answers[0]["decision"] == answers[1]["decision"] == "stop"
+    assert "'score' became nan" in answers[0]["reason"]
+
+
+def test_a_loop_that_dies_loses_its_trial_to_another_loop(either_backend: Backend, elsewhere: Small) -> None:
+    clock, spec = Clock(), parse_spec(elsewhere(max_trials=1))
+    row = open_sweep(either_backend.catalog, spec, str(spec.snapshot), driver="api", commit=None)
+    loops = Elsewhere(either_backend.catalog, row.id, clock=clock)
+    first = loops.ask("dies", 60)
+    for now in (59, 10, 10):  # the lease runs out, is doubted, and is lost
+        clock.now += now
+        loops.settle()  # or it would not look again so soon
+        again = loops.ask("lives", 60)
+    assert (first.trial, first.attempt, again.trial, again.attempt) == (0, 1, 0, 2)  # type: ignore[union-attr]
+    loops.close()
+
+
+def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, elsewhere: Small) -> None:
+    study = opened(client, elsewhere())
+    given = asked(client, study, json={"lease_seconds": 5})
+    beat = f"/hpo/studies/{study}/trials/0/heartbeat"
+    renewed = client.post(beat, json={"attempt": 1, "lease_seconds": 500}).json()
+    assert renewed["lease_until"] > given["lease_until"] + 400
+    client.post(f"/hpo/studies/{study}/pause")
+    assert client.post(beat, json={"attempt": 1}).json()["decision"] == "pause"
+    assert client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1}).json()["decision"] == "pause"
+    assert client.post(beat, json={"attempt": 1}).status_code == 409
+    assert client.post(f"/hpo/studies/{study}/ask").status_code == 204
+    client.post(f"/hpo/studies/{study}/resume")
+    assert asked(client, study)["attempt"] == 2
+
+
+def test_a_failed_trial_is_tried_again_and_then_given_up(client: TestClient, elsewhere: Small) -> None:
+    study = opened(client, elsewhere(max_retries=1))
+    decisions = []
+    for attempt in (1, 2):
+        assert asked(client, study)["attempt"] == attempt
+        body = {"attempt": attempt, "error": "it burns"}
+        decisions += [client.post(f"/hpo/studies/{study}/trials/0/fail", json=body).json()["decision"] for _ in range(2)]
+    assert decisions == ["retry", "retry", "stop", "stop"]
+
+
+def test_a_study_that_is_stopped_ends_with_the_last_trial_that_is_given_back(
+    client: TestClient, either_backend: Backend, elsewhere: Small
+) -> None:
+    study = opened(client, elsewhere(strategy={"random": {"budget": 1}}))
+    given = asked(client, study)
+    held = asked(client, study)
+    told(client, study, given, 1, 0.5)
+    client.post(f"/hpo/studies/{study}/stop")
+    client.post(f"/hpo/studies/{study}/trials/{held['trial']}/release", json={"attempt": 1})
+    assert client.get(f"/hpo/studies/{study}").json()["status"] == "finished"
+    assert client.post(f"/hpo/studies/{study}/ask").status_code == 410
+
+
+def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(
+    client: TestClient, either_backend: Backend, elsewhere: Small
+) -> None:
+    spec = parse_spec(elsewhere())
+    row = open_sweep(either_backend.catalog, spec, str(spec.snapshot), driver="sensors", commit=None)
+    refused = client.post(f"/hpo/studies/{row.id}/ask")
+    assert (refused.status_code, "run by Dagster" in refused.text) == (409, True)
+    assert client.post("/hpo/studies/none-1234/ask").status_code == 404
+    study = opened(client, elsewhere(seed=3))
+    assert client.post(f"/hpo/studies/{study}/trials/5/heartbeat", json={"attempt": 1}).status_code == 404
+
+
+def test_another_server_goes_on_where_the_first_was_killed(client: TestClient, either_backend: Backend, elsewhere: Small) -> None:
+    study = opened(client, elsewhere(max_trials=3))
+    given = asked(client, study)
+    other = Elsewhere(either_backend.catalog, study)
+    assert other.tell(given["trial"], given["attempt"], given["epochs"], {"score": 0.4}).decision == "pause"
+    assert told(client, study, given, given["epochs"], 0.4)["decision"] == "pause"
+    while not isinstance(one := other.ask("w"), Finish):
+        verdict = other.tell(one.trial, one.attempt, one.epochs, {"score": 0.1})  # type: ignore[union-attr]
+        if verdict.decision != "continue":
+            break
+    other.close()
