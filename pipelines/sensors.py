@@ -32,6 +32,7 @@ from resources.execution.wiring import make_scheduler
 from resources.scheduling import intents
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
+from resources.search.state import Control
 from resources.sweep_spec import SweepSpec, stored_spec
 
 _HANDED_OUT_A_TICK = 200  # for each sweep: each is a transaction, and a tick has a minute
@@ -100,6 +101,8 @@ def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.S
         backend.catalog.end_sweep(sweep.id, "failed", only_from="evaluating")
         return []
 
+    for sweep in _launched(backend, "searching", "api"):
+        _contained(context, sweep.id, partial(_end_if_stopped, backend, sweep.control))
     recent = utcnow() - timedelta(hours=1)
     evaluating = _launched(backend, "evaluating", *_CONCLUDED)
     failed = [
@@ -222,6 +225,15 @@ def _run_request(assignment: Assignment, spec: SweepSpec) -> dg.RunRequest:
 def _conclude_request(sweep: SweepRow, attempt: int) -> dg.RunRequest:
     tags = {SWEEP_LABEL: sweep.id, _CONCLUDES: sweep.id}
     return dg.RunRequest(run_key=f"{sweep.id}/conclude/a{attempt}", partition_key=sweep.id, tags=tags)
+
+
+def _end_if_stopped(backend: Backend, control: str, sweep: str) -> list[None]:
+    """End the search of a stopped study whose trials run elsewhere: its loops may never ask again."""
+    if control == Control.STOP:
+        scheduler = make_scheduler(backend, sweep, retry_seconds=_RETRY_SECONDS)
+        scheduler.requeue_lost()
+        scheduler.end_if_over()
+    return []
 
 
 def _intent_key(intent: IntentRow) -> str:

@@ -1,0 +1,222 @@
+"""What the API asked for while no process of Dagster was there: the sensor makes each intent one run, and says what became of it."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from sqlalchemy import select
+
+from pipelines.definitions import defs
+from pipelines.jobs import INTENT
+from pipelines.sensors import finish_sweeps, launch_requested, start_trials
+from resources.analysis.training_run import training_run
+from resources.backend import Backend
+from resources.catalog import IntentRow, SweepRow
+from resources.datasets.snapshots import take_snapshot
+from resources.scheduling import intents
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep, stop_sweep
+from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored
+from resources.search.state import Status
+from resources.sweep_spec import SweepSpec, parse_spec
+from tests.backends import Dagster
+from tests.waiting import wait_for
+
+Small = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+def tick(sensor: dg.SensorDefinition, backend: Backend, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
+    context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        return list(sensor.evaluate_tick(context).run_requests or [])
+
+
+def asked(backend: Backend, spec: SweepSpec, driver: intents.Driver = "sensors") -> IntentRow:
+    with backend.catalog.write() as session:
+        return intents.add(session, spec, kind="study", driver=driver, actor="ada")
+
+
+def carry_out(backend: Backend, instance: dg.DagsterInstance, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
+    """Execute a request's run, as Dagster's daemon would have it launched."""
+    tags = {**request.tags, "dagster/run_key": str(request.run_key)}
+    job, resources = defs.get_job_def("launch_sweep"), {"backend": backend}
+    return job.execute_in_process(run_config=request.run_config, instance=instance, tags=tags, resources=resources, raise_on_error=False)
+
+
+def status(backend: Backend, intent: IntentRow) -> tuple[str, str | None]:
+    now = intents.find(backend.catalog, intent.id)
+    return now.status, now.error
+
+
+def sweeps(backend: Backend) -> list[SweepRow]:
+    with backend.catalog.read() as session:
+        return list(session.scalars(select(SweepRow)))
+
+
+def test_an_intent_is_asked_for_until_it_has_a_run_and_becomes_the_sweep_that_it_named(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
+    intent = asked(backend, parse_spec(small(max_trials=2)))
+    (first,), (again,) = tick(launch_requested, backend, instance), tick(launch_requested, backend, instance)
+    assert first.run_key == again.run_key == f"intent/{intent.id}"
+    assert carry_out(backend, instance, first).success
+    assert [sweep.id for sweep in sweeps(backend)] == [intent.sweep]
+    assert status(backend, intent) == ("done", None)
+    assert tick(launch_requested, backend, instance) == []
+    assert f"{intent.sweep}.0000/r0/a1" in [request.run_key for request in tick(start_trials, backend, instance)]
+
+
+def test_a_run_that_is_carried_out_twice_opens_one_sweep(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
+    asked(backend, parse_spec(small()))
+    (request,) = tick(launch_requested, backend, instance)
+    assert carry_out(backend, instance, request).success
+    assert carry_out(backend, instance, request).success
+    assert len(sweeps(backend)) == 1
+
+
+def test_two_intents_of_one_spec_become_two_sweeps(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
+    for _ in range(2):
+        asked(backend, parse_spec(small()))
+    for request in tick(launch_requested, backend, instance):
+        assert carry_out(backend, instance, request).success
+    assert len(sweeps(backend)) == 2
+
+
+def test_why_a_run_failed_is_said_of_its_intent(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
+    dataset = {"name": "points", "source": "tests.trainables:data_raising", "target": "label"}
+    intent = asked(backend, parse_spec(small(dataset=dataset)))
+    (request,) = tick(launch_requested, backend, instance)
+    assert not carry_out(backend, instance, request).success
+    assert tick(launch_requested, backend, instance) == []
+    became, error = status(backend, intent)
+    assert became == "failed"
+    assert "the file has no such column" in str(error)
+
+
+def test_a_canceled_run_fails_its_intent_and_one_that_goes_on_is_waited_for(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
+    canceled, queued = asked(backend, parse_spec(small())), asked(backend, parse_spec(small(seed=1)))
+    for intent, now in ((canceled, dg.DagsterRunStatus.CANCELED), (queued, dg.DagsterRunStatus.STARTED)):
+        instance.add_run(dg.DagsterRun(job_name="launch_sweep", tags={"dagster/run_key": f"intent/{intent.id}"}, status=now))
+    assert tick(launch_requested, backend, instance) == []
+    assert (status(backend, canceled)[0], status(backend, queued)) == ("failed", ("launched", None))
+
+
+def test_a_run_whose_sweep_was_opened_before_it_was_killed_has_done_its_work(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
+    spec = parse_spec(small())
+    intent, snapshot = asked(backend, spec), take_snapshot(backend.store, backend.catalog, spec.dataset)
+    open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None, sweep=intent.sweep)
+    killed = dg.DagsterRun(job_name="launch_sweep", tags={"dagster/run_key": f"intent/{intent.id}"}, status=dg.DagsterRunStatus.FAILURE)
+    instance.add_run(killed)
+    assert tick(launch_requested, backend, instance) == []
+    assert status(backend, intent) == ("done", None)
+
+
+def test_an_intent_that_dagster_would_not_take_does_not_stop_the_others(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
+    wrong, right = asked(backend, parse_spec(small())), asked(backend, parse_spec(small(seed=1)))
+    with backend.catalog.write() as session:
+        row = session.get_one(IntentRow, wrong.id)
+        row.payload = {**row.payload, "spec": {**row.payload["spec"], "resources": {"cpus": 4000}}}
+    assert [request.tags[INTENT] for request in tick(launch_requested, backend, instance)] == [right.id]
+    became, error = status(backend, wrong)
+    assert (became, "resources.cpus = 4000" in str(error)) == ("failed", True)
+
+
+def test_a_canceled_intent_opens_nothing_although_its_run_was_asked_for(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
+    intent = asked(backend, parse_spec(small(max_trials=1)))
+    (request,) = tick(launch_requested, backend, instance)
+    with backend.catalog.write() as session:
+        cancel(backend.catalog, "small", first_run(intent.sweep), "ada", session)
+    assert not carry_out(backend, instance, request).success
+    assert (sweeps(backend), status(backend, intent)[0]) == ([], "canceled")
+
+
+def test_a_study_that_loops_elsewhere_drive_is_opened_and_then_left_to_them(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
+    asked(backend, parse_spec(small()), driver="api")
+    (request,) = tick(launch_requested, backend, instance)
+    assert carry_out(backend, instance, request).success
+    (sweep,) = sweeps(backend)
+    assert (sweep.driver, tick(start_trials, backend, instance)) == ("api", [])
+    backend.catalog.end_sweep(sweep.id, "evaluating")
+    assert [one.partition_key for one in tick(finish_sweeps, backend, instance)] == [sweep.id], "it has a predictor"
+
+
+def test_a_stopped_study_whose_loops_are_gone_is_ended_by_a_tick(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
+    spec = parse_spec(small())
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    row = open_sweep(backend.catalog, spec, snapshot.digest, driver="api", commit=None)
+    assert tick(finish_sweeps, backend, instance) == []
+    assert Scheduler(backend.catalog, row.id).state().control == "run"
+    stop_sweep(backend.catalog, row.id)
+    instance.add_dynamic_partitions("sweeps", [row.id])
+    tick(finish_sweeps, backend, instance)
+    assert [sweep.status for sweep in sweeps(backend)] == ["failed"]
+
+
+def test_a_sweep_without_a_predictor_is_not_concluded(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
+    given = small(max_trials=1)
+    del given["predictor"]
+    spec = parse_spec(given)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    row = open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None)
+    stop_sweep(backend.catalog, row.id)
+    Scheduler(backend.catalog, row.id).next_work(None)
+    assert [sweep.status for sweep in sweeps(backend)] == ["failed"]
+    assert tick(finish_sweeps, backend, instance) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_training_runs_asked_for_before_dagster_is_there_run_once_it_is_and_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    dagster = Dagster(tmp_path)
+    backend, log = dagster.backend, tmp_path / "daemon.log"
+    dataset = {"name": "points", "source": "tests.trainables:data", "target": "label"}
+    snapshot = take_snapshot(backend.store, backend.catalog, parse_spec({**_ANY, "dataset": dataset}).dataset)
+    objective = {"metric": "score", "direction": "maximize"}
+    spec = spec_of(snapshot, project="single", params={"x": 0.4}, epochs=3, trainable="tests.trainables:train", objective=objective)
+    run = first_run(asked(backend, spec).sweep)
+    assert training_run(backend.catalog, backend.store, "single", run).status == "waiting"
+
+    def finished(run: str) -> bool:
+        return training_run(backend.catalog, backend.store, "single", run).status == "finished"
+
+    server = dagster.start("dev", "-w", "workspace.yaml", "-p", "0", log=log)
+    try:
+        wait_for(lambda: finished(run), 150, "the training run", every=1)
+        restored = first_run(asked(backend, spec_of_restored(backend.catalog, backend.store, "single", run, 3, 5)).sweep)
+        wait_for(lambda: finished(restored), 100, "the restored run", every=1)
+    finally:
+        os.killpg(server.pid, signal.SIGINT)
+        server.wait(150)
+    again = training_run(backend.catalog, backend.store, "single", restored)
+    assert [one["epoch"] for one in again.checkpoints] == [4, 5]
+    assert (again.restored_from or {})["run"] == run
+    assert Scheduler(backend.catalog, again.sweep).state().trials[0].status is Status.COMPLETED
+    assert [sweep.status for sweep in sweeps(backend)] == ["finished", "finished"]
+
+
+_ANY = {
+    "name": "any",
+    "trainable": "tests.trainables:train",
+    "objective": {"metric": "score", "direction": "maximize"},
+    "space": {"x": {"constant": 1}},
+}
