@@ -58,7 +58,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
     assert shell.data("archive", "small", "1.0.0")["stage"] == "archived"
     assert shell.data("promote", "small", "1.0.0") == shell.data("models")["models"][0]
 
-    runs = shell.data("runs", "--sweep", sweep)
+    runs = shell.data("runs", f"sweep = {sweep}")
     assert (runs["total"], {run["project"] for run in runs["runs"]}) == (9, {"small"})
     assert {run["run"] for run in shell.data("compact", "--project", "small")["runs"]} == {run["run"] for run in runs["runs"]}
 

@@ -6,20 +6,15 @@ from importlib import import_module
 from typing import Any
 
 _RUN_HELP = "a run's id, the beginning of one, or project/run"
+_FILTER_HELP = """in quotes, such as 'status = finished and params.lr < 0.01 order by metrics.val_loss limit 10' (docs/filter.md)"""
 
 
 def add_commands(commands: Any) -> None:
     """Add ``runs``, ``show``, ``compare``, ``export``, ``recover`` and ``compact`` to the ``halving`` command."""
-    runs = _command(commands, "runs", "list runs, newest first", "runs:run_runs")
+    runs = _command(commands, "runs", "list runs, newest first, or those that a filter chooses, in its order", "runs:run_runs")
+    runs.add_argument("filter", nargs="?", metavar="FILTER", help=_FILTER_HELP)
     runs.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
-    runs.add_argument(
-        "--status", "-s", metavar="STATUS", help="only these: finished, failed, paused, crashed, running, unfinished; A,B for several"
-    )
-    runs.add_argument("--tag", "-t", metavar="NAME[=VALUE]", action="append", default=[], help="only runs with this tag; repeatable")
-    runs.add_argument("--sweep", metavar="ID", help="only trials of this sweep")
     runs.add_argument("--metrics", "-m", metavar="KEYS", help="metrics to show, A,B,C (default: those that most runs have)")
-    runs.add_argument("--sort", metavar="KEY", help="sort by the last value of this metric, smallest first; runs without it come last")
-    runs.add_argument("--descending", "-d", action="store_true", help="with --sort: greatest first")
     runs.add_argument("--limit", "-n", type=_count, default=50, metavar="N", help="at most N runs (default 50; 0: all)")
 
     show = _command(commands, "show", "show one run: params, code, environment, attempts, metrics, artifacts", "show:run_show")

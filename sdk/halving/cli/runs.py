@@ -1,47 +1,74 @@
-"""``halving runs``: the store's runs in a table."""
+"""``halving runs``: the store's runs in a table, those that a filter chooses."""
 
 import argparse
-import math
+import unicodedata
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from halving.cli.output import console, duration, moment, names_of, print_json, print_table
 from halving.errors import InvalidInput
-from halving.query.curve_stats import fill_last
-from halving.query.runs import RunInfo, list_runs
+from halving.query.curve_stats import fill_last, keys_of
+from halving.query.run_filter import Field, InvalidFilter, RunFilter
+from halving.query.run_filter_match import RunValues, match_runs
+from halving.query.run_filter_parser import parse_filter
+from halving.query.runs import RunInfo, in_threads, list_runs, there_are
 from halving.store.store import Store
 
 _KEY_METRICS = 4
+_COLUMNS = ("run", "project", "status", "started", "duration", "attempt")
+_WIDTH = 100  # characters of a filter that a message shows
 
 
 def run_runs(arguments: argparse.Namespace) -> int:
     """List runs.
 
     JSON: ``{"store", "total", "runs": [{"project", "run", "status", "started", "ended", "seconds", "attempt", "epoch", "params",
-    "parent", "tags", "metrics"}]}``; ``total`` counts all runs that match, whatever ``--limit`` is.
+    "parent", "tags", "metrics"}]}``; ``total`` counts all runs that the filter chooses, whatever ``--limit`` is.
+
+    Raises:
+        InvalidInput: the filter is not accepted; the message points at the place.
     """
     store = Store(arguments.root)
     metrics = names_of(arguments.metrics)
-    found = [info for info in list_runs(store, arguments.project) if _matches(info, arguments)]
-    total = len(found)
-    if arguments.sort:
-        found = _sorted(store, found, arguments.sort, arguments.descending)
-    found = found[: arguments.limit] if arguments.limit else found
-    found = fill_last(store, found, metrics)
+    text = arguments.filter or ""
+    try:
+        wanted = parse_filter(text)
+        listed = list_runs(store, arguments.project)
+        chosen = match_runs(store, listed, wanted)
+    except InvalidFilter as error:
+        raise InvalidInput(f"{error}\n{pointed(text, error.column)}") from None
+    found = chosen[: arguments.limit] if arguments.limit else chosen
+    named = [field for field in wanted.fields if not (field.kind == "run" and field.name in (*_COLUMNS, "seconds"))]
+    asked = [field.name for field in named if _is_last(field)]
+    found = fill_last(store, found, None if metrics is None else [*metrics, *asked])
     if arguments.json:
-        print_json({"store": store.root, "total": total, "runs": [_as_dict(info, metrics) for info in found]})
+        print_json({"store": store.root, "total": len(chosen), "runs": [_as_dict(info, metrics) for info in found]})
         return 0
     out = console()
     if not found:
-        out.print(_nothing(store, arguments))
-        return 0
-    keys = metrics if metrics is not None else _key_metrics(found, arguments.sort)
-    columns = ["run", "project", "status", "started", "duration", "attempt", *keys]
-    rows = [_row(info, keys) for info in found]
-    print_table(out, columns, rows, right=("duration", "attempt", *keys), first=True)
-    if total > len(found):
-        out.print(f"{len(found)} of {total} runs; --limit 0 shows all", style="dim")
+        out.print("no run matches; halving runs lists all" if listed else _nothing(store))
+    else:
+        others = [field for field in named if not _is_last(field)]
+        keys = _key_metrics(found, asked) if metrics is None else list(dict.fromkeys([*metrics, *asked]))
+        values = in_threads(lambda info: _values(store, info, others), found)
+        rows = [[*_facts(info), *own, *(info.summary.get(key) for key in keys)] for info, own in zip(found, values, strict=True)]
+        numbers = [str(field) for place, field in enumerate(others) if all(_is_number(own[place]) for own in values)]
+        print_table(out, [*_COLUMNS, *map(str, others), *keys], rows, right=("duration", "attempt", *numbers, *keys), first=True)
+        if len(chosen) > len(found):
+            out.print(f"{len(found)} of {len(chosen)} runs; --limit 0 shows all", style="dim")
+    for line in _unknown(store, listed, wanted) if listed else ():
+        out.print(line, style="dim")
     return 0
+
+
+def pointed(text: str, column: int) -> str:
+    """The line of a filter with a caret below a column, cut where it is long."""
+    line = "".join(character if character.isprintable() else " " for character in text)
+    start = max(0, min(column - 1 - _WIDTH // 2, len(line) - _WIDTH))
+    before, behind = "…" * (start > 0), "…" * (start + _WIDTH < len(line))
+    left = before + line[start : column - 1]
+    return f"  {before}{line[start : start + _WIDTH]}{behind}\n  {' ' * sum(map(_cells, left))}^"
 
 
 def as_dict(info: RunInfo) -> dict[str, Any]:
@@ -67,51 +94,57 @@ def _as_dict(info: RunInfo, metrics: list[str] | None) -> dict[str, Any]:
     return {**as_dict(info), "metrics": kept}
 
 
-def _row(info: RunInfo, keys: list[str]) -> list[Any]:
-    facts = [info.run, info.project, info.status, moment(info.started), duration(info.seconds), info.attempts[-1].number]
-    return facts + [info.summary.get(key) for key in keys]
+def _facts(info: RunInfo) -> list[Any]:
+    return [info.run, info.project, info.status, moment(info.started), duration(info.seconds), info.attempts[-1].number]
 
 
-def _matches(info: RunInfo, arguments: argparse.Namespace) -> bool:
-    statuses = names_of(arguments.status)
-    if statuses is not None and info.status not in statuses:
-        return False
-    if arguments.sweep is not None and info.parent.get("sweep") != arguments.sweep:
-        return False
-    for tag in arguments.tag:
-        name, equals, value = tag.partition("=")
-        if name not in info.tags or (equals and str(info.tags[name]) != value):
-            return False
-    return True
+def _values(store: Store, info: RunInfo, fields: list[Field]) -> list[Any]:
+    """What a run has of fields, as a table shows it."""
+    values = RunValues(store, info, fields)
+    return [_shown(field, values.of(field)) for field in fields]
 
 
-def _sorted(store: Store, found: list[RunInfo], key: str, descending: bool) -> list[RunInfo]:
-    """The runs by a metric's last value. Those without it, or with NaN, come last in either direction.
-
-    Raises:
-        InvalidInput: no run has the metric.
-    """
-    found = fill_last(store, found, [key])
-    if found and not any(key in info.summary for info in found):
-        known = sorted({name for info in found for name in info.summary})
-        listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
-        raise InvalidInput(f"--sort {key!r} is not accepted: no run has this metric; {f'there are {listed}' if known else 'none has any'}")
-
-    def place(info: RunInfo) -> tuple[bool, float]:
-        value = info.summary.get(key, math.nan)
-        return math.isnan(value), 0.0 if math.isnan(value) else -value if descending else value
-
-    return sorted(found, key=place)
+def _shown(field: Field, value: Any) -> Any:
+    if field.type == "time":
+        return moment(value)
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
-def _key_metrics(found: list[RunInfo], first: str | None) -> list[str]:
-    """The metrics that most of these runs have, system metrics aside."""
-    counts = Counter(key for info in found for key in info.summary if not key.startswith("system/") and key != first)
+def _is_last(field: Field) -> bool:
+    return field.kind == "metrics" and field.part == "last"
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def _cells(character: str) -> int:
+    """How wide a terminal shows it."""
+    return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _key_metrics(found: list[RunInfo], first: list[str]) -> list[str]:
+    """The metrics that most of these runs have, system metrics aside, behind those that come ``first``."""
+    counts = Counter(key for info in found for key in info.summary if not key.startswith("system/") and key not in first)
     common = sorted(counts, key=lambda key: (-counts[key], key))
-    return [*([first] if first else []), *common][:_KEY_METRICS]
+    return [*first, *common[: max(0, _KEY_METRICS - len(first))]]
 
 
-def _nothing(store: Store, arguments: argparse.Namespace) -> str:
-    if arguments.status or arguments.tag or arguments.sweep:
-        return "no run matches; halving runs lists all"
+def _unknown(store: Store, runs: list[RunInfo], wanted: RunFilter) -> Iterator[str]:
+    """A line for each name in a filter that no run has. It is no error, because a run may have it tomorrow."""
+    for kind in ("params", "metrics", "tags"):
+        known = {name for info in runs for name in _names(info, kind)}
+        missing = [field.name for field in wanted.fields if field.kind == kind and field.name not in known]
+        if missing and kind == "metrics":
+            known = known.union(*in_threads(lambda info: [] if info.summarized else keys_of(store, info.project, info.run), runs))
+        for name in dict.fromkeys(missing):
+            if name not in known:
+                yield f"no run has {kind}.{name}; {there_are(kind, name, sorted(known))}"
+
+
+def _names(info: RunInfo, kind: str) -> Iterable[str]:
+    return info.flat_params if kind == "params" else info.tags if kind == "tags" else info.summary
+
+
+def _nothing(store: Store) -> str:
     return f"there are no runs in {store.root} yet: halving.init(project=…) in a training script starts one (--root looks elsewhere)"

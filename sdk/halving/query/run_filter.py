@@ -34,9 +34,12 @@ class InvalidFilter(InvalidInput):
     """
 
     def __init__(self, reason: str, column: int) -> None:
-        super().__init__(f"column {column}: {reason}")
+        super().__init__(reason, column)
         self.reason = reason
         self.column = column
+
+    def __str__(self) -> str:
+        return f"column {self.column}: {self.reason}"
 
 
 @dataclass(frozen=True)

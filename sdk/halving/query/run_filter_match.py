@@ -130,7 +130,7 @@ def _truth(condition: Condition, values: RunValues) -> bool | None:
     if value is None:
         return None
     if isinstance(condition, Like):
-        return _is_like(value, condition.pattern) if isinstance(value, str) else None
+        return is_like(value, condition.pattern) if isinstance(value, str) else None
     is_time = condition.field.type == "time"
     if isinstance(condition, Comparison):
         return _compare(value, condition.operator, condition.value, is_time)
@@ -156,8 +156,8 @@ def _compare(value: Value, operator: str, literal: Value, is_time: bool) -> bool
     return _OPERATORS[operator](value, literal)
 
 
-def _is_like(text: str, pattern: str) -> bool:
-    """Each part is found at the first place behind the one before, which never has to be taken back."""
+def is_like(text: str, pattern: str) -> bool:
+    """Whether a text is like a pattern. Each part is found at the first place behind the one before, which is never taken back."""
     first, *rest = _parts_of(pattern)
     found = first.match(text)
     for part in rest:
