@@ -71,7 +71,7 @@ RUN_FIELDS = {
     "snapshot": RunField("text", "the digest of the dataset's snapshot"),
     "commit": RunField("text", "the git commit of the newest attempt"),
     "model": RunField("text", "the model that a checkpoint of the run was promoted to", in_catalog=True),
-    "stage": RunField("text", "the stage of that model's version: candidate, champion, archived", in_catalog=True),
+    "stage": RunField("text", "the stage of that model's version: staging, champion, archived", in_catalog=True),
 }
 PARTS = {
     "best": "the best by the direction of its sweep's objective",

@@ -169,7 +169,7 @@ def test_runs_shows_what_its_filter_names(filled: Store, command: Halving) -> No
     shown = {line.split()[0]: line.split() for line in command("runs", text, "--metrics", "loss").out.splitlines()[2:] if line}
     assert list(shown) == ["base-0", "odd"]
     assert shown["base-0"][-6:] == ["0.1", "0", "5", "0.025", "0.025", "-"]
-    assert shown["odd"][-6:] == ["0.5", "-", "-", "-", "nan", "inf"]
+    assert shown["odd"][-6:] == ["0.5", "0", "-", "-", "nan", "inf"]
     ended = command("runs", "ended is null or ended > 1d ago", "--metrics", "").out.splitlines()
     assert ended[0].split()[6:] == ["ended"]
     assert next(line for line in ended if line.startswith("killed")).split()[-1] == "-"

@@ -4,6 +4,7 @@ import math
 import pickle
 import re
 from datetime import timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -315,6 +316,18 @@ def test_a_wrong_filter_is_an_invalid_input_that_can_be_sent_to_another_process(
 @pytest.mark.parametrize("text", [text for text, _ in CASES])
 def test_what_is_written_back_is_read_as_the_same(text: str) -> None:
     assert str(parse_filter(str(parse_filter(text, NOW)))) == str(parse_filter(text, NOW))
+
+
+def test_the_documentation_has_every_field_and_examples_that_are_accepted() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "filter.md").read_text()
+    (examples,) = re.findall(r"```filter\n(.*?)```", page, re.DOTALL)
+    assert len(examples.splitlines()) >= 10
+    for text in examples.splitlines():
+        assert parse_filter(text).where
+    table = page.partition("## Fields")[2].partition("##")[0]
+    assert {name for name in RUN_FIELDS if f"`{name}`" in table} == set(RUN_FIELDS)
+    for limit in (MAX_CHARACTERS, MAX_CONDITIONS, MAX_DEPTH):
+        assert f" {limit:,} " in page
 
 
 def same(wanted: RunFilter) -> str:
