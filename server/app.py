@@ -1,41 +1,80 @@
-"""The application: routes, errors and the page's files."""
+"""The application: the gate before it, routes, errors, the page's files, and what runs beside requests while it is up."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Security
+from fastapi.security import HTTPBearer
 
 from halving import __version__
 from server import routes
-from server.errors import add_error_handlers
-from server.index_refresher import IndexRefresher
-from server.pages import add_pages
+from server.access.authentication import Authentication
+from server.access.gate import Gate, OpenStreams
+from server.access.headers import content_policy
+from server.access.project_limits import Routes, check_projects
+from server.errors import add_error_handlers, documented
+from server.index_refresher import index_refreshed
+from server.pages import STATIC, add_pages
 from server.settings import Settings
 from server.state import State
+
+MOST_BYTES = 1_000_000
+"""Of a request's body."""
+
+SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [index_refreshed]
+"""What runs beside requests: entered when the server starts, left when it stops, the last one first."""
+
+_DESCRIPTION = """The API of Halving: runs, curves, sweeps, models.
+
+Beyond this machine every request carries a token (`halving tokens create NAME`): `Authorization: Bearer hlv_…`.
+A write may carry an `Idempotency-Key`, and is then done once. Errors are `application/problem+json`: `{"status", "detail"}`.
+"""
 
 
 def create_app(settings: Settings) -> FastAPI:
     """The server on its store and catalog."""
     app = FastAPI(
-        title="Halving", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json", lifespan=_lifespan
+        title="Halving",
+        version=__version__,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        redirect_slashes=False,
+        lifespan=_lifespan,
     )
-    app.state.halving = State.of(settings)
+    state = app.state.halving = State.of(settings)
+    authentication = app.state.authentication = Authentication(state)
+    known, streams = Routes(app.routes), OpenStreams()
+    app.state.routes, app.state.streams = known, streams
     add_error_handlers(app)
-    api = APIRouter(prefix="/api/v1")
+    # The scheme is for OpenAPI; the gate has looked at the token before.
+    bearer = HTTPBearer(auto_error=False, description="A token: hlv_…")
+    api = APIRouter(
+        prefix="/api/v1",
+        dependencies=[Security(bearer), Depends(check_projects)],
+        responses=documented(400, 401, 403, 404, 405, 409, 413, 421, 422, 429, 503),
+    )
     for router in routes.ROUTERS:
-        api.include_router(router)
+        api.include_router(router, max_body_size=MOST_BYTES)
     app.include_router(api)
     add_pages(app)
+    app.add_middleware(
+        Gate,
+        authentication=authentication,
+        catalog=state.catalog,
+        policy=content_policy(STATIC),
+        routes=known,
+        streams=streams,
+        most_bytes=MOST_BYTES,
+    )
     return app
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """What runs beside the requests."""
-    refresher = IndexRefresher(app.state.halving)
-    refresher.start()
-    try:
+    async with AsyncExitStack() as stack:
+        for service in SERVICES:
+            await stack.enter_async_context(service(app.state.halving))
         yield
-    finally:
-        await asyncio.to_thread(refresher.stop)

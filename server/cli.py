@@ -1,29 +1,122 @@
-"""``halving serve``: start the server."""
+"""``halving serve``: start the server; ``halving tokens``: who may use it."""
 
 import argparse
-from typing import Any
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
+from halving.cli.output import NONE, console, print_json, print_table
 from halving.cli.parser import add_common
 from server.settings import PORT, Settings
+
+if TYPE_CHECKING:
+    from resources.catalog import Catalog
 
 
 def add_commands(commands: Any) -> None:
     """Add the server's commands to the ``halving`` command."""
-    description = "open the API and the page that shows runs, sweeps and models"
-    serve = commands.add_parser("serve", help=description, description=f"{description[0].upper()}{description[1:]}.")
-    serve.set_defaults(run=_serve)
-    add_common(serve)
-    serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine alone)")
+    serve = _command(commands, "serve", "open the API and the page that shows runs, sweeps and models", _serve)
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine alone; elsewhere tokens are asked for)"
+    )
     serve.add_argument("--port", type=int, default=PORT, help=f"default: {PORT}")
+    serve.add_argument("--tokens", action="store_true", help="ask for tokens also on this machine alone, as behind a proxy")
     serve.add_argument("--dagster-url", metavar="URL", help="where Dagster's UI is, for links into it")
+    tokens = commands.add_parser(
+        "tokens", help="make, list and revoke the server's tokens", description="Make, list and revoke the server's tokens."
+    )
+    actions = tokens.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    create = _command(actions, "create", "make a token and print it, this once", _create)
+    create.add_argument("name", help="who or what uses it, for example ada or ci; each name is used once")
+    create.add_argument(
+        "--scope", choices=("read", "write", "admin"), default="read", help="each may do what those before it may (default: read)"
+    )
+    create.add_argument("--project", "-p", metavar="NAME", action="append", help="only runs, sweeps and models of this project; repeatable")
+    create.add_argument("--days", type=float, metavar="N", help="after which it no longer holds (default: never)")
+    _command(actions, "list", "list all tokens, also those that no longer hold", _list)
+    revoke = _command(actions, "revoke", "make a token hold no longer, and end the sessions that were opened with it", _revoke)
+    revoke.add_argument("name", help="as `halving tokens list` shows it")
+
+
+def _command(commands: Any, name: str, description: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=description, description=f"{description[0].upper()}{description[1:]}.")
+    parser.set_defaults(run=run)
+    add_common(parser)
+    return parser
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C."""
-    import uvicorn
+    """Serve until Ctrl-C.
 
-    from server.app import create_app
+    JSON: one line when it listens, ``{"url", "store", "catalog", "tokens"}``.
+    """
+    from server.serving import serve
 
-    settings = Settings(root=arguments.root, host=arguments.host, port=arguments.port, dagster_url=arguments.dagster_url)
-    uvicorn.run(create_app(settings), host=settings.host, port=settings.port, log_level="warning")
+    names = ("root", "host", "port", "tokens", "dagster_url")
+    return serve(Settings(**{name: getattr(arguments, name) for name in names}), as_json=arguments.json)
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    """Make a token. Only the token is on the standard output, for ``$(…)``. JSON: ``{"name", "token"}``."""
+    from server.access.tokens import create_token
+
+    given = {name: getattr(arguments, name) for name in ("scope", "days")}
+    token = create_token(_catalog(arguments), arguments.name, projects=arguments.project, **given)
+    if arguments.json:
+        print_json({"name": arguments.name, "token": token})
+        return 0
+    print(token)
+    console(stderr=True).print(
+        "keep it well: it is not shown again. Requests carry it as Authorization: Bearer …", style="dim", highlight=False
+    )
     return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    """List tokens.
+
+    JSON: ``{"tokens": [{"name", "scope", "projects", "created_at", "last_used_at", "expires_at", "revoked_at", "holds"}]}``.
+    """
+    from server.access.tokens import list_tokens
+
+    found = list_tokens(_catalog(arguments))
+    if arguments.json:
+        print_json({"tokens": [token.as_dict() for token in found]})
+        return 0
+    if not found:
+        console(markup=True).print("there are no tokens yet: [bold]halving tokens create NAME --scope admin[/] makes one")
+        return 0
+    rows = []
+    for token in found:
+        state = "holds" if token.holds else "revoked" if token.revoked_at else "too old"
+        projects = ", ".join(token.projects) if token.projects is not None else "all"
+        rows.append([token.name, token.scope, projects, state, _day(token.created_at), _moment(token.last_used_at), _day(token.expires_at)])
+    print_table(console(), ("token", "scope", "projects", "state", "made", "last used", "until"), rows, first=True)
+    return 0
+
+
+def _revoke(arguments: argparse.Namespace) -> int:
+    """Revoke a token. JSON: the token, as ``halving tokens list --json`` has it."""
+    from server.access.tokens import revoke_token
+
+    token = revoke_token(_catalog(arguments), arguments.name)
+    if arguments.json:
+        print_json(token.as_dict())
+    else:
+        console().print(f"the token {token.name} holds no longer: within seconds no server takes it", highlight=False)
+    return 0
+
+
+def _catalog(arguments: argparse.Namespace) -> "Catalog":
+    from halving import Store
+    from resources.catalog.opening import open_catalog
+
+    return open_catalog(Store(arguments.root))
+
+
+def _day(moment: datetime | None) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d") if moment else NONE
+
+
+def _moment(moment: datetime | None) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M") if moment else NONE

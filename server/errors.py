@@ -1,40 +1,109 @@
 """Errors as answers: ``application/problem+json`` (RFC 9457) with the library's own message."""
 
 import logging
+import re
+from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeft
+from starlette.exceptions import HTTPException
 
+from halving.cli.output import jsonable
 from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound, StoreError
 from resources.catalog.retry import is_transient
 
 RETRY_SECONDS = 5
+MEDIA_TYPE = "application/problem+json"
 _STATUS = {NotFound: 404, AlreadyExists: 409, InvalidInput: 422, StoreError: 503}
+_TOKEN = re.compile(r"hlv_[\w-]+")
+_SHOWN = 100  # characters of a value
 _log = logging.getLogger(__name__)
+
+
+class Problem(BaseModel):
+    """Why a request was not done."""
+
+    status: int = Field(description="The HTTP status.", examples=[422])
+    detail: str = Field(
+        description="One sentence: the field, the value, and what is accepted.",
+        examples=["max_trials = 9 is not accepted: give more than the 9 of now, at most 90000"],
+    )
+    column: int | None = Field(default=None, description="Of a filter: where it is wrong, from 1.")
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: object) -> JSONResponse:
     """An error as an answer; ``more`` are members of their own, such as the column of a filter."""
-    body = {"status": status, "detail": detail, **more}
-    return JSONResponse(body, status, headers, media_type="application/problem+json")
+    body = {"status": status, "detail": _TOKEN.sub("hlv_…", detail), **more}
+    return JSONResponse(jsonable(body), status, headers, media_type=MEDIA_TYPE)
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of errors, for the ``responses`` of a router."""
+    content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answer the library's errors with their messages; an unexpected one is logged and says nothing of the inside."""
-    app.add_exception_handler(HalvingError, _known)
-    app.add_exception_handler(DBAPIError, _database)
+    """Answer errors with their messages; an unexpected one is logged and says nothing of the inside."""
+    for kind in (HalvingError, DBAPIError, NoConnectionLeft, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _handled)
 
 
-def _known(_: Request, error: Exception) -> JSONResponse:
+def answer_of(error: Exception) -> JSONResponse:
+    """The answer to a request that raised this."""
+    if isinstance(error, HalvingError):
+        return _known(error)
+    if isinstance(error, RequestValidationError):
+        return problem(422, _sentence(error))
+    if isinstance(error, HTTPException):
+        return problem(error.status_code, _words(error), dict(error.headers) if error.headers else None)
+    if isinstance(error, NoConnectionLeft) or (isinstance(error, DBAPIError) and is_transient(error)):
+        return problem(503, "the catalog does not answer; try again", {"Retry-After": str(RETRY_SECONDS)})
+    _log.error("a request failed", exc_info=error)
+    return problem(500, "the server made an error; its log has more")
+
+
+def _handled(_: Request, error: Exception) -> JSONResponse:
+    return answer_of(error)
+
+
+def _known(error: HalvingError) -> JSONResponse:
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
     column = getattr(error, "column", None)
     more = {"column": column} if column is not None else {}
     return problem(status, str(error), {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None, **more)
 
 
-def _database(_: Request, error: Exception) -> JSONResponse:
-    if isinstance(error, DBAPIError) and is_transient(error):
-        return problem(503, "the catalog does not answer; try again", {"Retry-After": str(RETRY_SECONDS)})
-    _log.error("the catalog refused a statement", exc_info=error)
-    return problem(500, "the server made an error; its log has more")
+def _words(error: HTTPException) -> str:
+    """The web framework's own errors name nothing: say what was asked for."""
+    if error.detail != HTTPStatus(error.status_code).phrase:
+        return str(error.detail)
+    known = {404: "there is nothing at this address", 405: "this address does not know this method", 413: "the body is too large"}
+    return known.get(error.status_code, error.detail)
+
+
+def _sentence(error: RequestValidationError) -> str:
+    """The first thing that is wrong: field, value, and what is accepted."""
+    first = error.errors()[0]
+    place, *names = first["loc"]
+    if first["type"] == "json_invalid":
+        return f"the body is not JSON: {first['ctx']['error']} at character {names[0] if names else 0}"
+    field = ".".join(str(name) for name in names) or f"the {place}"
+    if first["type"] == "missing":
+        return f"{field} is missing: give it in the {place}"
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:] if message.startswith("Input should") else message
+    return f"{field}{_shown(first.get('input'))} is not accepted: {message.replace('input should', 'it should', 1)}"
+
+
+def _shown(value: Any) -> str:
+    """A value, if it is a plain one: others hold more than what is wrong."""
+    if not isinstance(value, str | int | float | bool):
+        return ""
+    text = repr(value)
+    return f" = {text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}"

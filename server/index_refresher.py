@@ -1,11 +1,14 @@
 """The thread that keeps the index of runs up to date while a server runs."""
 
+import asyncio
 import logging
 import os
 import secrets
 import socket
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from resources.analysis.run_index.lease import hold_lease
 from resources.analysis.run_index.refresh import Refresher
@@ -17,6 +20,17 @@ the index (a server's first start on an old store) it may take the greater part:
 _LONGEST_LOOK = 2.0  # seconds; then another server's turn, or a stop, is noticed
 _FIRST_PAUSE, _LAST_PAUSE = 5.0, 60.0  # seconds after a failure
 _log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def index_refreshed(state: State) -> AsyncIterator[None]:
+    """Keep the index up to date for the length of the ``with`` block: one of the server's services."""
+    refresher = IndexRefresher(state)
+    refresher.start()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(refresher.stop)
 
 
 class IndexRefresher:

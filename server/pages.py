@@ -5,6 +5,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.responses import FileResponse
 from starlette.responses import Response
+from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -30,11 +31,18 @@ def add_pages(app: FastAPI) -> None:
     """Answer the page's paths and files; to be called last, for its files are everything that nothing else answers."""
     for path in PATHS:
         app.add_api_route(path, _page, methods=["GET", "HEAD"], include_in_schema=False)
-    app.mount("/", _Files(directory=STATIC))
+    app.router.routes.append(_Rest("/", app=_Files(directory=STATIC)))
 
 
 def _page() -> Response:
     return FileResponse(STATIC / "index.html", headers=_FRESH)
+
+
+class _Rest(Mount):
+    """Everything but the API, whose unknown paths and methods are answered as its other errors are."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return (Match.NONE, {}) if scope["type"] == "http" and scope["path"].startswith("/api/") else super().matches(scope)
 
 
 class _Files(StaticFiles):

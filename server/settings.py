@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from server.access.origins import is_loopback
+
 PORT = 3001
 
 
@@ -13,6 +15,7 @@ class Settings:
         root: the store (None: ``HALVING_ROOT``, then ``./.halving``).
         catalog_url: the catalog (None: ``HALVING_CATALOG``, then ``catalog.db`` in the store's folder).
         host, port: where it listens.
+        tokens: ask for tokens also when it listens on this machine alone, because a proxy there lets others in.
         dagster_url: where Dagster's UI is, for links into it; None shows none.
     """
 
@@ -20,4 +23,10 @@ class Settings:
     catalog_url: str | None = None
     host: str = "127.0.0.1"
     port: int = PORT
+    tokens: bool = False
     dagster_url: str | None = None
+
+    @property
+    def asks_for_tokens(self) -> bool:
+        """Whether who asks must have a token: always, unless only this machine can ask."""
+        return self.tokens or not is_loopback(self.host)

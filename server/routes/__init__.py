@@ -2,10 +2,11 @@
 
 from fastapi import APIRouter
 
-from server.routes import ask_tell, curves, datasets, health, models, reports, runs, studies, sweeps, training_runs
+from server.routes import ask_tell, curves, datasets, health, models, reports, runs, session, studies, sweeps, training_runs
 
 ROUTERS: list[APIRouter] = [
     health.router,
+    session.router,
     runs.router,
     curves.router,
     sweeps.router,

@@ -1,0 +1,100 @@
+"""Who asks: by a token, or by the session that a browser opened with one."""
+
+import asyncio
+import time
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+from sqlalchemy.exc import DBAPIError
+from starlette.datastructures import Headers
+
+from server.access.caller import LOCAL, Caller
+from server.access.sessions import COOKIE, Session, Sessions
+from server.access.tokens import Token, digest_of, find_token, note_use
+from server.access.wrong_tokens import WrongTokens
+
+if TYPE_CHECKING:
+    from server.state import State
+
+FRESH_SECONDS = 2.0
+"""How long what is known of a token is believed: a token that was revoked holds at most so much longer."""
+
+_KEPT_SECONDS = 300.0  # believed while the catalog is away, so that what the store alone can answer is still answered
+_TOKENS = 1000  # remembered at most
+_THREADS = 4  # of their own: slow queries of routes do not hold up who is asking
+_WRONG_SECONDS = 0.2  # that a wrong token is answered later
+
+
+class Authentication:
+    """Finds the caller of each request."""
+
+    def __init__(self, state: "State") -> None:
+        self.asks = state.settings.asks_for_tokens
+        self.sessions = Sessions(state.signing_key)
+        self.wrong = WrongTokens()
+        self._catalog = state.catalog
+        self._known: dict[tuple[str, str], tuple[Token | None, float]] = {}
+        self._threads = anyio.CapacityLimiter(_THREADS)
+
+    async def caller(self, headers: Headers) -> tuple[Caller | None, Session | None]:
+        """Who sent a request with these headers, and by which session.
+
+        None: tokens are asked for, and it has none that holds.
+
+        Raises:
+            DBAPIError: the catalog does not answer, and the token was not used lately.
+        """
+        if not self.asks:
+            return LOCAL, None
+        if authorization := headers.get("authorization"):
+            token = await self.bearer(authorization)
+            return (token.caller(session=False), None) if token else (None, None)
+        session = self._session(headers.get("cookie", ""))
+        if session is None:
+            return None, None
+        token = await self._find("name", session.token)
+        return (token.caller(session=True), session) if token else (None, None)
+
+    async def bearer(self, authorization: str) -> Token | None:
+        """The token of an ``Authorization`` header, if it holds."""
+        scheme, _, given = authorization.partition(" ")
+        return await self._find("digest", digest_of(given.strip())) if scheme.lower() == "bearer" else None
+
+    async def refused(self, address: str) -> int | None:
+        """Answer a wrong token a little later; seconds to wait for, if this address has sent too many."""
+        wait = self.wrong.count(address)
+        await asyncio.sleep(_WRONG_SECONDS)
+        return wait
+
+    def _session(self, cookies: str) -> Session | None:
+        try:
+            found = SimpleCookie(cookies).get(COOKIE)
+        except CookieError:
+            return None
+        return self.sessions.read(found.value) if found else None
+
+    async def _find(self, by: str, value: str) -> Token | None:
+        token, asked = self._known.get((by, value), (None, 0.0))
+        now = time.monotonic()
+        if token is not None and now - asked < FRESH_SECONDS:
+            return token if token.holds else None
+        try:
+            found = await anyio.to_thread.run_sync(self._ask, by, value, limiter=self._threads)
+        except DBAPIError:
+            if token is None or now - asked > _KEPT_SECONDS:
+                raise
+            return token if token.holds else None
+        self._known.pop((by, value), None)
+        if found is not None:  # wrong ones are not remembered: there are too many of them
+            self._known[by, value] = found, now
+            while len(self._known) > _TOKENS:
+                del self._known[next(iter(self._known))]
+        return found
+
+    def _ask(self, by: str, value: str) -> Token | None:
+        found = find_token(self._catalog, digest=value) if by == "digest" else find_token(self._catalog, name=value)
+        if found is not None:
+            note_use(self._catalog, found)
+        return found

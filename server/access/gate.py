@@ -1,0 +1,270 @@
+"""The gate before every request: who asks, whether they may, from where; and behind every answer: its headers, and the audit of writes."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import anyio.to_thread
+from sqlalchemy.exc import DBAPIError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from resources.catalog import Catalog
+from server.access import audit
+from server.access.authentication import Authentication
+from server.access.caller import Caller
+from server.access.caller import Scope as TokenScope
+from server.access.headers import add_headers
+from server.access.origins import foreign_origin, host_name, is_loopback
+from server.access.project_limits import Routes
+from server.access.sessions import Session
+from server.errors import answer_of, problem
+
+API = "/api/"
+_V1 = "/api/v1"
+_OPEN = {("GET", f"{_V1}/health"), ("GET", f"{_V1}/ready"), ("POST", f"{_V1}/session")}  # nobody is known there yet
+_SIGNED = f"{_V1}/signed/"  # the address itself says that it was given to somebody who may
+_READS_BY_POST = {f"{_V1}/curves"}  # asks for more than fits into a URL, and changes nothing
+_ADMIN = (f"{_V1}/audit",)
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+_PROXY = ("x-forwarded-for", "x-forwarded-host", "forwarded")
+_LOOK_AGAIN_SECONDS = 30.0  # how often the token of a stream is looked at again
+_log = logging.getLogger(__name__)
+
+
+class Gate:
+    """An ASGI middleware; see the module.
+
+    Args:
+        policy: the page's content security policy.
+        routes: what is known of the application's routes.
+        most_bytes: of a request's body, by its ``Content-Length``; a route may set ``max_body_size`` to take less.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        authentication: Authentication,
+        catalog: Catalog,
+        policy: str,
+        routes: Routes,
+        streams: "OpenStreams",
+        most_bytes: int,
+    ) -> None:
+        self._app, self._catalog, self._routes, self._most_bytes = app, catalog, routes, most_bytes
+        self.authentication, self.policy, self.streams = authentication, policy, streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(self, scope, receive, send)
+        try:
+            refusal = await self._refusal(exchange)
+            if refusal is not None:
+                await exchange.answer(refusal)
+                return
+            await self._app(exchange.scope, exchange.receive, exchange.send)
+        except _NoLongerHolds:
+            pass
+        except Exception as error:  # the last place where one can be answered
+            if exchange.begun:
+                raise
+            await exchange.answer(answer_of(error))
+        finally:
+            self.streams.remove(exchange.leave)
+        await exchange.end()
+
+    async def _refusal(self, exchange: "_Exchange") -> Response | None:
+        """Why a request is not let in; None: it is."""
+        headers, method, path = exchange.headers, exchange.method, exchange.path
+        if not self.authentication.asks and (foreign := _by_another_name(headers)):
+            return problem(421, foreign)
+        if not path.startswith(API):
+            return None
+        if (length := headers.get("content-length", "0")).isdecimal() and int(length) > self._most_bytes:
+            return problem(413, f"the body has {length} bytes: give at most {self._most_bytes}")
+        # With a token in its header a request was made by who knows the token: a browser adds none by itself.
+        by_token = self.authentication.asks and "authorization" in headers
+        site = foreign_origin(headers.get("origin"), headers.get("sec-fetch-site"), headers.get("host", ""))
+        if site is not None and method not in _SAFE and not by_token:
+            return problem(403, f"origin {site!r} is not accepted: changes are made from this server's own page, or with a token")
+        if (method, path) in _OPEN or path.startswith(_SIGNED):
+            return None
+        caller, session = await self.authentication.caller(headers)
+        if caller is None:
+            return await self._unknown(exchange)
+        exchange.known(caller, session)
+        needed = _needed(method, path)
+        if not caller.may(needed):
+            return problem(403, f"the token {caller.actor!r} may {' and '.join(caller.scopes)}: this needs the scope {needed}")
+        if session and exchange.writes and not self.authentication.sessions.proves(session, headers.get("x-csrf-token")):
+            return problem(403, "X-CSRF-Token is missing or not that of this session: GET /api/v1/session gives it")
+        return None
+
+    async def _unknown(self, exchange: "_Exchange") -> Response:
+        if "authorization" not in exchange.headers:
+            return problem(401, "a token is needed: send Authorization: Bearer hlv_…, or log in", {"WWW-Authenticate": "Bearer"})
+        wait = await self.authentication.refused(exchange.address)
+        if wait is not None:
+            return problem(429, "too many tokens that do not hold were sent from this address", {"Retry-After": str(wait)})
+        return problem(
+            401, "this token does not hold: it is wrong, revoked or too old", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+        )
+
+    async def record(self, exchange: "_Exchange", status: int) -> bool:
+        """Add a write to the audit before it is answered; whether that was possible."""
+        caller: Caller = exchange.scope["halving.caller"]
+        endpoint = exchange.scope.get("endpoint")
+        entry = {
+            "actor": caller.actor,
+            "method": exchange.method,
+            "route": self._routes.template(endpoint),
+            "target": exchange.path,
+            "status": status,
+        }
+        try:
+            await anyio.to_thread.run_sync(lambda: audit.record(self._catalog, **entry))
+        except DBAPIError as error:
+            _log.error("a write could not be added to the audit, and was not acknowledged: %s", entry, exc_info=error)
+            return False
+        return True
+
+
+class OpenStreams:
+    """The answers that are being given, so that they can be ended when the server stops."""
+
+    def __init__(self) -> None:
+        self._leave: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+
+    def add(self, leave: asyncio.Event) -> None:
+        self._leave[leave] = asyncio.get_running_loop()
+
+    def remove(self, leave: asyncio.Event) -> None:
+        self._leave.pop(leave, None)
+
+    def end(self) -> None:
+        """End all of them; may be called from any thread, and from a signal's handler."""
+        for leave, loop in list(self._leave.items()):
+            loop.call_soon_threadsafe(leave.set)
+
+
+class _NoLongerHolds(Exception):
+    """The token of a stream was revoked, or has become too old."""
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, gate: Gate, scope: Scope, receive: Receive, send: Send) -> None:
+        self._gate, self._receive, self._send = gate, receive, send
+        self.headers, self.method, self.path = Headers(scope=scope), scope["method"], scope["path"]
+        # What a GET answers, without the body: clients and proxies ask so, and no route has to know.
+        self._bodiless = self.method == "HEAD" and self.path.startswith(API)
+        self.scope: Scope = {**scope, "method": "GET"} if self._bodiless else scope
+        self.address = scope["client"][0] if scope.get("client") else ""
+        self.begun = self._ended = self._replaced = False
+        self.leave = asyncio.Event()
+        gate.streams.add(self.leave)
+        self._looked = asyncio.get_running_loop().time()
+
+    @property
+    def writes(self) -> bool:
+        return self.method not in _SAFE and self.path not in _READS_BY_POST
+
+    def known(self, caller: Caller, session: Session | None) -> None:
+        self.scope["halving.caller"], self.scope["halving.session"] = caller, session
+
+    async def answer(self, response: Response) -> None:
+        """Answer without the application."""
+        await response(self.scope, self._receive, self.send)
+
+    async def receive(self) -> Message:
+        """The application's: a stream that has begun is told that the client has left when the server stops."""
+        if not self.begun:
+            return await self._receive()
+        asked = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.leave.wait())]
+        try:
+            await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            return asked[0].result() if asked[0].done() else {"type": "http.disconnect"}  # type: ignore[return-value]
+        finally:
+            for one in asked:
+                one.cancel()
+
+    async def send(self, message: Message) -> None:
+        """The application's: completes the headers, adds writes to the audit, and ends a stream whose token no longer holds."""
+        if self._replaced:
+            return
+        if message["type"] == "http.response.start":
+            replacement = await self._instead_of(message)
+            if replacement is not None:
+                await replacement(self.scope, self._receive, self._complete)
+                self._replaced = True
+                return
+        elif message.get("more_body"):
+            await self._look_again()
+        await self._complete(message)
+
+    async def end(self) -> None:
+        """Complete an answer that was ended by the server."""
+        if self.begun and not self._ended:
+            await self._complete({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _complete(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            add_headers(MutableHeaders(scope=message), self._gate.policy, api=self.path.startswith(API))
+        elif message["type"] == "http.response.body":
+            if self._ended:
+                return
+            if self._bodiless:
+                message = {**message, "body": b"", "more_body": False}
+            self._ended = not message.get("more_body", False)
+        await self._send(message)
+
+    async def _instead_of(self, start: Message) -> Response | None:
+        """Another answer than the application's: where it is not in our form, or a write could not be audited."""
+        status, plain = start["status"], Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")
+        if status == 413 and plain:  # the web framework's own words
+            return problem(413, "the body is larger than this route takes")
+        if not self.writes or "halving.caller" not in self.scope or not self._is_audited():
+            return None
+        if await self._gate.record(self, status) or status >= 400:
+            return None
+        return answer_of(DBAPIError("", None, Exception("the audit"), connection_invalidated=True))
+
+    def _is_audited(self) -> bool:
+        endpoint = self.scope.get("endpoint")
+        return getattr(endpoint, "audited", True) and self.path.startswith(API)
+
+    async def _look_again(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._gate.authentication.asks and now - self._looked > _LOOK_AGAIN_SECONDS and "halving.caller" in self.scope:
+            self._looked = now
+            caller, _ = await self._gate.authentication.caller(self.headers)
+            if caller is None:
+                raise _NoLongerHolds
+
+
+def _needed(method: str, path: str) -> TokenScope:
+    if path.startswith(_ADMIN):
+        return "admin"
+    # A session may be ended by who may only read.
+    return "read" if method in _SAFE or path in _READS_BY_POST or path == f"{_V1}/session" else "write"
+
+
+def _by_another_name(headers: Headers) -> str | None:
+    """Why a request may come from elsewhere although the server listens on this machine alone: a page that has made its name mean this
+    machine (DNS rebinding), or a proxy."""
+    host = headers.get("host", "")
+    if not is_loopback(host_name(host)):
+        return f"host {host!r} is not accepted: no token is asked for, so give 127.0.0.1 or localhost; halving serve --tokens asks for one"
+    if _any(headers, _PROXY):
+        return "a proxy has sent this, and no token is asked for: start the server with halving serve --tokens"
+    return None
+
+
+def _any(headers: Headers, names: Iterable[str]) -> bool:
+    return any(name in headers for name in names)

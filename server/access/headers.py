@@ -1,0 +1,44 @@
+"""Headers of every answer: what a browser may do with it."""
+
+import base64
+import re
+from hashlib import sha256
+from pathlib import Path
+
+from starlette.datastructures import MutableHeaders
+
+_IMPORT_MAP = re.compile(r'<script type="importmap"[^>]*>(.*?)</script>', re.DOTALL)
+
+
+def content_policy(static: Path) -> str:
+    """The policy of the page: only its own files, no inline script or style but the import map, which cannot be a file.
+
+    Args:
+        static: the page's folder; import maps in its HTML files are allowed by their hashes.
+    """
+    maps = {found for page in sorted(static.rglob("*.html")) for found in _IMPORT_MAP.findall(page.read_text())}
+    hashes = sorted(f"'sha256-{base64.b64encode(sha256(found.encode()).digest()).decode()}'" for found in maps)
+    return "; ".join(
+        (
+            "default-src 'self'",
+            " ".join(["script-src 'self'", *hashes]),
+            "style-src 'self'",
+            "img-src 'self' data: blob:",
+            "connect-src 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+            "form-action 'self'",
+            "object-src 'none'",
+        )
+    )
+
+
+def add_headers(headers: MutableHeaders, policy: str, *, api: bool) -> None:
+    """Complete an answer's headers; what the route has set stays."""
+    headers.setdefault("Content-Security-Policy", policy)
+    headers.setdefault("X-Content-Type-Options", "nosniff")
+    headers.setdefault("Referrer-Policy", "same-origin")
+    headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
+    headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+    if api:
+        headers.setdefault("Cache-Control", "no-store")

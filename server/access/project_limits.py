@@ -1,0 +1,68 @@
+"""Tokens that are limited to projects: which routes limit themselves to what a caller may see, and the check before every route."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, get_type_hints
+
+from fastapi import HTTPException, Request
+from fastapi.routing import iter_route_contexts
+from starlette.routing import BaseRoute
+
+from server.access.caller import Viewer, caller_of
+
+_OF_ALL = ("/health", "/ready", "/session", "/signed/{address}")
+"""Routes that name no run, sweep or model."""
+
+
+class Routes:
+    """What is known of an application's routes, by the functions that answer them.
+
+    Args:
+        routes: the application's; looked at when they are asked for, after all of them were added.
+    """
+
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        self._routes = routes
+        self._paths: dict[Any, str] | None = None
+
+    @property
+    def paths(self) -> dict[Any, str]:
+        """The template of each route's path, by its function."""
+        if self._paths is None:
+            self._paths = {route.endpoint: route.path_format or "" for route in iter_route_contexts(self._routes) if route.endpoint}
+        return self._paths
+
+    def template(self, endpoint: Callable[..., Any] | None) -> str:
+        """The path's template; ``-`` where no route was found."""
+        return self.paths.get(endpoint, "-")
+
+    def limits(self, endpoint: Callable[..., Any]) -> bool:
+        """Whether a route shows a caller only what is of their projects: its path names one, or it takes the caller."""
+        path = self.paths.get(endpoint, "")
+        return "{project}" in path or path.endswith(_OF_ALL) or _takes_caller(endpoint)
+
+
+def check_projects(request: Request, caller: Viewer) -> None:
+    """Before every route of the API: refuse other projects than the caller's, and routes that would show them.
+
+    Raises:
+        NotFound: the path or the query names another project.
+        HTTPException: the route knows no limits.
+    """
+    if caller.projects is None:
+        return
+    if project := request.path_params.get("project"):
+        caller.check(project)
+    for project in request.query_params.getlist("project"):
+        caller.check(project)
+    for run in request.query_params.getlist("run"):
+        if "/" in run:
+            caller.check(run.partition("/")[0], f"run {run!r}")
+    routes: Routes = request.app.state.routes
+    if not routes.limits(request.scope["endpoint"]):
+        raise HTTPException(403, "this is of all projects, and the token is limited to some")
+
+
+def _takes_caller(endpoint: Callable[..., Any]) -> bool:
+    hints = get_type_hints(endpoint, include_extras=True) if inspect.isfunction(endpoint) else {}
+    return any(getattr(one, "dependency", None) is caller_of for hint in hints.values() for one in getattr(hint, "__metadata__", ()))

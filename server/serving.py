@@ -1,0 +1,78 @@
+"""Running the server: what it says when it listens, when it refuses to start, and how it stops."""
+
+import json
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from halving.cli.output import console
+from halving.errors import InvalidInput
+from resources.catalog import masked
+from server.access.tokens import list_tokens
+from server.app import create_app
+from server.settings import Settings
+from server.state import State
+
+_GRACE_SECONDS = 5  # for answers that are being given when the server is stopped; streams end at once
+
+
+def serve(settings: Settings, *, as_json: bool = False) -> int:
+    """Serve until SIGINT or SIGTERM; the process's exit status.
+
+    Raises:
+        InvalidInput: it could be reached from other machines, and nobody has a token.
+    """
+    app = create_app(settings)
+    state: State = app.state.halving
+    if settings.asks_for_tokens and not any(token.holds for token in list_tokens(state.catalog)):
+        where = "--tokens is given" if settings.tokens else f"--host {settings.host} can be reached from other machines"
+        raise InvalidInput(
+            f"{where}, so who asks must have a token, and there is none yet: halving tokens create NAME --scope admin makes one"
+        )
+    # No access log: a proxy has one, and writes are in the audit.
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    server = _Server(config, app, as_json=as_json)
+    server.run()
+    return 0 if server.started else 1
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's server, which says where it listens, and ends streams when it is told to stop."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, *, as_json: bool) -> None:
+        super().__init__(config)
+        self._app, self._as_json = app, as_json
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._say()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._app.state.streams.end()
+
+    def _say(self) -> None:
+        state: State = self._app.state.halving
+        settings, catalog = state.settings, masked(state.catalog.url)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        url, store = f"http://{host}:{settings.port}", state.store.address("").rstrip("/")
+        if self._as_json:
+            print(json.dumps({"url": url, "store": store, "catalog": catalog, "tokens": settings.asks_for_tokens}), flush=True)
+            return
+        who = "who has a token" if settings.asks_for_tokens else "this machine alone, without a token"
+        out = console()
+        out.print(f"Halving's page and API: {url}", highlight=False)
+        out.print(f"store {store}, catalog {catalog}; for {who}. Ctrl-C stops it.", style="dim", highlight=False)
+        sys.stdout.flush()
