@@ -1,21 +1,43 @@
-"""The fixtures of a backend, its catalog and specs; and a server on it, without a socket."""
+"""The fixtures of a backend, its catalog and specs; and servers on it, without a socket."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from fastapi.testclient import TestClient
 
 from resources.backend import Backend
-from server.app import create_app
+from server.access.tokens import create_token
 from server.settings import Settings
 from tests.backends import *  # noqa: F403
+from tests.server.clients import ADDRESS, client_of
 
 
 @pytest.fixture
 def client(either_backend: Backend) -> Iterator[TestClient]:
-    """A server on an empty store, once on each database."""
-    app = create_app(Settings(root=either_backend.root, catalog_url=either_backend.catalog_url))
-    with TestClient(app, base_url="http://127.0.0.1:3001/api/v1") as client:
+    """A client of the API on an empty store, once on each database."""
+    with client_of(Settings(root=either_backend.root, catalog_url=either_backend.catalog_url), f"{ADDRESS}/api/v1") as client:
         yield client
-    app.state.halving.loops.close()
-    app.state.halving.catalog.close()
+
+
+@pytest.fixture
+def local(backend: Backend) -> Iterator[TestClient]:
+    """A client of a server that listens on this machine alone, and asks for no tokens."""
+    with client_of(Settings(root=backend.store.root)) as client:
+        yield client
+
+
+@pytest.fixture
+def guarded(backend: Backend) -> Iterator[TestClient]:
+    """A client, without a token, of a server that asks for them."""
+    with client_of(Settings(root=backend.store.root, tokens=True)) as client:
+        yield client
+
+
+@pytest.fixture
+def bearer(backend: Backend) -> Callable[..., dict[str, str]]:
+    """The header of a new token: ``bearer("ada", scope="write")``."""
+
+    def made(name: str, **given: object) -> dict[str, str]:
+        return {"Authorization": f"Bearer {create_token(backend.catalog, name, **given)}"}  # type: ignore[arg-type]
+
+    return made

@@ -1,0 +1,21 @@
+"""Clients of a server in this process."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fastapi.testclient import TestClient
+
+from server.app import create_app
+from server.settings import Settings
+
+ADDRESS = "http://127.0.0.1:3001"
+
+
+@contextmanager
+def client_of(settings: Settings, address: str = ADDRESS) -> Iterator[TestClient]:
+    """A client of a server that is up for the length of the ``with`` block; it calls the server by its own machine's address."""
+    app = create_app(settings)
+    with TestClient(app, base_url=address) as client:
+        yield client
+    app.state.halving.loops.close()
+    app.state.halving.catalog.close()
