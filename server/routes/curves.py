@@ -6,6 +6,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
+from server.access.caller import Caller, Viewer
 from server.curves.answer import ARROW, BINARY, JSON
 from server.curves.limits import Overloaded
 from server.curves.question import Axis, Question
@@ -26,6 +27,7 @@ _Known = Annotated[str, Header(alias="If-None-Match")]
 @router.get("/curves", responses=_ANSWERS, response_class=Response)
 async def get_curves(
     state: Shared,
+    caller: Viewer,
     run: Annotated[list[str], Query(description="ids, PROJECT/RUN", examples=[["digits/digits-7f3a.0007"]])],
     key: Annotated[list[str], Query(description="names of metrics", examples=[["val_loss"]])],
     x: Axis = "step",
@@ -44,16 +46,18 @@ async def get_curves(
         raise RequestValidationError(
             [{**one, "loc": ("query", *one["loc"])} for one in error.errors(include_url=False, include_input=False)]
         ) from None
-    return await _answer(state, question, accept, known)
+    return await _answer(state, caller, question, accept, known)
 
 
 @router.post("/curves", responses=_ANSWERS, response_class=Response)
-async def post_curves(state: Shared, question: Question, accept: _Accept = JSON, known: _Known = "") -> Response:
+async def post_curves(state: Shared, caller: Viewer, question: Question, accept: _Accept = JSON, known: _Known = "") -> Response:
     """The same for more ids than a URL holds. It changes nothing."""
-    return await _answer(state, question, accept, known)
+    return await _answer(state, caller, question, accept, known)
 
 
-async def _answer(state: State, question: Question, accept: str, known: str) -> Response:
+async def _answer(state: State, caller: Caller, question: Question, accept: str, known: str) -> Response:
+    for run in question.runs:
+        caller.check(run.partition("/")[0], f"run {run!r}")
     kind = next((kind for kind in (BINARY, ARROW) if kind in accept), JSON)
     try:
         answer = await state.curves.answer(question, kind, known)

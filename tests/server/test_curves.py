@@ -16,8 +16,8 @@ from halving import Store, init
 from halving.maintenance.compaction import compact
 from halving.query.api import curves
 from halving.query.runs import read_json
-from server.app import create_app
 from server.settings import Settings
+from tests.server.clients import client_of
 
 BINARY = {"Accept": "application/vnd.halving.curves"}
 
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def client(store: Store) -> Iterator[TestClient]:
-    with TestClient(create_app(Settings(root=store.root)), raise_server_exceptions=False) as client:
+    with client_of(Settings(root=store.root)) as client:
         yield client
 
 
