@@ -1,5 +1,6 @@
 """The application: the gate before it, routes, errors, the page's files, and what runs beside requests while it is up."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -78,3 +79,4 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         for service in SERVICES:
             await stack.enter_async_context(service(app.state.halving))
         yield
+    await asyncio.to_thread(app.state.halving.close)

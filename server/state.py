@@ -39,6 +39,11 @@ class State:
         catalog = open_catalog(store, settings.catalog_url, patience=CATALOG_PATIENCE, connections=_CONNECTIONS)
         return cls(settings, store, catalog, signing_key(catalog), CurveService(store), Loops(catalog))
 
+    def close(self) -> None:
+        """End what it has started."""
+        self.loops.close()
+        self.catalog.close()
+
 
 def _state(request: Request) -> State:
     state: State = request.app.state.halving

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from resources.execution.elsewhere import LEASE_SECONDS, LONGEST_LEASE_SECONDS, Elsewhere, Verdict
 from resources.search.decide import Finish, Wait
 from resources.sweep_spec.base import Digest
+from server.access.audit import unaudited
 from server.access.caller import Caller, Viewer
 from server.answers import answer
 from server.errors import problem
@@ -82,6 +83,7 @@ _OVER: dict[int | str, dict[str, Any]] = {
 
 
 @router.post("/ask", response_model=Handed, responses=_OVER)
+@unaudited
 def ask(
     study: StudyId,
     state: Shared,
@@ -103,6 +105,7 @@ def ask(
 
 
 @router.post("/trials/{number}/tell", response_model=Answer)
+@unaudited
 def tell(study: StudyId, number: TrialNumber, body: Told, state: Shared, caller: Viewer) -> Response:
     """Say what a trial has reached. At the granted epoch it is decided whether it goes on; before, only its lease is renewed."""
     loop = _loop(state, caller, study)
@@ -110,18 +113,21 @@ def tell(study: StudyId, number: TrialNumber, body: Told, state: Shared, caller:
 
 
 @router.post("/trials/{number}/heartbeat", response_model=Answer)
+@unaudited
 def heartbeat(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer) -> Response:
     """Renew the lease of a trial in training. `pause`: the study's user wants it back."""
     return _answer(_loop(state, caller, study).heartbeat(number, body.attempt, body.lease_seconds))
 
 
 @router.post("/trials/{number}/fail", response_model=Answer)
+@unaudited
 def fail(study: StudyId, number: TrialNumber, body: Failure, state: Shared, caller: Viewer) -> Response:
     """Say that a trial has failed. `retry`: it will be handed out again, at most `max_retries` times; `stop`: it is given up."""
     return _answer(_loop(state, caller, study).fail(number, body.attempt, body.error, final=body.final))
 
 
 @router.post("/trials/{number}/release", response_model=Answer)
+@unaudited
 def release(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer) -> Response:
     """Give a trial back, which is no failure: it will be handed out again."""
     return _answer(_loop(state, caller, study).release(number, body.attempt))
