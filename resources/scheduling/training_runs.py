@@ -89,9 +89,9 @@ def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Sessio
     """
     sweep_id = sweep_of_run(run)
     intent = intents.of_sweep(catalog, sweep_id)
-    if intent is not None and intent.payload["spec"]["name"] == project and intents.cancel(catalog, intent.id, actor, session):
-        opened = session.get(SweepRow, sweep_id)
-        if opened is None:
+    if intent is not None and intent.payload["spec"]["name"] == project:
+        intents.cancel(catalog, intent.id, actor, session)
+        if session.get(SweepRow, sweep_id) is None:
             return
     sweep = catalog.sweep(session, sweep_id, lock=True)
     if sweep.name != project:

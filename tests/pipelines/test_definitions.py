@@ -45,7 +45,8 @@ def test_string_selections_work_beside_dvc(selection: str) -> None:
 
 def test_the_sensors_run_by_default_and_the_schedule_does_not() -> None:
     assert {sensor.name: sensor.default_status for sensor in defs.sensors or []} == dict.fromkeys(
-        ("start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps"), dg.DefaultSensorStatus.RUNNING
+        ("launch_requested", "start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps"),
+        dg.DefaultSensorStatus.RUNNING,
     )
     assert scheduled_retraining.default_status is dg.DefaultScheduleStatus.STOPPED
 

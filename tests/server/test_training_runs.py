@@ -1,0 +1,209 @@
+"""Training runs and studies that are asked for over HTTP: recorded at once, done once, and looked at, on every database."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from halving.records.run_record import RunRecords
+from resources.backend import Backend
+from resources.catalog import IntentRow
+from resources.datasets.snapshots import Snapshot, take_snapshot
+from resources.execution.worker import TrialRunner, work
+from resources.scheduling import intents
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import parse_spec, stored_spec
+
+Small = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def snapshot(either_backend: Backend, small: Small) -> Snapshot:
+    return take_snapshot(either_backend.store, either_backend.catalog, parse_spec(small()).dataset)
+
+
+def body(snapshot: Snapshot, **changes: Any) -> dict[str, Any]:
+    return {
+        "project": "single",
+        "trainable": "tests.trainables:train",
+        "dataset": snapshot.key,
+        "objective": {"metric": "score", "direction": "maximize"},
+        "params": {"x": 0.4},
+        "epochs": 3,
+        **changes,
+    }
+
+
+def started(client: TestClient, snapshot: Snapshot, **changes: Any) -> dict[str, Any]:
+    answer = client.post("/training-runs", json=body(snapshot, **changes))
+    assert answer.status_code == 202, answer.text
+    return dict(answer.json())
+
+
+def looked_at(client: TestClient, run_id: str) -> dict[str, Any]:
+    answer = client.get(f"/training-runs/{run_id}")
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def carried_out(backend: Backend, intent: str) -> Scheduler:
+    """What Dagster's run of an intent does: open its sweep."""
+    row = intents.begin(backend.catalog, intent, "r1")
+    spec = stored_spec(row.payload["spec"])
+    open_sweep(backend.catalog, spec, str(spec.snapshot), driver=row.payload["driver"], commit=None, sweep=row.sweep)
+    intents.become(backend.catalog, intent, intents.Became(intents.DONE, "r1"))
+    return Scheduler(backend.catalog, row.sweep)
+
+
+def trained(backend: Backend, scheduler: Scheduler, snapshot: Snapshot) -> None:
+    runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+    work(scheduler, runner, lambda changed: None)
+
+
+def count(backend: Backend) -> int:
+    with backend.catalog.read() as session:
+        return session.query(IntentRow).count()
+
+
+def test_a_training_run_has_its_id_at_once_and_is_trained_as_a_sweep_of_one(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot
+) -> None:
+    asked = started(client, snapshot)
+    before = looked_at(client, asked["run_id"])
+    assert (before["status"], before["params"], before["epochs"]) == ("waiting", {"x": 0.4}, 3)
+    assert "every few seconds" in before["waiting"]
+    scheduler = carried_out(either_backend, asked["intent"])
+    assert looked_at(client, asked["run_id"])["status"] == "waiting"
+    trained(either_backend, scheduler, snapshot)
+    after = looked_at(client, asked["run_id"])
+    assert (after["status"], after["epoch"], after["waiting"]) == ("finished", 3, None)
+    assert [one["epoch"] for one in after["checkpoints"]][-1] == 3
+    assert [one["outcome"] for one in after["attempts"]] == ["complete"]
+    assert client.get(f"/hpo/studies/{after['sweep']}").json()["status"] == "finished"
+
+
+def test_a_run_restored_from_a_checkpoint_trains_on_from_its_epoch_and_says_where_it_came_from(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot
+) -> None:
+    asked = started(client, snapshot)
+    trained(either_backend, carried_out(either_backend, asked["intent"]), snapshot)
+    answer = client.post(f"/training-runs/{asked['run_id']}/checkpoints/3/restore", json={"epochs": 5})
+    assert answer.status_code == 202, answer.text
+    restored = answer.json()
+    assert restored["run_id"] != asked["run_id"]
+    trained(either_backend, carried_out(either_backend, restored["intent"]), snapshot)
+    after = looked_at(client, restored["run_id"])
+    assert (after["status"], after["params"], [one["epoch"] for one in after["checkpoints"]]) == ("finished", {"x": 0.4}, [4, 5])
+    assert after["restored_from"]["run"] == asked["run"]
+    assert RunRecords(either_backend.store, "single", restored["run"]).read()["parent"]["restored_from"] == after["restored_from"]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "given", "status", "says"),
+    [(2, {}, 404, "no checkpoint of epoch 2; it has [1, 3]"), (3, {}, 422, "epochs = 3"), (1, {"epochs": 1}, 422, "epochs = 1")],
+)
+def test_a_restore_that_cannot_be_is_refused(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot, epoch: int, given: dict[str, int], status: int, says: str
+) -> None:
+    asked = started(client, snapshot)
+    trained(either_backend, carried_out(either_backend, asked["intent"]), snapshot)
+    answer = client.post(f"/training-runs/{asked['run_id']}/checkpoints/{epoch}/restore", json=given)
+    assert (answer.status_code, says in answer.json()["detail"]) == (status, True), answer.text
+
+
+def test_a_canceled_run_is_not_begun_or_stops_and_canceling_again_changes_nothing(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot
+) -> None:
+    early, late = started(client, snapshot), started(client, snapshot)
+    scheduler = carried_out(either_backend, late["intent"])
+    given = scheduler.next_work("w")
+    for run in (early, late):
+        for _ in range(2):
+            assert client.post(f"/training-runs/{run['run_id']}/cancel").status_code == 200
+    assert looked_at(client, early["run_id"])["status"] == "canceled"
+    assert client.get(f"/hpo/studies/intents/{early['intent']}").json()["status"] == "canceled"
+    assert looked_at(client, late["run_id"])["status"] == "canceling"
+    assert scheduler.heartbeat(given) == "stop"  # type: ignore[arg-type]
+    scheduler.released(given, 1.0)  # type: ignore[arg-type]
+    scheduler.next_work("w")
+    assert looked_at(client, late["run_id"])["status"] == "canceled"
+    assert client.post(f"/training-runs/{late['run_id']}/cancel").status_code == 200
+
+
+def test_a_trial_of_a_larger_sweep_is_looked_at_and_not_canceled_alone(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot, small: Small
+) -> None:
+    row = open_sweep(either_backend.catalog, parse_spec(small()), snapshot.digest, driver="job", commit=None)
+    Scheduler(either_backend.catalog, row.id).next_work("w")
+    assert looked_at(client, f"small/{row.id}.0000")["status"] == "running"
+    refused = client.post(f"/training-runs/small/{row.id}.0000/cancel")
+    assert (refused.status_code, f"a trial of the sweep {row.id}" in refused.text) == (409, True)
+
+
+def test_what_is_asked_again_with_its_key_is_done_once(client: TestClient, either_backend: Backend, snapshot: Snapshot) -> None:
+    key = {"Idempotency-Key": "k1"}
+    answers = [client.post("/training-runs", json=body(snapshot), headers=key).json() for _ in range(2)]
+    assert answers[0] == answers[1]
+    other = client.post("/training-runs", json=body(snapshot, epochs=4), headers=key)
+    assert other.status_code == 422
+    assert count(either_backend) == 1
+    started(client, snapshot)
+    assert count(either_backend) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "says"),
+    [
+        ({"dataset": "points@0000"}, 404, "no dataset snapshot 'points@0000'"),
+        ({"dataset": "points"}, 404, "give name@digest or a digest"),
+        ({"params": {}}, 422, "params = {}"),
+        ({"params": {"x": {"nested": 1}}}, 422, "space.x.constant"),
+        ({"project": "a b"}, 422, "name = 'a b'"),
+        ({"trainable": "train"}, 422, "give module:function"),
+        ({"resources": {"cpus": 4000}}, 422, "resources.cpus = 4000"),
+        ({"image": "registry.example/train:1"}, 422, "HALVING_CLUSTER is not set"),
+    ],
+)
+def test_a_training_run_that_cannot_be_is_refused_at_once(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot, changes: dict[str, Any], status: int, says: str
+) -> None:
+    answer = client.post("/training-runs", json=body(snapshot, **changes))
+    assert (answer.status_code, says in answer.json()["detail"]) == (status, True), answer.text
+    assert count(either_backend) == 0
+
+
+def test_a_study_is_recorded_at_once_and_says_why_it_waits(client: TestClient, either_backend: Backend, small: Small) -> None:
+    answer = client.post("/hpo/studies", json=small())
+    assert (answer.status_code, answer.json()["status"]) == (202, "waiting")
+    intent = client.get(answer.json()["url"].removeprefix("/api/v1")).json()
+    assert (intent["kind"], intent["study"]) == ("study", answer.json()["study"])
+    assert "every few seconds" in intent["waiting"]
+    intents.become(either_backend.catalog, intent["intent"], intents.Became(intents.FAILED, "r1", "no such column"))
+    failed = client.get(f"/hpo/studies/intents/{intent['intent']}").json()
+    assert (failed["status"], failed["error"], failed["waiting"]) == ("failed", "no such column", None)
+
+
+def test_a_study_that_cannot_be_is_refused_with_every_problem(client: TestClient, either_backend: Backend, small: Small) -> None:
+    answer = client.post("/hpo/studies", json={**small(max_trials=0), "trainable": "train"})
+    assert answer.status_code == 422
+    assert "max_trials = 0" in answer.json()["detail"]
+    assert "trainable = 'train'" in answer.json()["detail"]
+    assert client.post("/hpo/studies", json=small(resources={"cpus": 4000})).status_code == 422
+    assert count(either_backend) == 0
+
+
+def test_a_study_for_loops_elsewhere_that_needs_dagster_waits_for_it(client: TestClient, small: Small) -> None:
+    asked = client.post("/hpo/studies", params={"driver": "api"}, json=small()).json()
+    assert asked["status"] == "waiting", "its snapshot is to be taken, and its winner evaluated"
+    assert client.post(f"/hpo/studies/{asked['study']}/ask").status_code == 404
+
+
+def test_unknown_runs_and_intents_are_named(client: TestClient, snapshot: Snapshot) -> None:
+    asked = started(client, snapshot)
+    for path in ("/training-runs/single/none", "/training-runs/single/none-1234.0000", "/hpo/studies/intents/none"):
+        assert client.get(path).status_code == 404
+    assert client.get(f"/training-runs/other/{asked['run']}").status_code == 404
+    assert client.post(f"/training-runs/other/{asked['run']}/cancel").status_code == 404
+    assert looked_at(client, asked["run_id"])["status"] == "waiting"
