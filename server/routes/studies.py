@@ -24,7 +24,7 @@ _EXAMPLE = {
     "name": "digits",
     "trainable": "examples.digits:train",
     "predictor": "examples.digits:predict",
-    "dataset": {"name": "digits", "source": "examples.digits:dataset", "target": "digit"},
+    "dataset": {"name": "digits", "source": "examples.digits:load", "target": "label"},
     "objective": {"metric": "val_accuracy", "direction": "maximize"},
     "space": {"lr": {"float": {"low": 1e-4, "high": 0.1, "log": True}}},
     "strategy": {"asha": {"max_budget": 27}},

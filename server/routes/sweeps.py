@@ -114,8 +114,11 @@ def resume(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Respons
 @router.post("/{study}/stop", response_model=Controlled)
 def stop(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
     """End the search now; the best trial so far is evaluated as usual."""
-    sweep_of(state, caller, study)
-    return once(lambda session: _controlled(stop_sweep(state.catalog, study, session)))
+    row = sweep_of(state, caller, study)
+    answered = once(lambda session: _controlled(stop_sweep(state.catalog, study, session)))
+    if row.driver == "api":
+        state.loops.of(study).settle()  # its loops may never ask again
+    return answered
 
 
 @router.post("/{study}/extend", response_model=Controlled)

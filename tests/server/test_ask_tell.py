@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 
 from resources.backend import Backend
@@ -15,7 +16,11 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.search.decide import Finish
 from resources.sweep_spec import parse_spec
+from server.app import create_app
+from server.settings import Settings
+from tests.backends import CHECKOUT
 from tests.clock import Clock
+from tests.ports import free_port
 from tests.searches import search
 from tests.trainables import score
 from tests.waiting import wait_for
@@ -216,6 +221,13 @@ def test_a_study_that_is_stopped_ends_with_the_last_trial_that_is_given_back(
     assert client.post(f"/hpo/studies/{study}/ask").status_code == 410
 
 
+def test_a_stopped_study_without_a_running_trial_has_ended_at_once(client: TestClient, elsewhere: Small) -> None:
+    study = opened(client, elsewhere())
+    told(client, study, asked(client, study), 1, 0.5)
+    client.post(f"/hpo/studies/{study}/stop")
+    assert client.get(f"/hpo/studies/{study}").json()["status"] == "finished"
+
+
 def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(
     client: TestClient, either_backend: Backend, elsewhere: Small
 ) -> None:
@@ -239,3 +251,24 @@ def test_another_server_goes_on_where_the_first_was_killed(client: TestClient, e
         if verdict.decision != "continue":
             break
     other.close()
+
+
+def test_the_example_of_the_documentation_drives_a_study_to_its_end(backend: Backend, small: Small) -> None:
+    spec = small(max_trials=4)
+    snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(spec).dataset)
+    del spec["predictor"]
+    example = (CHECKOUT / "docs" / "search.md").read_text().partition("```python\n")[2].partition("```")[0]
+    port = free_port()
+    app = create_app(Settings(root=backend.store.root, port=port))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_for(lambda: server.started, 30, "the server")
+        names = {"SPEC": {**spec, "snapshot": snapshot.digest}, "train": lambda params, epochs: score(params["x"], epochs)}
+        exec(example.replace(":3001", f":{port}"), names)
+        state = Scheduler(backend.catalog, names["study"]).state()  # type: ignore[arg-type]
+        assert len(state.trials) == 4
+    finally:
+        server.should_exit = True
+        thread.join(30)
