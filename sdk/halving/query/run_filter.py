@@ -73,11 +73,6 @@ RUN_FIELDS = {
     "model": RunField("text", "the model that a checkpoint of the run was promoted to", in_catalog=True),
     "stage": RunField("text", "the stage of that model's version: staging, champion, archived", in_catalog=True),
 }
-PARTS = {
-    "best": "the best by the direction of its sweep's objective",
-    "min": "the smallest finite value",
-    "max": "the greatest finite value",
-}
 
 
 @dataclass(frozen=True)

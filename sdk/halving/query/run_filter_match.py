@@ -89,10 +89,8 @@ def _of_record(info: RunInfo, name: str) -> Any:
     if name == "commit":
         return (info.provenance.get("git") or {}).get("commit")
     newest = info.attempts[-1]
-    return {"ended": newest.ended, "epoch": newest.epoch, "attempt": newest.number}[name] if name in _OF_ATTEMPT else info.parent.get(name)
-
-
-_OF_ATTEMPT = ("ended", "epoch", "attempt")
+    of_attempt = {"ended": newest.ended, "epoch": newest.epoch, "attempt": newest.number}
+    return of_attempt[name] if name in of_attempt else info.parent.get(name)
 
 
 def _typed(value: Any, kind: Type) -> Value | None:
