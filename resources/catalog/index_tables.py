@@ -82,13 +82,13 @@ class RunNameRow(Base):
 class RunValueRow(Base):
     """What a run has under a name.
 
-    ``number`` is a number, or 1 and 0 for true and false; ``text`` a text. SQLite has no NaN: it is of the type number and null.
-    Of a metric ``number`` is the last value, ``min`` and ``max`` are over finite values, and ``best`` is the one of both that its
-    sweep's objective aims at, null where none does.
+    ``number`` is a number, or 1 and 0 for true and false. SQLite has no NaN: it is of the type number and null. ``text`` is a text, of a
+    long one its beginning. Of a metric ``number`` is the last value, ``min`` and ``max`` are over finite values, and ``best`` is the one of
+    both that its sweep's objective aims at, null where none does.
     """
 
     __tablename__ = "run_values"
-    __table_args__ = (Index("run_values_of_run", "run_id"), {"sqlite_with_rowid": False})
+    __table_args__ = (Index("run_values_of_run", "run_id", "name_id", "type"), {"sqlite_with_rowid": False})
 
     name_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     run_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

@@ -5,21 +5,27 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from halving.errors import InvalidInput
+from halving.identifiers import check_name
 from halving.query import run_filter
+from halving.query.run_details import details_of
+from halving.query.run_diff import diff_of, patch_of, read_for_diff
 from halving.query.run_filter import RunFilter
 from halving.query.run_filter_parser import parse_fields, parse_filter
-from resources.analysis.run_index.select import revision_of, select_page
+from halving.query.runs import in_threads, read_run
+from resources.analysis.run_index.columns import select_columns
+from resources.analysis.run_index.groups import select_groups
+from resources.analysis.run_index.select import IndexState, select_page, select_run, state_of
 from server.access.caller import Caller, Viewer
 from server.answers import answer
 from server.state import Shared
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
-MOST_RUNS, MOST_COLUMNS = 1_000, 100
+MOST_RUNS, MOST_COLUMNS, MOST_KEYS, MOST_GROUPS, MOST_NAMES, MOST_COMPARED = 1_000, 100, 8, 1_000, 20_000, 50
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 FilterText = Annotated[
     str,
@@ -77,6 +83,76 @@ class Runs(BaseModel):
     runs: list[Run]
 
 
+class Statistics(BaseModel):
+    """Of the finite numbers that the runs of a group have."""
+
+    mean: float = Field(examples=[0.23])
+    std: float | None = Field(description="The sample's standard deviation; null of a single number.", examples=[0.02])
+    count: int = Field(examples=[5])
+
+
+class Group(BaseModel):
+    """Runs that are equal in some fields."""
+
+    key: dict[str, Number | str | bool | None] = Field(examples=[{"params.optimizer": "adam"}])
+    count: int = Field(description="How many runs.", examples=[5])
+    values: dict[str, Statistics] = Field(examples=[{"metrics.val_loss": {"mean": 0.23, "std": 0.02, "count": 5}}])
+
+
+class Groups(BaseModel):
+    """The largest groups first."""
+
+    groups: list[Group]
+    revision: int = Field(description="Counts the changes of the index.", examples=[42])
+
+
+class RunField(BaseModel):
+    """What every run has."""
+
+    name: str = Field(examples=["status"])
+    type: Literal["text", "number", "time"] = Field(examples=["text"])
+    about: str = Field(examples=["the project"])
+
+
+class Name(BaseModel):
+    """A param, metric or tag."""
+
+    name: str = Field(examples=["optimizer/lr"])
+    count: int = Field(description="How many runs have it.", examples=[27])
+    type: Literal["number", "text", "bool", "mixed"] = Field(examples=["number"])
+
+
+class ColumnNames(BaseModel):
+    """What runs can be asked for; of params, metrics and tags those that most runs have come first."""
+
+    fields: list[RunField]
+    params: list[Name]
+    metrics: list[Name]
+    tags: list[Name]
+    revision: int = Field(description="Counts the changes of the index.", examples=[42])
+
+
+class Row(BaseModel):
+    """What runs have under a name."""
+
+    differs: bool
+    values: list[Any] = Field(description="One for each run, in their order; null where it has none.", examples=[[0.1, 0.01]])
+
+
+class Diff(BaseModel):
+    """Runs side by side; what differs comes first. ``runs`` have what ``halving runs --json`` gives of each."""
+
+    runs: list[dict[str, Any]]
+    params: dict[str, Row]
+    code: dict[str, Row]
+    environment: dict[str, Row]
+    packages: dict[str, Row]
+    metrics: dict[str, Row] = Field(description="Last values.")
+    patches: dict[str, str | None] = Field(
+        description="By run, what its code had changed over its commit, as a unified diff; of a long one the beginning. Null: nothing."
+    )
+
+
 @router.get("", response_model=Runs)
 def list_runs(
     state: Shared,
@@ -94,18 +170,96 @@ def list_runs(
     """
     chosen, fields, projects = _filter(filter_text), _fields(columns), _projects(caller, project)
     with state.catalog.read() as session:
-        revision, refreshed_at = revision_of(session)
-        tag = etag(revision, chosen, fields, projects, limit, offset)
+        index = state_of(session)
+        tag = etag(index, chosen, fields, projects, limit, offset)
         if known and tag in known:
             return Response(status_code=304, headers=_headers(tag))
         page = select_page(session, chosen, columns=fields, projects=projects, limit=limit, offset=offset)
-    indexed_at = None if refreshed_at is None else datetime.fromtimestamp(refreshed_at, UTC)
-    return answer({"total": page.total, "revision": revision, "indexed_at": indexed_at, "runs": page.runs}, headers=_headers(tag))
+    found = {"total": page.total, "revision": index.revision, "indexed_at": index.refreshed_at, "runs": page.runs}
+    return answer(found, headers=_headers(tag))
 
 
-def etag(revision: int, *asked: Any) -> str:
+@router.get("/groups", response_model=Groups)
+def group_runs(
+    state: Shared,
+    caller: Viewer,
+    by: Annotated[str, Query(description=f"What runs of a group are equal in, at most {MOST_KEYS} fields.", examples=["params.optimizer"])],
+    filter_text: FilterText = "",
+    project: Project = None,
+    columns: Columns = "",
+    limit: Annotated[int, Query(ge=1, le=MOST_GROUPS)] = 200,
+    known: Known = None,
+) -> Response:
+    """Groups of the runs that a filter chooses, with mean and standard deviation of the columns that are numbers."""
+    keys = parse_fields(by)
+    if not 1 <= len(keys) <= MOST_KEYS:
+        raise InvalidInput(f"by {by!r} is not accepted: give 1 to {MOST_KEYS} fields, with commas between")
+    chosen, fields, projects = _filter(filter_text), _fields(columns), _projects(caller, project)
+    with state.catalog.read() as session:
+        index = state_of(session)
+        tag = etag(index, "groups", keys, chosen, fields, projects, limit)
+        if known and tag in known:
+            return Response(status_code=304, headers=_headers(tag))
+        groups = select_groups(session, chosen, keys, columns=fields, projects=projects, limit=limit)
+    return answer({"groups": groups, "revision": index.revision}, headers=_headers(tag))
+
+
+@router.get("/columns", response_model=ColumnNames)
+def list_columns(
+    state: Shared,
+    caller: Viewer,
+    project: Project = None,
+    prefix: Annotated[str, Query(description="Only names that begin so, in any case.", max_length=500, examples=["metrics.val"])] = "",
+    limit: Annotated[int, Query(ge=1, le=MOST_NAMES, description="Names of each kind at most.")] = 1_000,
+    known: Known = None,
+) -> Response:
+    """What a filter, an order or a column may name."""
+    projects = _projects(caller, project)
+    with state.catalog.read() as session:
+        index = state_of(session)
+        tag = etag(index, "columns", prefix, projects, limit)
+        if known and tag in known:
+            return Response(status_code=304, headers=_headers(tag))
+        found = select_columns(session, prefix=prefix, projects=projects, limit=limit)
+    return answer({**found, "revision": index.revision}, headers=_headers(tag))
+
+
+@router.get("/diff", response_model=Diff)
+def diff_runs(
+    state: Shared,
+    caller: Viewer,
+    run: Annotated[list[str], Query(description=f"Runs as project/run, 2 to {MOST_COMPARED}.", examples=[["digits/a", "digits/b"]])],
+) -> Response:
+    """What differs between runs, as ``halving compare --json`` gives it, and the changes of each one's code over its commit."""
+    pairs = list(dict.fromkeys(_pair(caller, name) for name in run))
+    if not 2 <= len(pairs) <= MOST_COMPARED:
+        raise InvalidInput(f"run is given for {len(pairs)} runs, which is not accepted: give 2 to {MOST_COMPARED} different ones")
+    infos = read_for_diff(state.store, pairs)
+    patches = in_threads(lambda info: patch_of(state.store, info), infos)
+    named = {f"{info.project}/{info.run}": patch for info, patch in zip(infos, patches, strict=True)}
+    return answer({**diff_of(infos), "patches": named})
+
+
+@router.get("/{project}/{run}", response_model=dict[str, Any])
+def one_run(
+    state: Shared,
+    project: Annotated[str, Path(examples=["digits"])],
+    run: Annotated[str, Path(examples=["digits-7f3a.0007"])],
+) -> Response:
+    """All that is known of a run, from its own files.
+
+    What ``halving show --json`` gives (``params``, ``tags``, ``parent``, ``seed``, ``determinism``, ``provenance``, ``attempts``,
+    ``metrics``, ``artifacts``, ``media``, ``checkpoints``, ``files``…), and ``index``, its row in the index, null until it is there.
+    """
+    info = read_run(state.store, check_name("project", project), check_name("run id", run))
+    with state.catalog.read() as session:
+        index = select_run(session, project, run)
+    return answer({"id": f"{project}/{run}", **details_of(state.store, info), "index": index})
+
+
+def etag(index: IndexState, *asked: Any) -> str:
     """The tag of an answer from the index: while it is the same, so is the answer."""
-    return f'"{revision}-{hashlib.sha256(repr(asked).encode()).hexdigest()[:16]}"'
+    return f'"{index.revision}-{hashlib.sha256(repr((index.versions, *asked)).encode()).hexdigest()[:16]}"'
 
 
 def _headers(tag: str) -> dict[str, str]:
@@ -129,3 +283,9 @@ def _projects(caller: Caller, project: str | None) -> Collection[str] | None:
         caller.check(project)
         return [project]
     return None if caller.projects is None else sorted(caller.projects)
+
+
+def _pair(caller: Caller, name: str) -> tuple[str, str]:
+    project, _, run = name.partition("/")
+    caller.check(check_name("project", project), f"run {name!r}")
+    return project, check_name("run id", run)

@@ -7,7 +7,7 @@ may choose any order of joins.
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -38,18 +38,31 @@ class Operand:
 
     Attributes:
         present: whether the run has a value; NaN is one.
-        of_type: by each type that it can have, whether it has that.
+        type: which type the value has; None where it can have but one.
+        of_type: by each type that it can have, whether it has that. None where it can have no other: a comparison says enough.
         number: null where the value is NaN.
         can_be_nan: whether a number can be that.
         is_time: whether the number is a time, which literals have as text.
     """
 
     present: Clause
-    of_type: dict[int, Clause]
+    type: Clause | None
+    of_type: Mapping[int, Clause | None]
     number: Clause
     text: Clause
     can_be_nan: bool = False
     is_time: bool = False
+
+    def is_of(self, kind: int, found: Clause) -> Clause:
+        """A condition on the value, if it is of this type."""
+        if kind not in self.of_type:
+            return false()
+        known = self.of_type[kind]
+        return found if known is None else and_(known, found)
+
+    @property
+    def is_nan(self) -> Clause:
+        return self.is_of(NUMBER, and_(self.present, self.number.is_(None))) if self.can_be_nan else false()
 
 
 class Sources:
@@ -91,10 +104,12 @@ class Sources:
         columns = self._values[key].c
         if field.part != "last":
             column = columns[field.part]
-            return Operand(column.is_not(None), {NUMBER: column.is_not(None)}, column, columns.text)
-        types = {"metrics": (NUMBER,), "tags": (TEXT,)}.get(field.kind, (NUMBER, TEXT, BOOL))
-        of_type = {each: columns.type == each for each in types}
-        return Operand(columns.run_id.is_not(None), of_type, columns.number, columns.text, can_be_nan=NUMBER in types)
+            return Operand(column.is_not(None), None, {NUMBER: None}, column, columns.text)
+        present, values = columns.run_id.is_not(None), (columns.number, columns.text)
+        if field.kind == "params":
+            return Operand(present, columns.type, {kind: columns.type == kind for kind in (NUMBER, TEXT, BOOL)}, *values, can_be_nan=True)
+        is_metric = field.kind == "metrics"
+        return Operand(present, None, {NUMBER if is_metric else TEXT: None}, *values, can_be_nan=is_metric)
 
     def _of_run(self, field: Field) -> Operand:
         if field.name in ("model", "stage"):
@@ -105,8 +120,7 @@ class Sources:
         else:
             column = RunRow.__table__.c[field.name]
         kind = TEXT if field.type == "text" else NUMBER
-        present = column.is_not(None)
-        return Operand(present, {kind: present}, column, column, is_time=field.type == "time")
+        return Operand(column.is_not(None), None, {kind: None}, column, column, is_time=field.type == "time")
 
 
 def truth(condition: Condition, sources: Sources) -> Clause:
@@ -139,58 +153,47 @@ def _leaf(condition: Comparison | Between | In | Like | IsNull, sources: Sources
     if isinstance(condition, Like):
         # SQLite's LIKE, and Postgres' ILIKE with the collation C, take A to Z for a to z and no other letters.
         like = operand.text.ilike if sources.is_postgres else operand.text.like
-        found = like(condition.pattern, escape="\\")
-        return _typed(operand, TEXT, ~found if negated else found)
+        matched = like(condition.pattern, escape="\\")
+        return operand.is_of(TEXT, ~matched if negated else matched)
     if isinstance(condition, In):
         return _in(operand, condition.values, negated=negated)
-    if isinstance(condition, Between):
-        if negated:
-            return or_(_is_false(operand, ">=", condition.low), _is_false(operand, "<=", condition.high))
-        return and_(_is_true(operand, ">=", condition.low), _is_true(operand, "<=", condition.high))
-    return (_is_false if negated else _is_true)(operand, condition.operator, condition.value)
+    if isinstance(condition, Comparison):
+        kind, found = (_is_false if negated else _is_true)(operand, condition.operator, condition.value)
+        return operand.is_of(kind, found)
+    if negated:
+        kind, low = _is_false(operand, ">=", condition.low)
+        return operand.is_of(kind, or_(low, _is_false(operand, "<=", condition.high)[1]))
+    kind, low = _is_true(operand, ">=", condition.low)
+    return operand.is_of(kind, and_(low, _is_true(operand, "<=", condition.high)[1]))
 
 
-def _is_false(operand: Operand, sign: str, value: Value) -> Clause:
-    opposite = _is_true(operand, _OPPOSITE[sign], value)
-    if sign in ("=", "!=") or isinstance(value, str):
-        return opposite
-    return or_(opposite, _is_nan(operand))  # NaN is neither less nor greater than a number
-
-
-def _is_true(operand: Operand, sign: str, value: Value) -> Clause:
+def _is_true(operand: Operand, sign: str, value: Value) -> tuple[int, Clause]:
+    """The literal's type, and SQL for a value of that type that the comparison is true of."""
     compare = _OPERATORS[sign]
     if isinstance(value, bool):
-        return _typed(operand, BOOL, compare(operand.number, float(value)))
+        return BOOL, compare(operand.number, float(value))
     if isinstance(value, str):
-        if operand.is_time:
-            return _typed(operand, NUMBER, compare(operand.number, _seconds(value)))
-        return _typed(operand, TEXT, compare(operand.text, value))
+        return (NUMBER, compare(operand.number, _seconds(value))) if operand.is_time else (TEXT, compare(operand.text, value))
     if math.isnan(value):
-        return _is_nan(operand) if sign == "=" else _typed(operand, NUMBER, operand.number.is_not(None))
-    found = compare(operand.number, value)
-    if sign == "!=" and operand.can_be_nan:
-        found = or_(found, operand.number.is_(None))
-    return _typed(operand, NUMBER, found)
+        return NUMBER, operand.is_nan if sign == "=" else operand.number.is_not(None)
+    found: Clause = compare(operand.number, value)
+    return NUMBER, or_(found, operand.is_nan) if sign == "!=" and operand.can_be_nan else found
+
+
+def _is_false(operand: Operand, sign: str, value: Value) -> tuple[int, Clause]:
+    kind, opposite = _is_true(operand, _OPPOSITE[sign], value)
+    if sign in ("=", "!=") or kind != NUMBER or not operand.can_be_nan:
+        return kind, opposite
+    return kind, or_(opposite, operand.is_nan)  # NaN is neither less nor greater than a number
 
 
 def _in(operand: Operand, values: tuple[Value, ...], *, negated: bool) -> Clause:
-    """Of the values of each type one or, negated, none is equal."""
-    found = []
-    kinds: dict[type, list[Value]] = {}
+    """Of the values of the run's type one is equal or, negated, none."""
+    by_type: dict[int, list[Clause]] = {}
     for value in values:
-        kinds.setdefault(float if isinstance(value, int) and not isinstance(value, bool) else type(value), []).append(value)
-    for same in kinds.values():
-        parts = [_is_true(operand, "!=" if negated else "=", value) for value in same]
-        found.append(and_(*parts) if negated else or_(*parts))
-    return or_(*found)
-
-
-def _is_nan(operand: Operand) -> Clause:
-    return _typed(operand, NUMBER, operand.number.is_(None)) if operand.can_be_nan else false()
-
-
-def _typed(operand: Operand, kind: int, found: Clause) -> Clause:
-    return and_(operand.of_type[kind], found) if kind in operand.of_type else false()
+        kind, found = _is_true(operand, "!=" if negated else "=", value)
+        by_type.setdefault(kind, []).append(found)
+    return or_(*(operand.is_of(kind, and_(*found) if negated else or_(*found)) for kind, found in by_type.items()))
 
 
 def order_by(orders: Iterable[Order], sources: Sources) -> list[Clause]:
@@ -200,18 +203,12 @@ def order_by(orders: Iterable[Order], sources: Sources) -> list[Clause]:
         operand = sources.operand(order.field)
         if operand is None:
             continue
-        keys: list[Clause] = [operand.number] if NUMBER in operand.of_type else []
-        if len(operand.of_type) > 1:  # types one after another; NaN has none, as if there were no value
-            kind = case((operand.number.is_not(None), _type_of(operand)), (operand.of_type[TEXT], TEXT))
+        keys = [operand.text if TEXT in operand.of_type else operand.number]
+        if operand.type is not None:  # types one after another; NaN has none, as if there were no value
+            kind = case((operand.type == TEXT, TEXT), (operand.number.is_(None), None), else_=operand.type)
             keys = [kind, operand.number, operand.text]
-        elif TEXT in operand.of_type:
-            keys = [operand.text]
         clauses += [(key.desc() if order.descending else key.asc()).nulls_last() for key in keys]
     return [*clauses, RunRow.started.desc(), RunRow.project.desc(), RunRow.run.desc()]
-
-
-def _type_of(operand: Operand) -> Clause:
-    return case((operand.of_type[NUMBER], NUMBER), else_=BOOL)
 
 
 def _seconds(moment: str) -> float:

@@ -18,7 +18,7 @@ from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 OPEN_SECONDS = 4.0
 """A run that is training is looked at as often; the others when a tenth of the time since they ended has passed."""
 _SHARE, _SHORTEST, _LONGEST = 0.1, 10.0, 86_400.0
-_LONGEST_NAME, _LONGEST_TEXT = 500, 2_000  # characters
+_LONGEST_NAME, _LONGEST_TEXT = 500, 600  # characters: in four bytes each they fit into an index of Postgres
 _INTEGERS = 2**63  # what a database's integers hold
 
 

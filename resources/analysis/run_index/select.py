@@ -6,7 +6,8 @@ A page takes a few statements, each over the rows of the names that it needs: wh
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
@@ -18,6 +19,20 @@ from resources.catalog.index_tables import BOOL, NUMBER
 
 _RUNS = RunRow.__table__
 _COLUMNS = ("status", "seconds", "epoch", "attempt", "sweep", "trial", "dataset", "snapshot", "commit", "seed")
+
+
+class IndexState(NamedTuple):
+    """What the answers to all questions depend on.
+
+    Attributes:
+        revision: counts the changes of the index.
+        refreshed_at: when it was last complete.
+        versions: a digest of the registry's versions and stages, which are joined to runs when they are asked for.
+    """
+
+    revision: int
+    refreshed_at: datetime | None
+    versions: str
 
 
 @dataclass(frozen=True)
@@ -74,9 +89,9 @@ def choose(
 ) -> Select[Any]:
     """The statement for the ids of the runs that a filter chooses, in its order; its own limit bounds ``limit``."""
     sources = Sources(session, chosen.fields)
-    where = _where(chosen, projects, sources)
+    conditions = where(chosen, projects, sources)
     order = order_by(chosen.order, sources)
-    statement = sources.joined(select(_RUNS.c.id)).where(*where).order_by(*order)
+    statement = sources.joined(select(_RUNS.c.id)).where(*conditions).order_by(*order)
     if chosen.limit is not None:
         left = max(chosen.limit - offset, 0)
         limit = left if limit is None else min(limit, left)
@@ -84,21 +99,24 @@ def choose(
     return statement.offset(offset) if offset else statement
 
 
-def revision_of(session: Session) -> tuple[int, float | None]:
-    """The index's revision, and when it was last complete in seconds since the epoch."""
+def state_of(session: Session) -> IndexState:
+    """What the index is now."""
     revision, refreshed_at = session.execute(select(RunIndexRow.revision, RunIndexRow.refreshed_at)).one()
-    return revision, refreshed_at
+    shown = (ModelVersionRow.model, ModelVersionRow.version, ModelVersionRow.stage, ModelVersionRow.run)
+    rows = [tuple(row) for row in session.execute(select(*shown).order_by(*shown[:2]))]
+    return IndexState(revision, _moment(refreshed_at), sha256(repr(rows).encode()).hexdigest()[:16])
 
 
-def _where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> list[Any]:
+def where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> list[Any]:
+    """The conditions that choose the runs; to be made before the tables of ``sources`` are joined."""
     found = [] if projects is None else [_RUNS.c.project.in_(sorted(projects))]
     return [*found, truth(chosen.where, sources)] if chosen.where else found
 
 
 def _count(session: Session, chosen: RunFilter, projects: Collection[str] | None) -> int:
     sources = Sources(session, chosen.fields)
-    where = _where(chosen, projects, sources)
-    total = session.scalar(sources.joined(select(func.count())).where(*where)) or 0
+    conditions = where(chosen, projects, sources)
+    total = session.scalar(sources.joined(select(func.count())).where(*conditions)) or 0
     return total if chosen.limit is None else min(total, chosen.limit)
 
 

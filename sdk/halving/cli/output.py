@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import HalvingError
+from halving.query.units import size as size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,25 +114,15 @@ def duration(seconds: float | None) -> str:
     """``12 s``, ``3.4 min``, ``5.6 h`` or ``2.1 d``."""
     if seconds is None:
         return NONE
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 10 or seconds == 0 else f"{seconds:.1f} s"
 
 
 def moment(text: str | None) -> str:
     """An ISO 8601 time to the second, in the local time zone."""
     return NONE if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
-
-
-def size(count: int) -> str:
-    """Bytes as ``12 B``, ``3.4 KiB``, ``5.6 MiB``…"""
-    number = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
 
 
 def names_of(text: str | None) -> list[str] | None:

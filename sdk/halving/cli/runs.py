@@ -9,6 +9,7 @@ from typing import Any
 from halving.cli.output import console, duration, moment, names_of, print_json, print_table
 from halving.errors import InvalidInput
 from halving.query.curve_stats import fill_last, keys_of
+from halving.query.run_details import as_dict
 from halving.query.run_filter import Field, InvalidFilter, RunFilter
 from halving.query.run_filter_match import RunValues, match_runs
 from halving.query.run_filter_parser import parse_filter
@@ -69,24 +70,6 @@ def pointed(text: str, column: int) -> str:
     before, behind = "…" * (start > 0), "…" * (start + _WIDTH < len(line))
     left = before + line[start : column - 1]
     return f"  {before}{line[start : start + _WIDTH]}{behind}\n  {' ' * sum(map(_cells, left))}^"
-
-
-def as_dict(info: RunInfo) -> dict[str, Any]:
-    """What the JSON of every command has of a run."""
-    newest = info.attempts[-1]
-    return {
-        "project": info.project,
-        "run": info.run,
-        "status": info.status,
-        "started": info.started,
-        "ended": newest.ended,
-        "seconds": info.seconds,
-        "attempt": newest.number,
-        "epoch": newest.epoch,
-        "params": info.params,
-        "parent": info.parent,
-        "tags": info.tags,
-    }
 
 
 def _as_dict(info: RunInfo, metrics: list[str] | None) -> dict[str, Any]:

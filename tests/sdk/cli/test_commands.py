@@ -23,8 +23,8 @@ from halving import Store
 from halving.cli.main import main
 from halving.cli.output import duration
 from halving.cli.runs import pointed
-from halving.cli.show import code_of
 from halving.query.api import leaderboard, sql
+from halving.query.run_details import code_of
 from halving.query.runs import RunAttempt, RunInfo
 
 

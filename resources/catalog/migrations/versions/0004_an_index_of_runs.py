@@ -40,7 +40,7 @@ def upgrade() -> None:
     sqlite_with_rowid=False
     )
     with op.batch_alter_table('run_values', schema=None) as batch_op:
-        batch_op.create_index('run_values_of_run', ['run_id'], unique=False)
+        batch_op.create_index('run_values_of_run', ['run_id', 'name_id', 'type'], unique=False)
 
     op.create_table('runs',
     sa.Column('id', sa.Integer(), nullable=False),
@@ -74,9 +74,9 @@ def upgrade() -> None:
     # ### end Alembic commands ###
     op.execute("INSERT INTO run_index (id, revision, stale_below) VALUES (1, 0, 0)")
     if op.get_bind().dialect.name == "postgresql":
-        # Postgres keeps rows in the order in which they came: with their numbers in the index, those of a name lie together.
+        # Postgres keeps rows in the order in which they came. With their values in the index, those of a name lie together.
         op.execute("ALTER TABLE run_values DROP CONSTRAINT run_values_pkey")
-        op.execute("ALTER TABLE run_values ADD PRIMARY KEY (name_id, run_id) INCLUDE (type, number, min, max, best)")
+        op.execute("ALTER TABLE run_values ADD PRIMARY KEY (name_id, run_id) INCLUDE (type, number, text, min, max, best)")
 
 
 def downgrade() -> None:

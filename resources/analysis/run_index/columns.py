@@ -1,0 +1,58 @@
+"""What runs can be asked for: the params, metrics and tags that there are, for completion and for choosing columns."""
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from halving.query.run_filter import RUN_FIELDS
+from resources.catalog import RunNameRow, RunRow, RunValueRow
+from resources.catalog.index_tables import BOOL, NUMBER, TEXT
+
+KINDS = ("params", "metrics", "tags")
+_TYPES = {NUMBER: "number", TEXT: "text", BOOL: "bool"}
+
+
+def select_columns(
+    session: Session, *, prefix: str = "", projects: Collection[str] | None = None, limit: int = 1_000
+) -> dict[str, list[dict[str, Any]]]:
+    """The fields of every run, and the names of params, metrics and tags, those that most runs have first.
+
+    Args:
+        prefix: only names that begin so, ``lr`` or ``params.lr``; upper and lower case are the same.
+        projects: only names in runs of these; None is all.
+        limit: how many names of each kind at most.
+
+    Returns:
+        ``fields`` as ``{"name", "type", "about"}``; ``params``, ``metrics`` and ``tags`` as ``{"name", "count", "type"}``: how many runs
+        have it, and whether it is number, text, bool or mixed.
+    """
+    only, dot, rest = prefix.partition(".")
+    kinds, begins = ((only,), rest) if dot and only in KINDS else (KINDS, prefix)
+    fields = [
+        {"name": name, "type": field.type, "about": field.about}
+        for name, field in RUN_FIELDS.items()
+        if kinds == KINDS and name.startswith(begins.lower())
+    ]
+    return {"fields": fields, **{kind: _names(session, kind, begins, projects, limit) if kind in kinds else [] for kind in KINDS}}
+
+
+def _names(session: Session, kind: str, begins: str, projects: Collection[str] | None, limit: int) -> list[dict[str, Any]]:
+    count = func.count()
+    statement = (
+        select(RunNameRow.name, count, func.min(RunValueRow.type), func.max(RunValueRow.type))
+        .join(RunValueRow, RunValueRow.name_id == RunNameRow.id)
+        .where(RunNameRow.kind == kind)
+        .group_by(RunNameRow.id, RunNameRow.name)
+        .order_by(count.desc(), RunNameRow.name)
+        .limit(limit)
+    )
+    if begins:
+        statement = statement.where(func.lower(RunNameRow.name).startswith(begins.lower(), autoescape=True))
+    if projects is not None:
+        statement = statement.join(RunRow, RunRow.id == RunValueRow.run_id).where(RunRow.project.in_(sorted(projects)))
+    return [
+        {"name": name, "count": many, "type": _TYPES[least] if least == most else "mixed"}
+        for name, many, least, most in session.execute(statement)
+    ]

@@ -1,0 +1,102 @@
+"""All that is known of one run, as data, for a command, the API and a page."""
+
+from typing import Any
+
+from halving.journal.directory import attempt_folders
+from halving.metrics.manifest import project_folder, run_files
+from halving.query.curve_stats import read_extremes
+from halving.query.runs import RunInfo, read_all
+from halving.query.units import size
+from halving.store.store import Store, blob_name
+
+
+def as_dict(info: RunInfo) -> dict[str, Any]:
+    """What the JSON of every command has of a run."""
+    newest = info.attempts[-1]
+    return {
+        "project": info.project,
+        "run": info.run,
+        "status": info.status,
+        "started": info.started,
+        "ended": newest.ended,
+        "seconds": info.seconds,
+        "attempt": newest.number,
+        "epoch": newest.epoch,
+        "params": info.params,
+        "parent": info.parent,
+        "tags": info.tags,
+    }
+
+
+def details_of(store: Store, info: RunInfo) -> dict[str, Any]:
+    """What ``halving show --json`` gives: what :func:`as_dict` has, and ``seed, determinism, provenance, attempts, metrics, artifacts,
+    media, checkpoints, files``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched curve; all but ``last`` are
+    None where retention has dropped the points.
+
+    Raises:
+        StoreError: a file of the run cannot be read, or is damaged.
+    """
+    folder = f"runs/project={info.project}/{info.run}"
+    metrics = read_extremes(store, info)
+    newest = info.starts.get(info.attempts[-1].number, info.record)
+    return {
+        **as_dict(info),
+        "seed": info.seed,
+        "determinism": newest.get("determinism") or {},
+        "provenance": info.provenance,
+        "attempts": [vars(attempt) for attempt in info.attempts],
+        "metrics": {key: value._asdict() for key, value in metrics.items()},
+        **{
+            kind: [{**row, "file": blob_name(row["digest"])} for row in read_all(store, f"{folder}/{kind}")]
+            for kind in ("artifacts", "media", "checkpoints")
+        },
+        "files": _files(store, info, folder),
+    }
+
+
+def code_of(info: RunInfo) -> dict[str, Any]:
+    """The newest attempt's code in a few lines."""
+    git, lockfile = info.provenance.get("git"), info.provenance.get("lockfile")
+    pairs: dict[str, Any] = {}
+    if git:
+        unknown = f"unknown: git could not say ({git.get('error')})"
+        changed = "changed files: the patch has them" if git.get("patch") else "changed files, all left out of the patch"
+        dirty = {True: changed, False: "clean", None: unknown}[git.get("dirty")]
+        pairs = {"commit": git.get("commit"), "branch": git.get("branch"), "remote": git.get("remote"), "working tree": dirty}
+        pairs["patch"] = git.get("patch")
+        left_out = [f"{file['path']} ({size(file['bytes'])})" for file in git.get("left_out") or []]
+        more = git.get("left_out_count", 0) - len(left_out)
+        pairs["left out of it"] = ", ".join([*left_out, *([f"{more} smaller files"] if more > 0 else [])]) or None
+    else:
+        pairs["commit"] = "not in a git checkout"
+    pairs["lockfile"] = f"{lockfile['name']} sha256:{lockfile['sha256'][:12]}" if lockfile else None
+    pairs["command"] = " ".join(info.provenance.get("command") or []) or None
+    return {name: value for name, value in pairs.items() if value is not None}
+
+
+def environment_of(info: RunInfo) -> dict[str, Any]:
+    """The newest attempt's interpreter and machine, packages apart."""
+    hardware, python = info.provenance.get("hardware") or {}, info.provenance.get("python") or {}
+    memory = hardware.get("memory_bytes")
+    pairs = {
+        "python": " ".join(str(python[name]) for name in ("implementation", "version") if name in python) or None,
+        "image": info.provenance.get("image"),
+        **{name: hardware.get(name) for name in ("host", "platform", "cpus")},
+        "memory": size(memory) if memory else None,
+        "gpus": "; ".join(hardware.get("gpus") or []) or "none",
+    }
+    return {name: value for name, value in pairs.items() if value is not None}
+
+
+def _files(store: Store, info: RunInfo, folder: str) -> dict[str, Any]:
+    """Where the run's files are: names in the store, and folders of this machine."""
+    files = run_files(store, info.project, info.run)
+    base, full, rollup = project_folder(info.project), files.manifest.full, files.manifest.rollup
+    return {
+        "store": store.root,
+        "record": folder,
+        "segments": list(files.segments),
+        "full": f"{base}/{full}" if full else None,
+        "rollup": f"{base}/{rollup}" if rollup else None,
+        "journals": [str(path) for path in attempt_folders(store, info.project, info.run)],
+    }

@@ -1,0 +1,11 @@
+"""Numbers with units, for people."""
+
+
+def size(count: int) -> str:
+    """Bytes as ``12 B``, ``3.4 KiB``, ``5.6 MiB``…"""
+    number = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
