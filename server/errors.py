@@ -1,7 +1,6 @@
 """Errors as answers: ``application/problem+json`` (RFC 9457) with the library's own message."""
 
 import logging
-import re
 from http import HTTPStatus
 from typing import Any
 
@@ -16,11 +15,11 @@ from starlette.exceptions import HTTPException
 from halving.cli.output import jsonable
 from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound, StoreError
 from resources.catalog.retry import is_transient
+from server.access.tokens import without_tokens
 
 RETRY_SECONDS = 5
 MEDIA_TYPE = "application/problem+json"
 _STATUS = {NotFound: 404, AlreadyExists: 409, InvalidInput: 422, StoreError: 503}
-_TOKEN = re.compile(r"hlv_[\w-]+")
 _SHOWN = 100  # characters of a value
 _log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class Problem(BaseModel):
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: object) -> JSONResponse:
     """An error as an answer; ``more`` are members of their own, such as the column of a filter."""
-    body = {"status": status, "detail": _TOKEN.sub("hlv_…", detail), **more}
+    body = {"status": status, "detail": without_tokens(detail), **more}
     return JSONResponse(jsonable(body), status, headers, media_type=MEDIA_TYPE)
 
 

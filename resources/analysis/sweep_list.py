@@ -80,15 +80,19 @@ def _counts(session: Session, sweeps: list[str]) -> dict[str, dict[str, int]]:
 
 
 def _leaders(session: Session, sweeps: list[str]) -> dict[tuple[str, bool], float]:
-    """For each sweep, and for either direction: the best value among the feasible results, or else all, after the most epochs."""
-    infeasible = (RungResultRow.violation > 0).label("infeasible")
-    query = select(RungResultRow.sweep, infeasible, RungResultRow.epochs, func.min(RungResultRow.value), func.max(RungResultRow.value))
-    query = query.where(RungResultRow.sweep.in_(sweeps), RungResultRow.value.is_not(None))
-    best: dict[tuple[str, bool], float] = {}
-    ordered = sorted(
-        session.execute(query.group_by(RungResultRow.sweep, infeasible, RungResultRow.epochs)), key=lambda row: (bool(row[1]), -row[2])
+    """For each sweep, and for either direction: the best value of the trials in their bounds, or else of all, after the most epochs."""
+    result = RungResultRow
+    has_one = (result.sweep.in_(sweeps), result.value.is_not(None))
+    highest = select(result.sweep, result.trial, func.max(result.rung).label("rung")).where(*has_one).group_by(result.sweep, result.trial)
+    top = highest.subquery()
+    infeasible = (result.violation > 0).label("infeasible")
+    query = (
+        select(result.sweep, infeasible, result.epochs, func.min(result.value), func.max(result.value))
+        .join(top, (top.c.sweep == result.sweep) & (top.c.trial == result.trial) & (top.c.rung == result.rung))
+        .group_by(result.sweep, infeasible, result.epochs)
     )
-    for sweep, _, _, least, greatest in ordered:
+    best: dict[tuple[str, bool], float] = {}
+    for sweep, _, _, least, greatest in sorted(session.execute(query), key=lambda row: (bool(row[1]), -row[2])):
         assert least is not None  # the query left such rows out
         assert greatest is not None
         best.setdefault((sweep, False), least)

@@ -36,6 +36,8 @@ _POSTGRES_OPTIONS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+_IMPATIENT = {"connect_timeout": 2, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3_000}
+_AWAY_SECONDS = 1.0  # that it counts as away for all threads of an impatient process after one has waited for it in vain
 
 
 class Catalog:
@@ -69,12 +71,8 @@ class Catalog:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 self.engine = create_engine(parsed, connect_args={"timeout": 2 * patience})
             else:
-                silence = min(_POSTGRES_OPTIONS["tcp_user_timeout"], round(2000 * patience))
-                limits = {
-                    "connect_timeout": max(2, min(_POSTGRES_OPTIONS["connect_timeout"], round(patience))),
-                    "tcp_user_timeout": silence,
-                }
-                options = {name: value for name, value in {**_POSTGRES_OPTIONS, **limits}.items() if name not in parsed.query}
+                known = _POSTGRES_OPTIONS if patience >= retry.CONNECT_SECONDS else {**_POSTGRES_OPTIONS, **_IMPATIENT}
+                options = {name: value for name, value in known.items() if name not in parsed.query}
                 # Workers that started together must not all connect anew in the same instant of every hour.
                 recycle = round(_RECONNECT_SECONDS * random.uniform(0.5, 1.0))
                 self.engine = create_engine(
@@ -245,9 +243,19 @@ def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None], p
     connection.
     """
 
+    impatient = patience < retry.CONNECT_SECONDS
+    away: tuple[float, BaseException] | None = None
+
     @event.listens_for(engine, "do_connect")
     def _on_connect(dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
-        return retry.connect_with_retry(lambda: dialect.connect(*arguments, **options), patience)
+        nonlocal away
+        if away is not None and time.monotonic() < away[0]:
+            raise type(away[1])(*away[1].args)
+        try:
+            return retry.connect_with_retry(lambda: dialect.connect(*arguments, **options), patience)
+        except Exception as error:
+            away = (time.monotonic() + _AWAY_SECONDS, error) if impatient else None
+            raise
 
     @event.listens_for(engine, "connect")
     def _on_connected(connection: Any, _record: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from sqlalchemy import insert, select
 
 from resources.catalog import AuditRow, Catalog, utcnow
+from server.access.tokens import without_tokens
 
 _LONGEST = 500  # characters of a path
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
@@ -26,7 +27,7 @@ def record(catalog: Catalog, *, actor: str, method: str, route: str, target: str
         target: the path as it was asked for, without its query.
         status: that the write is answered with.
     """
-    values = {"actor": actor, "method": method, "route": route, "target": target[:_LONGEST], "status": status}
+    values = {"actor": actor, "method": method, "route": route, "target": without_tokens(target)[:_LONGEST], "status": status}
     with catalog.write() as session:
         session.execute(insert(AuditRow).values(at=utcnow(), **values))
 

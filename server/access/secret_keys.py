@@ -3,7 +3,7 @@
 import secrets
 
 from sqlalchemy import insert, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from resources.catalog import Catalog, SecretRow, utcnow
 
@@ -21,5 +21,8 @@ def signing_key(catalog: Catalog) -> str:
             session.execute(insert(SecretRow).values(name=_NAME, value=secrets.token_urlsafe(32), created_at=utcnow()))
     except IntegrityError:
         pass  # another server was first
+    except DBAPIError as error:
+        error.hide_parameters = True  # the key is among them
+        raise
     with catalog.read() as session:
         return session.scalars(kept).one()

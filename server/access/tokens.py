@@ -1,5 +1,6 @@
 """Tokens: random texts that say who asks. The catalog keeps their SHA-256 alone, so whoever reads it cannot ask in their name."""
 
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ PREFIX = "hlv_"
 """What every token begins with, so that scanners of code and logs find one that was lost."""
 
 _BYTES = 32
+_LOOKS_LIKE_ONE = re.compile(rf"{PREFIX}[\w-]+")
 _COARSE = timedelta(minutes=10)  # of when it was last used: more often would be a write for each request
 _MOST_DAYS = 3650
 
@@ -127,6 +129,11 @@ def note_use(catalog: Catalog, token: Token) -> None:
 def digest_of(token: str) -> str:
     """What the catalog keeps of a token. It is 256 random bits, so a plain hash cannot be guessed back."""
     return sha256(token.encode(errors="replace")).hexdigest()
+
+
+def without_tokens(text: str) -> str:
+    """A text from outside, with nothing in it that could be a token."""
+    return _LOOKS_LIKE_ONE.sub(f"{PREFIX}…", text)
 
 
 def _token(row: TokenRow) -> Token:

@@ -2,19 +2,22 @@
 
 from dataclasses import asdict
 from datetime import datetime
+from hashlib import sha256
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import APIRouter, Body, Header, Path, Query, Response
 from pydantic import BaseModel, Field
+from sqlalchemy import select
 
 from resources.analysis.summary import summarize
 from resources.analysis.sweep_list import list_sweeps
 from resources.analysis.timeline import timeline_of
 from resources.analysis.trial_list import trials_of
-from resources.catalog import SweepRow
+from resources.catalog import SweepRow, TrialRow
 from resources.catalog.models import as_dict
 from resources.registry.leaderboard import outcome_of
 from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, resume_sweep, stop_sweep
+from resources.search.state import Status
 from server.access.caller import Caller, Viewer
 from server.access.once import Once
 from server.answers import answer
@@ -24,6 +27,8 @@ router = APIRouter(prefix="/hpo/studies", tags=["sweeps"])
 
 StudyId = Annotated[str, Path(description="The sweep's id.", examples=["digits-7f3a"])]
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
+Known = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of the answer that is known already.")]
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "Nothing has changed since the answer that If-None-Match names."}}
 
 
 class Study(BaseModel):
@@ -69,8 +74,8 @@ def list_studies(
     return answer({"studies": [line.as_dict() for line in list_sweeps(state.catalog, names=names, limit=limit)]})
 
 
-@router.get("/{study}", response_model=dict[str, Any])
-def one_study(study: StudyId, state: Shared, caller: Viewer) -> Response:
+@router.get("/{study}", response_model=dict[str, Any], responses=NOT_MODIFIED)
+def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None) -> Response:
     """A sweep with its trials.
 
     The fields of ``halving leaderboard --json`` (``standings``, ``rungs``, ``failed``, ``waiting``, ``epochs_trained``…), and ``id``,
@@ -79,8 +84,14 @@ def one_study(study: StudyId, state: Shared, caller: Viewer) -> Response:
     ``epochs``, ``rung``, ``seconds``, ``attempts``, ``error``;
     ``report``, the scores on the test split and when it was made, or null; ``model``, the version of its winner, or null;
     ``timeline``: its ``attempts`` and ``milestones``.
+
+    Asked again with ``If-None-Match`` it answers 304 as long as nothing of it has changed.
     """
     row = sweep_of(state, caller, study)
+    tag = _tag(state, row)
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    if known and tag in known:
+        return Response(status_code=304, headers=headers)
     summary = summarize(state.catalog, study)
     report, version = outcome_of(state.catalog, study)
     copied = ("id", "name", "created_at", "finished_at", "snapshot", "commit", "driver", "spec")
@@ -93,7 +104,8 @@ def one_study(study: StudyId, state: Shared, caller: Viewer) -> Response:
             "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest} if report else None,
             "model": as_dict(version) if version else None,
             "timeline": asdict(timeline_of(state.catalog, study)),
-        }
+        },
+        headers=headers,
     )
 
 
@@ -147,6 +159,16 @@ def sweep_of(state: State, caller: Caller, study: str) -> SweepRow:
     caller.check(row.name if row else None, f"sweep {study!r}")
     assert row is not None
     return row
+
+
+def _tag(state: State, row: SweepRow) -> str:
+    """While it is the same, so is all that is shown of the sweep: its decisions are counted, and the rest of what changes is looked at."""
+    running = select(TrialRow.number, TrialRow.worker, TrialRow.waiting, TrialRow.doubted_until)
+    with state.catalog.read() as session:
+        trials = session.execute(running.where(TrialRow.sweep == row.id, TrialRow.status == Status.RUNNING).order_by(TrialRow.number)).all()
+    report, version = outcome_of(state.catalog, row.id)
+    counted = (row.revision, row.status, row.control, row.max_trials, report and report.created_at, version and version.stage)
+    return f'"{sha256(repr((counted, [tuple(trial) for trial in trials])).encode()).hexdigest()[:24]}"'
 
 
 def _controlled(row: SweepRow) -> tuple[int, dict[str, Any]]:

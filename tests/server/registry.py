@@ -1,0 +1,40 @@
+"""A sweep with a report and a model, as if it had been evaluated and promoted, without a training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from resources.backend import Backend
+from resources.catalog import ModelVersionRow, ReportRow, utcnow
+from resources.registry.versions import register
+from resources.sweep_spec import SweepSpec
+from tests.searches import search
+
+
+def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float]:
+    return {"score": params["x"] * epochs}
+
+
+def promoted(backend: Backend, spec: SweepSpec, *, checkpoint: bytes = b"weights", page: bytes = b"<p>report") -> ModelVersionRow:
+    """Search the spec and register a version of its model; the first becomes the champion."""
+    sweep = search(backend, spec, score)
+    digest, html = backend.store.put_blob(checkpoint), backend.store.put_blob(page)
+    with backend.catalog.write() as session:
+        row = backend.catalog.sweep(session, sweep)
+        row.status, row.finished_at, snapshot = "finished", utcnow(), row.snapshot
+        session.add(ReportRow(sweep=sweep, digest=html, html=html, metrics={"accuracy": 0.9, "loss": None}, created_at=utcnow()))
+    version = ModelVersionRow(
+        model=spec.name,
+        checkpoint=digest,
+        sweep=sweep,
+        trial=0,
+        run=f"{sweep}.0000",
+        snapshot=snapshot,
+        framework="python",
+        input_schema={"x": "double"},
+        output_schema={"type": "int64"},
+        metrics={"accuracy": 0.9},
+        report=html,
+    )
+    with backend.catalog.read() as session:
+        champion = session.query(ModelVersionRow).filter_by(model=spec.name, stage="champion").one_or_none()
+    return register(backend.catalog, version, judged_against=champion.version if champion else None, auto_promote=False)

@@ -1,0 +1,86 @@
+"""A write that is sent again with its key is answered as before, and not done again: on every database."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import func, select
+
+from resources.backend import Backend
+from resources.catalog import AnswerRow
+from resources.scheduling.sweeps import resume_sweep
+from resources.sweep_spec import SweepSpec
+from server.access.once import KEPT, REPLAYED
+from tests.searches import search
+
+Spec = Callable[..., SweepSpec]
+Bearer = Callable[..., dict[str, str]]
+KEY = {"Idempotency-Key": "0b1c"}
+
+
+def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float]:
+    return {"score": params["x"] * epochs}
+
+
+@pytest.fixture
+def study(either_backend: Backend, small_spec: Spec) -> str:
+    """The path of a study that searches."""
+    return f"/hpo/studies/{search(either_backend, small_spec(max_trials=2), score, most=1)}"
+
+
+def test_a_write_is_done_once_for_its_key(client: TestClient, either_backend: Backend, study: str) -> None:
+    first = client.post(f"{study}/extend", json={"max_trials": 9}, headers=KEY)
+    assert (first.status_code, REPLAYED in first.headers) == (200, False)
+    again = client.post(f"{study}/extend", json={"max_trials": 9}, headers=KEY)
+    assert (again.status_code, again.json(), again.headers[REPLAYED]) == (200, first.json(), "true")
+    assert client.post(f"{study}/extend", json={"max_trials": 9}).status_code == 422
+    paused = client.post(f"{study}/pause", headers={"Idempotency-Key": "p"})
+    resume_sweep(either_backend.catalog, study.rpartition("/")[2])
+    assert client.post(f"{study}/pause", headers={"Idempotency-Key": "p"}).json() == paused.json()
+    assert client.get(study).json()["control"] == "run"
+
+
+def test_a_key_belongs_to_one_request(client: TestClient, study: str) -> None:
+    client.post(f"{study}/extend", json={"max_trials": 9}, headers=KEY)
+    for path, body in ((f"{study}/extend", {"max_trials": 10}), (f"{study}/pause", None), (f"{study}/extend?a=1", {"max_trials": 9})):
+        answer = client.post(path, json=body, headers=KEY)
+        assert answer.status_code == 422, path
+        assert "another request" in answer.json()["detail"]
+    assert client.get(study).json()["planned"] == 9
+    for wrong in ("", "x" * 256):
+        assert client.post(f"{study}/pause", headers={"Idempotency-Key": wrong}).status_code == 422
+
+
+def test_a_write_that_failed_has_left_nothing_and_is_tried_again(client: TestClient, either_backend: Backend, study: str) -> None:
+    assert client.post(f"{study}/extend", json={"max_trials": 1}, headers=KEY).status_code == 422
+    with either_backend.catalog.read() as session:
+        assert session.scalar(select(func.count()).select_from(AnswerRow)) == 0
+    assert client.post(f"{study}/extend", json={"max_trials": 9}, headers=KEY).status_code == 200
+
+
+def test_of_writes_with_one_key_that_come_together_one_is_done(client: TestClient, study: str) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(client.post, f"{study}/extend", json={"max_trials": 9}, headers=KEY) for _ in range(6)]
+        answers = [one.result() for one in asked]
+    assert [answer.status_code for answer in answers] == [200] * 6
+    assert sum(REPLAYED not in answer.headers for answer in answers) == 1
+
+
+def test_a_key_is_forgotten_after_a_day(client: TestClient, either_backend: Backend, study: str) -> None:
+    client.post(f"{study}/pause", headers=KEY)
+    with either_backend.catalog.write() as session:
+        row = session.scalars(select(AnswerRow)).one()
+        row.created_at -= KEPT + timedelta(seconds=1)
+    assert REPLAYED not in client.post(f"{study}/resume", headers=KEY).headers
+
+
+def test_who_asks_has_keys_of_their_own(
+    guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Callable[..., dict[str, str]]
+) -> None:
+    study = f"/api/v1/hpo/studies/{search(backend, small_spec(max_trials=2), score, most=1)}"
+    for name in ("ada", "bob"):
+        answer = guarded.post(f"{study}/pause", headers={**bearer(name, scope="write"), **KEY})
+        assert (answer.status_code, REPLAYED in answer.headers) == (200, False)

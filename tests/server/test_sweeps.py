@@ -1,0 +1,162 @@
+"""Sweeps, models, datasets and reports over HTTP: what the command line shows, and what it may do: on every database."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fastapi.testclient import TestClient
+from itsdangerous import URLSafeTimedSerializer
+
+from resources.analysis.summary import summarize
+from resources.backend import Backend
+from resources.catalog import TrialRow
+from resources.registry.leaderboard import leaderboard_of
+from resources.sweep_spec import SweepSpec
+from server import checkpoint_links
+from tests.searches import search
+from tests.server.registry import promoted, score
+
+Spec = Callable[..., SweepSpec]
+
+
+def test_a_study_is_its_leaderboard_with_its_trials(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    backend = either_backend
+    sweep = search(backend, small_spec(max_trials=4), score, most=3)
+    study = client.get(f"/hpo/studies/{sweep}").json()
+    shown = leaderboard_of(backend.store, backend.catalog, sweep)
+    for name in ("objective", "direction", "counts", "planned", "epochs_trained", "saved"):
+        assert study[name] == shown[name], name
+    assert [one["key"] for one in study["standings"]] == [one["key"] for one in shown["standings"]]
+    assert [trial["number"] for trial in study["trials"]] == list(range(len(study["trials"])))
+    by_key = {one.key: one for one in summarize(backend.catalog, sweep).standings}
+    for trial in study["trials"]:
+        standing = by_key.get(trial["key"])
+        assert trial["objective"] == (standing.objective if standing else None)
+    assert len(study["timeline"]["attempts"]) >= len(by_key)
+    assert (study["report"], study["model"]) == (None, None)
+
+
+def test_a_list_of_studies_has_the_newest_first_and_their_leaders(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    backend = either_backend
+    sweeps = [
+        search(backend, small_spec(max_trials=4, objective={"metric": "score", "direction": direction}), score, most=5)
+        for direction in ("maximize", "minimize")
+    ]
+    bounded = small_spec(name="bounded", max_trials=6, bounds={"score": {"max": 2.0}})
+    sweeps.append(search(backend, bounded, score))
+    sweeps.append(search(backend, small_spec(name="failing", max_trials=2, max_retries=0), lambda *_: None))
+    studies = client.get("/hpo/studies").json()["studies"]
+    assert [study["id"] for study in studies] == sweeps[::-1]
+    for study in studies:
+        summary = summarize(backend.catalog, study["id"])
+        assert study["best"] == (summary.best.objective if summary.best else None), study["id"]
+        assert study["counts"] == summary.counts
+        assert study["trials"] == summary.planned
+    assert [study["id"] for study in client.get("/hpo/studies?project=bounded").json()["studies"]] == [sweeps[2]]
+    assert len(client.get("/hpo/studies?limit=1").json()["studies"]) == 1
+
+
+def test_why_a_trial_waits_is_said_for_each(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    sweep = search(either_backend, small_spec(max_trials=3), score, most=2)
+    with either_backend.catalog.write() as session:
+        running = session.query(TrialRow).filter_by(sweep=sweep, status="running").first()
+        assert running is not None
+        running.waiting, number = "Insufficient nvidia.com/gpu", running.number
+    trials = client.get(f"/hpo/studies/{sweep}").json()["trials"]
+    assert trials[number]["waiting"] == "Insufficient nvidia.com/gpu"
+    assert {trial["waiting"] for trial in trials if trial["status"] == "paused"} == {
+        "to be promoted, when it is among the best of its rung"
+    }
+
+
+def test_an_unchanged_study_is_not_sent_again(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    sweep = search(either_backend, small_spec(max_trials=3), score, most=2)
+    path = f"/hpo/studies/{sweep}"
+
+    def tag() -> str:
+        return str(client.get(path).headers["ETag"])
+
+    first = tag()
+    again = client.get(path, headers={"If-None-Match": first})
+    assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", first)
+    assert client.post(f"{path}/pause").json()["control"] == "pause"
+    second = tag()
+    assert second != first
+    with either_backend.catalog.write() as session:
+        session.query(TrialRow).filter_by(sweep=sweep, status="running").update({"waiting": "Unschedulable"})
+    assert tag() not in (first, second)
+
+
+def test_a_study_is_paused_resumed_extended_and_stopped(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    path = f"/hpo/studies/{search(either_backend, small_spec(max_trials=2), score, most=1)}"
+    for control, shown in (("pause", "pause"), ("resume", "run"), ("stop", "stop")):
+        assert client.post(f"{path}/{control}").json()["control"] == shown
+    assert client.post(f"{path}/extend", json={"max_trials": 9}).json()["max_trials"] == 9
+    ended = f"/hpo/studies/{promoted(either_backend, small_spec(name='other', max_trials=1)).sweep}"
+    answer = client.post(f"{ended}/pause")
+    assert answer.status_code == 409
+    assert "its search is over" in answer.json()["detail"]
+
+
+def test_models_show_their_versions_and_change_their_stage(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    first, second = (promoted(either_backend, small_spec(max_trials=trials), checkpoint=b"%d" % trials) for trials in (1, 2))
+    (model,) = client.get("/models").json()["models"]
+    assert [(version["version"], version["stage"]) for version in model["versions"]] == [("1.0.0", "champion"), ("1.0.1", "staging")]
+    assert client.get("/models/small").json() == model
+    changed = client.post("/models/small/versions/1.0.1/promote").json()
+    assert (changed["stage"], changed["checkpoint"]) == ("champion", second.checkpoint)
+    assert client.post("/models/small/versions/1.0.0/promote").json()["stage"] == "champion"  # back again
+    assert client.get("/models/small/champion").json()["checkpoint"] == first.checkpoint
+    assert client.post("/models/small/versions/1.0.0/archive").json()["stage"] == "archived"
+    assert client.get("/models/small/champion").status_code == 404
+    for path in ("/models/small/versions/9.9.9/promote", "/models/nothing/versions/1.0.0/archive"):
+        assert client.post(path).status_code == 404
+
+
+def test_a_champion_is_fetched_by_a_signed_address(guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Any) -> None:
+    weights = bytes(range(256)) * 10_000
+    version = promoted(backend, small_spec(max_trials=1), checkpoint=weights)
+    champion = guarded.get("/api/v1/models/small/champion", headers=bearer("ada")).json()
+    assert (champion["checkpoint"], champion["input_schema"]) == (version.checkpoint, {"x": "double"})
+    fetched = guarded.get(champion["url"])
+    assert (fetched.status_code, fetched.content, int(fetched.headers["Content-Length"])) == (200, weights, len(weights))
+    assert fetched.headers["Content-Disposition"].startswith("attachment")
+
+
+def test_an_address_of_a_checkpoint_holds_for_what_was_signed_and_not_for_ever(
+    local: TestClient, backend: Backend, small_spec: Spec
+) -> None:
+    promoted(backend, small_spec(max_trials=1))
+    url = local.get("/api/v1/models/small/champion").json()["url"]
+    key = local.app.state.halving.signing_key  # type: ignore[attr-defined]
+
+    old = URLSafeTimedSerializer(key, salt="checkpoint")
+    signer = old.make_signer(b"checkpoint")
+    signer.get_timestamp = lambda: int(time.time()) - checkpoint_links.SECONDS - 5  # type: ignore[method-assign]
+    expired = signer.sign(old.dump_payload(backend.store.put_blob(b"weights"))).decode()
+    other_use = URLSafeTimedSerializer(key, salt="session").dumps(backend.store.put_blob(b"weights"))
+    for wrong in (url[:-2], url.replace("signed/", "signed/x"), *(f"/api/v1/signed/{one}" for one in (expired, other_use, "a"))):
+        assert local.get(wrong).status_code == 404, wrong
+
+
+def test_a_report_has_its_scores_and_its_page_which_reaches_nothing(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    version = promoted(either_backend, small_spec(max_trials=1), page=b"<script>1</script>")
+    report = client.get(f"/reports/{version.sweep}").json()
+    assert report["metrics"] == {"accuracy": 0.9, "loss": None}
+    page = client.get(f"/reports/{version.sweep}/page")
+    assert page.content == b"<script>1</script>"
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    policy = page.headers["Content-Security-Policy"].split("; ")
+    assert {"sandbox allow-scripts", "default-src 'none'"} <= set(policy)
+    assert not [part for part in policy if "allow-same-origin" in part or part.startswith("connect-src")]
+    assert client.get(f"/hpo/studies/{version.sweep}").json()["model"]["version"] == version.version
+    assert client.get("/reports/nothing/page").status_code == 404
+
+
+def test_datasets_show_their_snapshots_and_the_sweeps_on_them(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    sweep = search(either_backend, small_spec(max_trials=1), score)
+    (dataset,) = client.get("/datasets").json()["datasets"]
+    assert dataset["name"] == "points"
+    assert dataset["snapshots"][0]["sweeps"] == [sweep]
+    assert client.get("/datasets/points").json() == dataset
+    assert client.get("/datasets/nothing").json()["detail"] == "no dataset 'nothing'; there are ['points']"
