@@ -118,7 +118,8 @@ def find_snapshot(catalog: Catalog, reference: str) -> Snapshot:
         InvalidInput: several begin so.
     """
     name, _, digits = reference.rpartition("@")
-    digest = f"sha256:{digits.removeprefix('sha256:')}"
+    digits = digits.removeprefix("sha256:")
+    digest = f"sha256:{digits}"
     of_name = [SnapshotRow.name == name] if name else []
     with catalog.read() as session:
         found = list(session.scalars(select(SnapshotRow.digest).where(SnapshotRow.digest.startswith(digest, autoescape=True), *of_name)))

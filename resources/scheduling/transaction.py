@@ -145,7 +145,7 @@ class SweepTransactions:
             "preemptions": trial.preemptions,
             "error": error,
             "more_seconds": seconds,
-            "checkpoint": report.checkpoint if report else checkpoint,
+            "checkpoint": (report.checkpoint or None) if report else checkpoint,  # loops that run elsewhere may have none
         }
         goes_on = trial.status is Status.RUNNING
         self._write(statements.GO_ON if goes_on else statements.END_ATTEMPT, trial, decided)
@@ -201,7 +201,7 @@ class SweepTransactions:
             "value": result.value if result else None,
             "metrics": report.values if report else None,
             "violation": result.violation if result else 0.0,
-            "checkpoint": report.checkpoint if report else None,
+            "checkpoint": (report.checkpoint or None) if report else None,
             "best_checkpoint": report.best_checkpoint if report else None,
             "decision": decision,
             "attempt": self.cache.known[trial.number].attempt,

@@ -45,7 +45,9 @@ max_failed_trials: 2
 gates: {metric: accuracy, margin: 0.01}
 auto_promote: true
 seed: 5
-"""
+snapshot: sha256:AAA
+restored_from: {project: small, run: small-7f3a.0007, epoch: 3, checkpoint: sha256:AAA}
+""".replace("AAA", 64 * "a")
 
 
 def resolved(mapping: dg.ConfigMapping, config: dict[str, Any]) -> dict[str, Any]:

@@ -72,3 +72,18 @@ def test_an_expected_end_of_a_step_is_tried_again_only_where_the_store_was_unava
     with pytest.raises(dg.Failure) as raised, expected_failures():
         raise error
     assert raised.value.allow_retries is again
+
+
+def test_a_sweep_without_a_predictor_ends_with_its_search_and_nothing_is_evaluated(
+    backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALVING_ROOT", backend.store.root)
+    spec = small(max_trials=2)
+    del spec["predictor"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert defs.get_job_def("sweep").execute_in_process(run_config=spec, instance=instance).success
+        assert instance.fetch_materializations(dg.AssetKey("evaluation_report"), limit=1).records == []
+    with backend.catalog.read() as session:
+        (sweep,) = session.scalars(select(SweepRow))
+    assert sweep.status == "finished"
+    assert sweep.finished_at is not None

@@ -198,6 +198,20 @@ def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, e
     assert asked(client, study)["attempt"] == 2
 
 
+def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_told(client: TestClient, elsewhere: Small) -> None:
+    study, digest = opened(client, elsewhere(strategy={"median": {"sampler": "random", "max_budget": 3}})), "sha256:" + "a" * 64
+    given = asked(client, study)
+    tell = f"/hpo/studies/{study}/trials/0/tell"
+    for epoch, told_with in ((1, {"checkpoint": digest}), (2, {})):
+        body = {"attempt": given["attempt"], "epoch": epoch, "values": {"score": 0.5}, **told_with}
+        assert client.post(tell, json=body).json()["decision"] == "continue"
+    client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1})
+    again = asked(client, study)
+    assert (again["attempt"], again["epoch"], again["epochs"], again["checkpoint"]) == (2, 2, 3, digest)
+    wrong = client.post(tell, json={"attempt": 2, "epoch": 3, "values": {"score": 0.5}, "checkpoint": "model.pt"})
+    assert wrong.status_code == 422
+
+
 def test_a_failed_trial_is_tried_again_and_then_given_up(client: TestClient, elsewhere: Small) -> None:
     study = opened(client, elsewhere(max_retries=1))
     decisions = []

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halving import Dataset, InvalidInput, Store, StoreError
+from halving import Dataset, InvalidInput, NotFound, Store, StoreError
 from halving.trial.import_string import import_function
 from resources.backend import Backend
 from resources.datasets import dvc_tracking, snapshots
-from resources.datasets.snapshots import split_rows, take_snapshot
+from resources.datasets.snapshots import find_snapshot, snapshot_for, split_rows, take_snapshot
+from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.sweep import DatasetSource
 
 POINTS = {"name": "points", "source": "tests.trainables:data", "target": "label"}
@@ -253,3 +254,28 @@ def test_a_store_that_cannot_be_written_ends_in_one_clear_error(tmp_path: Path) 
     blocked.write_text("a file where the store should be")
     with pytest.raises(OSError, match=str(blocked)):
         take_snapshot(Store(blocked), Backend(root=str(tmp_path / "other")).catalog, source())
+
+
+def test_a_spec_that_names_a_snapshot_runs_on_it_and_its_source_is_not_asked(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
+    spec = small_spec()
+    taken = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    dataset = {"name": "points", "source": "tests.trainables:data_raising", "target": "label"}
+    pinned = small_spec(dataset=dataset, snapshot=taken.digest)
+    assert snapshot_for(backend.store, backend.catalog, pinned).digest == taken.digest
+    for wrong, says in (
+        ({"snapshot": "sha256:" + "0" * 64}, "no dataset snapshot"),
+        ({"snapshot": taken.digest, "dataset": {**dataset, "target": "x"}}, "with the target 'label', not of 'points' with 'x'"),
+    ):
+        with pytest.raises(InvalidInput, match=says):
+            snapshot_for(backend.store, backend.catalog, small_spec(**wrong))
+
+
+def test_a_snapshot_is_found_by_its_digest_or_by_the_beginning_of_one(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+    taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
+    for reference in (taken.digest, taken.key, f"points@{taken.digest}", taken.digest[:20], taken.key[:12]):
+        assert find_snapshot(backend.catalog, reference).digest == taken.digest
+    for reference in ("points", "points@", "other@" + taken.digest[7:], "sha256:", "points@%"):
+        with pytest.raises(NotFound, match=taken.key):
+            find_snapshot(backend.catalog, reference)

@@ -1,6 +1,7 @@
 """What is protected: exactly what the registry, the reports and unfinished sweeps reach."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -8,6 +9,9 @@ from halving import InvalidInput, NotFound
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, utcnow
 from resources.registry.retention_protection import protected
+from resources.scheduling import intents
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import SweepSpec
 from tests.backends import snapshot_row
 
 
@@ -82,3 +86,17 @@ def test_a_report_of_a_sweep_that_the_catalog_does_not_know_stops_retention(back
     backend.store.replace("reports/theirs-1.html", b"of another catalog")
     with pytest.raises(InvalidInput, match=r"it has no sweep theirs-1, of which the store .* has a report; what"):
         protected(backend.store, backend.catalog)
+
+
+def test_the_run_that_an_unfinished_training_run_goes_on_from_is_protected(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+    add_sweep(backend, "s-1", "finished")
+    source = {"project": "digits", "run": "s-1.0000", "epoch": 3, "checkpoint": "sha256:" + "a" * 64}
+    spec = small_spec(restored_from=source, strategy={"random": {"budget": 9}})
+    with backend.catalog.write() as session:
+        intent = intents.add(session, spec, kind="training-run", driver="sensors", actor="ada")
+    assert ("digits", "s-1.0000") in protected(backend.store, backend.catalog).runs
+    open_sweep(backend.catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=intent.sweep)
+    intents.become(backend.catalog, intent.id, intents.Became(intents.DONE, "r"))
+    assert ("digits", "s-1.0000") in protected(backend.store, backend.catalog).runs
+    backend.catalog.end_sweep(intent.sweep, "finished")
+    assert ("digits", "s-1.0000") not in protected(backend.store, backend.catalog).runs

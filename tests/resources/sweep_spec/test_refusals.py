@@ -105,7 +105,12 @@ STRATEGIES = [
     ({**strategy(grid={"points": 2}), "start_from": [{"x": 0}]}, ["start_from = [{'x': 0}]", "strategy.grid", "leave it out"]),
 ]
 
+FROM_CHECKPOINT = {"project": "p", "run": "p-1.0000", "epoch": 3, "checkpoint": "sha256:" + "a" * 64}
+
 STARTS = [
+    ({"restored_from": FROM_CHECKPOINT}, ["restored_from.epoch = 3", "due after 1 epochs", "train for more"]),
+    ({"restored_from": {**FROM_CHECKPOINT, "checkpoint": "latest"}}, ["restored_from.checkpoint = 'latest'", "give sha256:"]),
+    ({"snapshot": "points@12"}, ["snapshot = 'points@12'", "give sha256: and 64"]),
     ({"start_from": [{"x": 0.5}, {"x": 1.5}]}, ["start_from.1", "x = 1.5", "a number from 0.0 to 1.0"]),
     ({"start_from": [{"y": 1}]}, ["start_from.0", "y = 1", "no such parameter", "['x']"]),
     ({"start_from": [{"x": "low"}]}, ["start_from.0", "x = 'low'", "a number from"]),

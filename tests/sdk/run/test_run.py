@@ -664,3 +664,20 @@ def test_a_trial_has_its_snapshot_seed_and_parent(store: Store) -> None:
     with trial(store, Grants(1), attempt=2):
         assert random.random() == first
     assert run.records.read().items() >= {"seed": 7, "parent": {"sweep": "s"}, "params": {"lr": 0.1}}.items()
+
+
+def test_a_trial_that_starts_from_another_runs_checkpoint_goes_on_from_its_epoch_until_it_has_its_own(store: Store) -> None:
+    with trial(store, Grants(2)) as source:
+        for epoch in source.epochs():
+            source.report(score=0.5)
+            source.save(seen=epoch)
+    given = source.records.checkpoints()[-1]._asdict()
+    trained = []
+    for attempt, granted in ((1, 3), (2, 4)):
+        with trial(store, Grants(granted), attempt, run="t.0000", start_from=given) as run:
+            assert run.restore(seen=None)["seen"] == granted - 1
+            for epoch in run.epochs():
+                trained.append(epoch)
+                run.report(score=0.6)
+                run.save(seen=epoch)
+    assert trained == [3, 4]
