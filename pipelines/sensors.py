@@ -31,6 +31,7 @@ from resources.execution.kubernetes.pod_status import reason_kind
 from resources.execution.wiring import make_scheduler
 from resources.scheduling import intents
 from resources.scheduling.assignment import Assignment, Superseded
+from resources.scheduling.loop_scheduler import LoopScheduler
 from resources.scheduling.scheduler import Scheduler
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec, stored_spec
@@ -230,7 +231,7 @@ def _conclude_request(sweep: SweepRow, attempt: int) -> dg.RunRequest:
 def _end_if_stopped(backend: Backend, control: str, sweep: str) -> list[None]:
     """End the search of a stopped study whose trials run elsewhere: its loops may never ask again."""
     if control == Control.STOP:
-        scheduler = make_scheduler(backend, sweep, retry_seconds=_RETRY_SECONDS)
+        scheduler = LoopScheduler(backend.catalog, sweep, retry_seconds=_RETRY_SECONDS)
         scheduler.requeue_lost()
         scheduler.end_if_over()
     return []

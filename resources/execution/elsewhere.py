@@ -14,7 +14,7 @@ from halving.trial.messages import ReachedRung
 from resources.catalog import Catalog, statements
 from resources.execution.divergence import ranges_of
 from resources.scheduling.assignment import Assignment, Superseded
-from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.loop_scheduler import LoopScheduler
 from resources.scheduling.suggestion_prefetch import AskedPrefetch
 from resources.search.decide import Continue, Fail, Finish, Wait
 from resources.search.state import Control
@@ -23,7 +23,9 @@ LEASE_SECONDS = 600.0
 """How long a loop may be silent where it asks for no other lease: most have no thread that sends heartbeats."""
 LONGEST_LEASE_SECONDS = 86_400.0
 
-_IDLE_SECONDS = 0.2  # for which nobody looks again once there was nothing to do; what is told here ends it at once
+# For so long nobody looks again once there was nothing to do: a thousand loops may ask every second. What is told here ends it at once.
+_IDLE_SECONDS = 0.2
+_CHOOSING_SECONDS = 0.05  # the same while the next params are being chosen
 # A trial that is given back because its sweep is paused or stopped goes on when it is asked for again, if it is.
 _WORDS = {"continue": "continue", "pause": "pause", "stop": "stop", "complete": "complete", "requeue": "pause", "fail": "stop"}
 
@@ -84,7 +86,7 @@ class Elsewhere:
             raise DrivenOtherwise(
                 f"the trials of sweep {sweep} are run by Dagster (driver {driver}); open a study with driver api to run them"
             )
-        self.scheduler = Scheduler(catalog, sweep, **options)
+        self.scheduler = LoopScheduler(catalog, sweep, **options)
         self._catalog, self._ranges = catalog, ranges_of(self.scheduler.spec)
         self._prefetch = AskedPrefetch(self.scheduler)
         self._prefetch.__enter__()
@@ -96,21 +98,21 @@ class Elsewhere:
         """Choose no more params ahead of time."""
         self._prefetch.__exit__()
 
-    def ask(self, worker: str, lease_seconds: float = LEASE_SECONDS) -> Given | Wait | Finish:
-        """A trial to train, the same for the same ``worker``; it never waits for one."""
-        if self._over or time.monotonic() < self._idle_until:
-            known = self.scheduler.given_to(worker)
+    def ask(self, worker: str, lease_seconds: float = LEASE_SECONDS, *, again: bool = True) -> Given | Wait | Finish:
+        """A trial to train; it never waits for one. With ``again`` a worker that has got one before gets the same."""
+        idle = self._over or time.monotonic() < self._idle_until
+        self._prefetch.asked(refill=not idle)
+        if idle:
+            known = self.scheduler.given_to(worker) if again else None
             return self._given(known, lease_seconds) if known else Finish() if self._over else Wait()
-        given = self.scheduler.ask(worker, lease_seconds)
-        self._prefetch.asked()
+        given = self.scheduler.ask(worker, lease_seconds, again=again)
         if isinstance(given, Assignment):
             self._since.setdefault((given.trial, given.attempt), time.monotonic())
             return self._given(given, lease_seconds)
         if isinstance(given, Finish):
             self._over = True
             return given
-        if given is not None:  # where params are being chosen, the next one may ask at once
-            self._idle_until = time.monotonic() + _IDLE_SECONDS
+        self._idle_until = time.monotonic() + (_CHOOSING_SECONDS if given is None else _IDLE_SECONDS)
         return Wait()
 
     def tell(

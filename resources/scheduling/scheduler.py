@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from halving.errors import NotFound
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements, utcnow
 from resources.catalog.retry import WORKER_SECONDS, retry_transient
@@ -72,45 +71,6 @@ class Scheduler:
             if not self.suggest_ahead(1):
                 time.sleep(_POLL_SECONDS)  # another process is choosing
         return given
-
-    def ask(self, worker: str, lease_seconds: float) -> Assignment | Wait | Finish | None:
-        """Hand out the next trial to a worker that works on one only; it may ask again, and gets the same attempt at it.
-
-        It never waits: None if params must be chosen first, which is up to :meth:`suggest_ahead`.
-        """
-        suggester = self._suggester
-        return self._retrying(lambda: self._next_work(worker, suggester, [], lease_seconds=lease_seconds, once=True))
-
-    def given_to(self, worker: str) -> Assignment | None:
-        """What :meth:`ask` has given to this worker, whatever has become of it."""
-        with self._transactions.reading() as connection:
-            given = connection.execute(statements.GIVEN_TO, {"of_sweep": self.id, "of_worker": worker}).first()
-            return self._as_given(given) if given else None
-
-    def assignment(self, trial: int, attempt: int | None = None) -> Assignment:
-        """A trial's current attempt; with ``attempt`` that one, whatever has become of it.
-
-        Raises:
-            NotFound: no such trial, or no such attempt yet.
-        """
-        with self._transactions.reading():
-            if not 0 <= trial < len(self._transactions.cache.known):
-                raise NotFound(f"no trial {trial} in sweep {self.id}: it has {len(self._transactions.cache.known)}, from 0")
-            current = self._transactions.assignment(trial)
-        if attempt is None:
-            return current
-        if not 1 <= attempt <= current.attempt:
-            raise NotFound(f"no attempt {attempt} at trial {current.key}: its newest is {current.attempt}")
-        return replace(current, attempt=attempt)
-
-    def checkpoint(self, trial: int) -> str | None:
-        """The digest of a trial's newest checkpoint, as of the last transaction; None if it has none."""
-        with self._transactions.lock:
-            return self._transactions.cache.known[trial].checkpoint or None
-
-    def end_if_over(self) -> bool:
-        """End the search if nothing is left to do; whether it has ended. Only needed where nobody asks for work any more."""
-        return self._retrying(self._end_if_over)
 
     @property
     def chooses_ahead(self) -> bool:
@@ -285,13 +245,6 @@ class Scheduler:
         """An attempt as it was handed out, whatever has become of it."""
         current = self._transactions.assignment(given.trial)
         return replace(current, attempt=given.attempt, rung=given.rung, granted=current.ladder[given.rung])
-
-    def _end_if_over(self) -> bool:
-        with self._transactions.deciding():
-            if isinstance(decide(self._transactions.state, Idle())[0], Finish):
-                self._end_search()
-                return True
-        return False
 
     def _claim(self, trial: int, worker: str, attempt: int | None, unsure: list[Assignment]) -> Assignment:
         transactions, given = self._transactions, {"of_sweep": self.id, "of_trial": trial}

@@ -75,10 +75,11 @@ class AskedPrefetch(Prefetch):
         super().__init__(scheduler)
         self._asked: deque[float] = deque(maxlen=_MOST_AHEAD)
 
-    def asked(self) -> None:
-        """A loop asks for a trial: refill the queue."""
+    def asked(self, *, refill: bool) -> None:
+        """A loop asks for a trial; with ``refill`` the queue is looked at now."""
         self._asked.append(time.monotonic())
-        self._wanted.set()
+        if refill:
+            self._wanted.set()
 
     def _length(self) -> int:
         since = time.monotonic() - max(self._suggesting, _SUGGESTING_SECONDS)

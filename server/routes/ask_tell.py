@@ -96,7 +96,7 @@ def ask(
 ) -> Response:
     """The next trial to train. A suggestion that is not ready yet is not waited for: 204 says when to ask again."""
     key = sha256(idempotency_key.encode()).hexdigest()[:32] if idempotency_key else token_hex(16)
-    given = _loop(state, caller, study).ask(f"{caller.actor} {key}", lease_seconds)
+    given = _loop(state, caller, study).ask(f"{caller.actor} {key}", lease_seconds, again=idempotency_key is not None)
     if isinstance(given, Finish):
         return problem(410, f"the search of study {study} is over")
     if isinstance(given, Wait):
