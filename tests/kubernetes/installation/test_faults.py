@@ -195,12 +195,12 @@ def test_a_job_ends_although_one_of_its_workers_never_gets_a_node(installation: 
 
 
 def test_a_store_or_a_database_that_is_unavailable_for_a_while_slows_nobody_and_loses_nothing(installation: Installation) -> None:
-    """S3 unavailable for a minute; then Postgres without a connection to spare, not even for those that had one."""
-    epochs = 120
+    """S3 unavailable for half a minute; then Postgres without a connection to spare, not even for those that had one."""
+    epochs = 80
     spec = slow("outages", epochs=epochs)
     installation.submit("launch_sweep", spec)
     sweep = opened(installation, spec)
-    for outage, seconds in ((installation.s3.gate.outage(), 60), (no_connections_left(installation.backend.catalog.url), 20)):
+    for outage, seconds in ((installation.s3.gate.outage(), 30), (no_connections_left(installation.backend.catalog.url), 15)):
         training(installation, sweep)
         with outage:
             time.sleep(seconds)
