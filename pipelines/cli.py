@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from halving import StoreError
 from halving.cli.output import print_json
 from halving.cli.parser import add_common
-from pipelines import cli_sweeps, cli_trial, cli_views
+from pipelines import cli_index, cli_sweeps, cli_trial, cli_views
 from pipelines.cli_views import backend_of, console_of, newest_sweep
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ def add_commands(commands: Any) -> None:
     change = cli_views.run_change_of_stage
     _command(commands, "promote", "make a version the champion", change, model=None, version="for example 1.0.1")
     _command(commands, "archive", "take a version out of use", change, model=None, version="for example 1.0.0")
+    description = "bring the catalog's index of runs up to date with the store; a server does so by itself"
+    index = _command(commands, "index", description, cli_index.run_index)
+    index.add_argument("--rebuild", action="store_true", help="read every run again; meanwhile the index stays as it is")
     _add_retention(commands)
 
 

@@ -24,6 +24,7 @@ from resources.catalog import Catalog, RunIndexRow, RunRow, SweepRow, TrialRow
 from resources.sweep_spec import stored_spec
 
 _AT_ONCE = 64  # runs that are read before the clock is asked and what was found is written
+_THREADS = 16  # runs that are in memory at once, beside what is not written yet
 _MOST_VALUES = 20_000  # of one transaction, so that it does not hold SQLite's one writer for long
 _FIRST_RETRY, _LAST_RETRY = 5.0, 3_600.0  # seconds until a run that could not be read is tried again
 _MOST_DIRECTIONS = 1_000  # sweeps
@@ -150,29 +151,28 @@ class Refresher:
 
     def _visit(self, looks: Sequence[_Look], done: Refreshed) -> None:
         """Read runs and write what is new of them."""
-        entries: list[Entry] = []
         later: dict[int, float] = {}
         confirmed: dict[int, float] = {}
-        for look, entry in zip(looks, in_threads(self._read, looks), strict=True):
-            done.looked += 1
-            now = self._clock()
-            if isinstance(entry, Entry):
-                entries.append(entry)
-                done.added, done.changed = done.added + (look.row is None), done.changed + (look.row is not None)
-                self._later.pop((look.project, look.run), None)
-                if sum(len(each.values) for each in entries) >= _MOST_VALUES:
-                    self._write(entries)
-                    entries = []
-            elif look.row is not None and entry is None:
-                later[look.row["id"]] = next_look(look.row, now)
-            elif look.row is not None and isinstance(entry, NotFound):  # it is being deleted
-                done.deleted += delete_runs(self._catalog, [(look.project, look.run)])
-            elif isinstance(entry, Exception):
-                if not isinstance(entry, NotFound):  # a run without a record is being made, or was killed while it was
-                    done.problems[f"{look.project}/{look.run}"] = str(entry)
-                pause = self._problem(look, entry, now)
-                if look.row is not None:
-                    (confirmed if look.stale else later)[look.row["id"]] = now + pause
+        entries: list[Entry] = []
+        for at in range(0, len(looks), _THREADS):
+            part = looks[at : at + _THREADS]
+            for look, found in zip(part, in_threads(self._read, part), strict=True):
+                done.looked += 1
+                if isinstance(found, Entry):
+                    entries.append(found)
+                    done.added, done.changed = done.added + (look.row is None), done.changed + (look.row is not None)
+                    self._later.pop((look.project, look.run), None)
+                elif look.row is None:
+                    self._problem(look, found, done)
+                elif found is None:
+                    later[look.row["id"]] = next_look(look.row, self._clock())
+                elif isinstance(found, NotFound):  # its record was deleted, and its folder will be
+                    done.deleted += delete_runs(self._catalog, [(look.project, look.run)])
+                else:
+                    (confirmed if look.stale else later)[look.row["id"]] = self._problem(look, found, done)
+            if sum(len(entry.values) for entry in entries) >= _MOST_VALUES:
+                self._write(entries)
+                entries = []
         self._write(entries)
         postpone(self._catalog, later)
         confirm(self._catalog, confirmed)
@@ -186,13 +186,16 @@ class Refresher:
         except Exception as error:  # noqa: BLE001  # whatever a damaged record raises: it is that run's problem alone
             return error
 
-    def _problem(self, look: _Look, error: Exception, now: float) -> float:
-        """Note a run that cannot be read; in how many seconds to try again."""
-        pause = min(2 * self._later.get((look.project, look.run), (0.0, _FIRST_RETRY / 2))[1], _LAST_RETRY)
-        self._later[look.project, look.run] = (now + pause, pause)
-        if not isinstance(error, NotFound):
+    def _problem(self, look: _Look, error: Exception | None, done: Refreshed) -> float:
+        """Note a run that cannot be read; when to try again, after a pause that doubles."""
+        key = (look.project, look.run)
+        pause = min(2 * self._later.get(key, (0.0, _FIRST_RETRY / 2))[1], _LAST_RETRY)
+        again = self._clock() + pause
+        self._later[key] = (again, pause)
+        if not isinstance(error, NotFound):  # which is a run that is being made, or was killed while it was
+            done.problems[f"{look.project}/{look.run}"] = str(error)
             _log.warning("run %s/%s is not in the index as it is: %s: %s", look.project, look.run, type(error).__name__, error)
-        return pause
+        return again
 
     def _write(self, entries: list[Entry]) -> None:
         now = self._clock()

@@ -55,7 +55,9 @@ def postpone(catalog: Catalog, looks: Mapping[int, float]) -> None:
 
 
 def confirm(catalog: Catalog, looks: Mapping[int, float]) -> None:
-    """The same of runs that were read again as a whole and found as they were."""
+    """The same of stale runs that stay as they are, because they cannot be read."""
+    if not looks:
+        return
     with catalog.write() as session:
         revision = count_revision(session)
         for part in _parts(looks.items()):

@@ -1,0 +1,51 @@
+"""``halving index``: bring the catalog's index of runs up to date, or make it again."""
+
+import argparse
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pipelines.cli_views import answer, backend_of, console_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from resources.analysis.run_index import Refreshed
+
+
+def run_index(arguments: argparse.Namespace) -> int:
+    """Refresh or rebuild the index of runs.
+
+    JSON: ``{"runs", "added", "changed", "deleted", "looked", "problems", "left", "complete", "seconds"}``; ``runs`` is how many the store
+    has, ``problems`` the reason by ``project/run`` for each that could not be read. The exit status is 1 if there are any.
+    """
+    from rich.live import Live
+    from rich.text import Text
+
+    from resources.analysis.run_index import Refresher
+    from resources.analysis.run_index.rebuild import rebuild
+
+    backend, console = backend_of(arguments), console_of(arguments)
+    live = Live(Text("listing runs"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else nullcontext()
+    with live as shown:
+
+        def progress(done: "Refreshed") -> None:
+            if shown:
+                shown.update(Text(f"{done.seconds:4.0f} s  {_line(done)}"))
+
+        if arguments.rebuild:
+            done = rebuild(backend.store, backend.catalog, progress)
+        else:
+            done = Refresher(backend.store, backend.catalog).refresh(progress=progress)
+    answer(arguments, asdict(done), lambda console: _print(console, done))
+    return 1 if done.problems else 0
+
+
+def _print(console: "Console", done: "Refreshed") -> None:
+    console.print(f"{_line(done)}, in {done.seconds:.1f} s", highlight=False)
+    for run, reason in sorted(done.problems.items()):
+        console.print(f"{run} is not in the index as it is: {reason}", style="red", highlight=False, markup=False)
+
+
+def _line(done: "Refreshed") -> str:
+    return f"{done.runs} runs: {done.added} added, {done.changed} read again, {done.deleted} deleted, {done.looked} looked at"
