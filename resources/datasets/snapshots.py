@@ -7,6 +7,7 @@ column, so that the same content is the same snapshot whoever makes it, and when
 
 import inspect
 import os
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_BYTES = 32 * 2**20  # of one record batch, which is what a reader holds in memory at least; a smaller table is one batch
+_REFERENCE = re.compile(r"[\w.@+:-]+", re.ASCII)
 _SHOWN = 5  # snapshots named in a message
 _DESCRIBED = ("name", "digest", "rows", "bytes", "schema_sha256", "target", "splits")
 
@@ -122,7 +124,8 @@ def find_snapshot(catalog: Catalog, reference: str) -> Snapshot:
     digest = f"sha256:{digits}"
     of_name = [SnapshotRow.name == name] if name else []
     with catalog.read() as session:
-        found = list(session.scalars(select(SnapshotRow.digest).where(SnapshotRow.digest.startswith(digest, autoescape=True), *of_name)))
+        query = select(SnapshotRow.digest).where(SnapshotRow.digest.startswith(digest, autoescape=True), *of_name)
+        found = list(session.scalars(query)) if _REFERENCE.fullmatch(reference) else []
         newest = session.execute(select(SnapshotRow.name, SnapshotRow.digest).order_by(SnapshotRow.created_at.desc()).limit(_SHOWN)).all()
     if len(found) == 1 and digits:
         return known_snapshot(catalog, found[0])

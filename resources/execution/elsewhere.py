@@ -18,6 +18,8 @@ from resources.scheduling.loop_scheduler import LoopScheduler
 from resources.scheduling.suggestion_prefetch import AskedPrefetch
 from resources.search.decide import Continue, Fail, Finish, Wait
 from resources.search.state import Control
+from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.functions import check_sampler
 
 LEASE_SECONDS = 600.0
 """How long a loop may be silent where it asks for no other lease: most have no thread that sends heartbeats."""
@@ -69,6 +71,21 @@ class Verdict:
     epochs: int
     lease_until: float | None = None
     reason: str | None = None
+
+
+def check_study(spec: SweepSpec) -> None:
+    """Check that this process may choose a study's params: it imports nothing that a spec names but Optuna's own samplers.
+
+    Raises:
+        InvalidInput: the sampler is another, or does not take its options.
+    """
+    sampler, _ = spec.sampler
+    if ":" in sampler and not sampler.startswith("optuna.samplers:"):
+        raise InvalidInput(
+            f"strategy.{spec.strategy.name}.sampler = {sampler!r} is not accepted with driver api: the server chooses params, and imports "
+            "no other code; give a sampler of optuna.samplers, or launch the sweep with driver sensors"
+        )
+    check_sampler(spec)
 
 
 class Elsewhere:

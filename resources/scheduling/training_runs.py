@@ -3,12 +3,14 @@
 So it has all that a trial has: attempts, retries, checkpoints, pods, a pause and a stop.
 """
 
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from halving import Store
 from halving.errors import HalvingError, InvalidInput, NotFound
+from halving.identifiers import check_name
 from halving.records.run_record import RunRecords
 from resources.catalog import Catalog, SweepRow, TrialRow
 from resources.catalog.trial_key import parse_trial_key, trial_key
@@ -20,6 +22,9 @@ from resources.sweep_spec import SweepSpec, parse_spec, stored_spec
 
 # What a search has and one trial has not, or what must not happen by itself.
 _OF_A_SEARCH = ("warm_start", "start_from", "constraints", "auto_promote", "concurrency", "max_failed_trials", "training")
+
+
+_MOST = 2**31  # a database keeps 32 bits of a trial's number
 
 
 class NotOnItsOwn(HalvingError, RuntimeError):
@@ -113,10 +118,11 @@ def sweep_of_run(run: str) -> str:
     Raises:
         NotFound: the id is not that of a trial.
     """
-    try:
-        return parse_trial_key(run)[0]
-    except ValueError:
-        raise NotFound(f"no training run {run!r}: the platform's runs are named like digits-7f3a.0000") from None
+    with suppress(ValueError):
+        sweep, number = parse_trial_key(check_name("run", run))
+        if trial_key(sweep, number) == run and number < _MOST:
+            return sweep
+    raise NotFound(f"no training run {run!r}: the platform's runs are named like digits-7f3a.0000")
 
 
 def _one_trial(params: dict[str, Any], epochs: int) -> dict[str, Any]:

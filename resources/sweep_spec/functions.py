@@ -27,7 +27,7 @@ def check_functions(spec: SweepSpec) -> None:
         import_function("predictor", spec.predictor)
     if spec.snapshot is None:
         import_function("dataset.source", spec.dataset.source)
-    _check_sampler(spec)
+    check_sampler(spec)
 
 
 def import_sampler(sampler: str, field: str = "strategy.sampler") -> "type[optuna.samplers.BaseSampler]":
@@ -45,8 +45,12 @@ def import_sampler(sampler: str, field: str = "strategy.sampler") -> "type[optun
     return found
 
 
-def _check_sampler(spec: SweepSpec) -> None:
-    """Build the sampler and let it suggest a few trials of a toy problem, with as many objectives as the sweep has."""
+def check_sampler(spec: SweepSpec) -> None:
+    """Build the sampler and let it suggest a few trials of a toy problem, with as many objectives as the sweep has.
+
+    Raises:
+        InvalidInput: there is no such sampler, or it does not take its options.
+    """
     name, options = spec.sampler
     field = f"strategy.{spec.strategy.name}"
     if name in SAMPLERS and not options:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from resources.catalog import IntentRow, utcnow
 from resources.datasets.snapshots import snapshot_for
 from resources.execution.concurrency import concurrency_of
+from resources.execution.elsewhere import check_study
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
@@ -68,6 +69,8 @@ def launch(
     caller.check(checked.name)
     if driver == "sensors":
         concurrency_of(checked)
+    else:
+        check_study(checked)
     here = driver == "api" and checked.snapshot is not None and checked.predictor is None
 
     def write(session: Session) -> tuple[int, Any]:
@@ -81,7 +84,9 @@ def launch(
 
 @router.get("/intents/{intent}", response_model=Asked)
 def one_intent(
-    intent: Annotated[str, Path(description="The intent's id.", examples=["0f3a5c7d9b1e2f40"])], state: Shared, caller: Viewer
+    intent: Annotated[str, Path(description="The intent's id.", pattern="^[A-Za-z0-9]+$", examples=["0f3a5c7d9b1e2f40"])],
+    state: Shared,
+    caller: Viewer,
 ) -> Response:
     """What has become of a request for a sweep or a training run."""
     return answer(asked(_intent_of(state, caller, intent)))

@@ -1,5 +1,6 @@
 """Studies whose trials run elsewhere: asked for and told over HTTP, on every database."""
 
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -252,6 +253,20 @@ def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(
     assert client.post("/hpo/studies/none-1234/ask").status_code == 404
     study = opened(client, elsewhere(seed=3))
     assert client.post(f"/hpo/studies/{study}/trials/5/heartbeat", json={"attempt": 1}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("sampler", "says"),
+    [
+        ({"sampler": "tests.slow_to_import:Sampler"}, "imports no other code"),
+        ({"sampler": "optuna.samplers:CmaEsSampler", "options": {"sigma": 1}}, "its options are"),
+        ({"sampler": "optuna.samplers:Nothing"}, "strategy.optuna.sampler"),
+    ],
+)
+def test_the_server_imports_no_code_that_a_study_names(client: TestClient, elsewhere: Small, sampler: dict[str, Any], says: str) -> None:
+    answer = client.post("/hpo/studies", params={"driver": "api"}, json=elsewhere(strategy={"optuna": sampler}))
+    assert (answer.status_code, says in answer.json()["detail"]) == (422, True), answer.text
+    assert "tests.slow_to_import" not in sys.modules
 
 
 def test_another_server_goes_on_where_the_first_was_killed(client: TestClient, either_backend: Backend, elsewhere: Small) -> None:

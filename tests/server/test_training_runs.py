@@ -157,6 +157,7 @@ def test_what_is_asked_again_with_its_key_is_done_once(client: TestClient, eithe
     ("changes", "status", "says"),
     [
         ({"dataset": "points@0000"}, 404, "no dataset snapshot 'points@0000'"),
+        ({"dataset": "points@\0"}, 404, "no dataset snapshot"),
         ({"dataset": "points"}, 404, "give name@digest or a digest"),
         ({"params": {}}, 422, "params = {}"),
         ({"params": {"x": {"nested": 1}}}, 422, "space.x.constant"),
@@ -202,7 +203,8 @@ def test_a_study_for_loops_elsewhere_that_needs_dagster_waits_for_it(client: Tes
 
 def test_unknown_runs_and_intents_are_named(client: TestClient, snapshot: Snapshot) -> None:
     asked = started(client, snapshot)
-    for path in ("/training-runs/single/none", "/training-runs/single/none-1234.0000", "/hpo/studies/intents/none"):
+    wrong = ("none", "none-1234.0000", asked["run"].replace(".0000", ".0"), asked["run"].replace(".0000", ".99999999999"), "a%00.0000")
+    for path in (*(f"/training-runs/single/{run}" for run in wrong), "/hpo/studies/intents/none"):
         assert client.get(path).status_code == 404
     assert client.get(f"/training-runs/other/{asked['run']}").status_code == 404
     assert client.post(f"/training-runs/other/{asked['run']}/cancel").status_code == 404
