@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from halving import Store
-from halving.errors import NotFound
-from halving.records.run_record import RunRecords
+from halving.errors import NotFound, StoreError
+from halving.records.run_record import RunRecords, SavedCheckpoint
 from resources.analysis.attempts import Attempt
 from resources.analysis.trial_history import TrialHistory, history_of
 from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
@@ -37,6 +37,7 @@ class TrainingRun:
         epochs: to train in all, if its sweep lets it.
         epoch: of its newest checkpoint; 0 without one.
         checkpoints: oldest first, each with ``epoch``, ``attempt``, ``digest`` and what was ``reported``.
+        unavailable: why its checkpoints cannot be shown now; None if they are.
         restored_from: the checkpoint that it began with; None if it began with nothing.
     """
 
@@ -59,6 +60,7 @@ class TrainingRun:
     restored_from: dict[str, Any] | None
     attempts: list[Attempt]
     checkpoints: list[dict[str, Any]]
+    unavailable: str | None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,7 +71,6 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
 
     Raises:
         NotFound: no such run.
-        StoreError: the store does not answer.
     """
     sweep_id = sweep_of_run(run)
     intent = intents.of_sweep(catalog, sweep_id)
@@ -79,7 +80,7 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
     history = _history(catalog, run, sweep)
     if asked.get("name") != project or (history is None and run != trial_key(sweep_id, 0)):
         raise NotFound(f"no training run {run!r} in project {project!r} of the catalog")
-    saved = RunRecords(store, project, run).checkpoints() if history and history.attempts else []
+    saved, unavailable = _checkpoints(store, project, run) if history and history.attempts else ([], None)
     status, waiting = _standing(intent, sweep, history)
     begun = sweep or intent
     assert begun is not None  # or there would be no name
@@ -103,7 +104,16 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
         restored_from=asked.get("restored_from"),
         attempts=history.attempts if history else [],
         checkpoints=[{"epoch": one.epoch, "attempt": one.attempt, "digest": one.digest, "reported": dict(one.reported)} for one in saved],
+        unavailable=unavailable,
     )
+
+
+def _checkpoints(store: Store, project: str, run: str) -> tuple[list[SavedCheckpoint], str | None]:
+    """The run's checkpoints; none, and the reason, while the store does not answer: the rest of the run is still worth seeing."""
+    try:
+        return RunRecords(store, project, run).checkpoints(), None
+    except StoreError as error:
+        return [], str(error)
 
 
 def _history(catalog: Catalog, run: str, sweep: SweepRow | None) -> TrialHistory | None:

@@ -151,7 +151,8 @@ class Elsewhere:
             InvalidInput: a value is missing, or the epoch was not granted.
             Superseded: the attempt has lost its lease, or was ended.
         """
-        given, newest = self.scheduler.assignment(trial, attempt), self.scheduler.assignment(trial)
+        newest = self.scheduler.assignment(trial)
+        given = newest if attempt == newest.attempt else self.scheduler.assignment(trial, attempt)
         if (word := self._recorded(given, epoch)) is not None:
             return self._verdict(given, epoch, word)
         if found := self._diverged(values, epoch):

@@ -74,7 +74,8 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
     """Where a training run stands.
 
     ``status`` (waiting, running, paused, finished, stopped, failed, canceling, canceled), ``waiting`` (why it does not train now),
-    ``error``, ``params``, ``epochs``, ``epoch``, ``seconds``, ``attempts``, ``checkpoints``, ``restored_from``, ``sweep``, ``snapshot``.
+    ``error``, ``params``, ``epochs``, ``epoch``, ``seconds``, ``attempts``, ``checkpoints`` (or why they are ``unavailable``),
+    ``restored_from``, ``sweep``, ``snapshot``.
     """
     caller.check(project)
     return answer(training_run(state.catalog, state.store, project, run).as_dict())

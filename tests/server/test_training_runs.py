@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from halving.errors import StoreUnavailable
 from halving.records.run_record import RunRecords
 from resources.backend import Backend
 from resources.catalog import IntentRow
@@ -209,3 +210,17 @@ def test_unknown_runs_and_intents_are_named(client: TestClient, snapshot: Snapsh
     assert client.get(f"/training-runs/other/{asked['run']}").status_code == 404
     assert client.post(f"/training-runs/other/{asked['run']}/cancel").status_code == 404
     assert looked_at(client, asked["run_id"])["status"] == "waiting"
+
+
+def test_a_run_is_shown_without_its_checkpoints_while_the_store_is_away(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = started(client, snapshot)
+    carried_out(either_backend, asked["intent"]).next_work("w")
+
+    def away(*_: object) -> list[str]:
+        raise StoreUnavailable("the store does not answer")
+
+    monkeypatch.setattr("halving.store.store.Store.names", away)
+    seen = looked_at(client, asked["run_id"])
+    assert (seen["status"], seen["checkpoints"], seen["unavailable"]) == ("running", [], "the store does not answer")
