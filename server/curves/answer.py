@@ -21,7 +21,7 @@ from halving.query.api import curve_rows
 from halving.query.curve_table import CurveRows, table_of
 from halving.query.runs import read_json, seconds_of
 from halving.store.store import Store
-from server.curves.question import Question, run_names
+from server.curves.question import Question
 
 BINARY = "application/vnd.halving.curves"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -47,17 +47,15 @@ class Curves:
 
 
 def read_curves(store: Store, question: Question, after_each: Callable[[int], None] | None = None) -> Curves:
-    """The curves of a question whose ``runs`` are given.
+    """The curves of a question whose ``runs`` and ``keys`` are given, sorted.
 
     Args:
         after_each: called after each run with the number of its rows, by several threads; what it raises ends the query.
 
     Raises:
         NotFound: no such run.
-        InvalidInput: a run's id is not accepted.
     """
-    names = [f"{project}/{run}" for project, run in run_names(question.runs)]
-    keys = sorted(set(question.keys))
+    names, keys = list(question.runs), question.keys
     starts = {name: _began(store, name) for name in names} if question.x == "relative" else {}
     windowed = question.low is not None or question.high is not None
     # On the relative axis each run has a window of its own in time.

@@ -6,7 +6,6 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from halving.errors import InvalidInput
-from halving.identifiers import check_name
 
 MOST_RUNS = 1_000
 MOST_KEYS = 100
@@ -33,7 +32,7 @@ class Question(BaseModel):
 
     runs: tuple[str, ...] = Field((), max_length=MOST_RUNS)
     filter: str | None = Field(None, max_length=10_000)
-    top: int | None = Field(None, ge=1, le=MOST_RUNS)
+    top: int = Field(100, ge=1, le=MOST_RUNS)
     keys: tuple[str, ...] = Field(min_length=1, max_length=MOST_KEYS)
     x: Axis = "step"
     max_points: int = Field(1_000, ge=1, le=MOST_POINTS)
@@ -48,18 +47,3 @@ class Question(BaseModel):
                 raise InvalidInput(f"{name} {end!r} is not accepted: give a finite number, or nothing for an open end")
         if self.low is not None and self.high is not None and self.low > self.high:
             raise InvalidInput(f"low {self.low:g} is not accepted: give at most high, which is {self.high:g}")
-
-
-def run_names(ids: tuple[str, ...]) -> list[tuple[str, str]]:
-    """``(project, run)`` of each id, sorted, each once.
-
-    Raises:
-        InvalidInput: an id is not ``project/run``.
-    """
-    found = set()
-    for name in ids:
-        project, slash, run = name.partition("/")
-        if not slash:
-            raise InvalidInput(f"run {name!r} is not accepted: give project/run")
-        found.add((check_name("project", project), check_name("run id", run)))
-    return sorted(found)

@@ -1,6 +1,7 @@
 """Questions for curves, answered: from what a client has, from memory, or from the store."""
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ from halving.store.store import Store
 from server.curves.answer import encoded, read_curves
 from server.curves.cache import Cache
 from server.curves.limits import Budget, Limiter
-from server.curves.question import Question, run_names
+from server.curves.question import Question
 from server.curves.stamps import Stamps, etag_of
 
 
@@ -29,24 +30,25 @@ class CurveService:
         self._limiter = Limiter()
         self._looking = ThreadPoolExecutor(2, "stamps")  # of its own: whether something is new must not wait for queries
 
-    async def answer(self, question: Question, kind: str, known: str = "") -> Answer:
-        """The curves of a question whose ``runs`` are given.
+    async def answer(self, question: Question, runs: Sequence[tuple[str, str]], kind: str, known: str = "") -> Answer:
+        """The curves of some runs.
 
         Args:
+            runs: which, sorted; those in the question may stand in another order, or be a filter.
             kind: the encoding, by its media type.
             known: tags that the client has answers of, as in ``If-None-Match``.
 
         Raises:
             NotFound: no such run.
-            InvalidInput: an id or the window is not accepted, or the answer would have too many rows.
+            InvalidInput: the window is not accepted, or the answer would have too many rows.
             Overloaded: it took too long.
         """
         question.check_window()
-        names = run_names(question.runs)
         keys = tuple(sorted(set(question.keys)))
-        asked = question.model_copy(update={"runs": tuple(f"{project}/{run}" for project, run in names), "keys": keys})
+        names = tuple(f"{project}/{run}" for project, run in runs)
+        asked = question.model_copy(update={"runs": names, "filter": None, "keys": keys})
         # The tag is older than what is read after it, so an answer never has less than its tag says.
-        stamps = await asyncio.get_running_loop().run_in_executor(self._looking, self._stamps.of, names)
+        stamps = await asyncio.get_running_loop().run_in_executor(self._looking, self._stamps.of, runs)
         tag = etag_of(kind, asked.model_dump_json(), stamps)
         if tag in known:
             return Answer(tag, None)

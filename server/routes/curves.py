@@ -1,12 +1,18 @@
-"""Curves of many runs at once, as typed arrays for the page, as Arrow for Python, as JSON for people."""
+"""Curves of many runs at once, as typed arrays for the page, as Arrow for Python, as JSON for people.
+
+The routes are coroutines, because a request that waits for its turn must not hold one of the server's threads.
+"""
 
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
+from halving.errors import InvalidInput
 from server.access.caller import Caller, Viewer
+from server.chosen_runs import checked_runs, filtered_runs
 from server.curves.answer import ARROW, BINARY, JSON
 from server.curves.limits import Overloaded
 from server.curves.question import Axis, Question
@@ -28,8 +34,10 @@ _Known = Annotated[str, Header(alias="If-None-Match")]
 async def get_curves(
     state: Shared,
     caller: Viewer,
-    run: Annotated[list[str], Query(description="ids, PROJECT/RUN", examples=[["digits/digits-7f3a.0007"]])],
-    key: Annotated[list[str], Query(description="names of metrics", examples=[["val_loss"]])],
+    key: Annotated[list[str], Query(description="Names of metrics.", examples=[["val_loss"]])],
+    run: Annotated[tuple[str, ...], Query(description="Ids, PROJECT/RUN.", examples=[["digits/digits-7f3a.0007"]])] = (),
+    filter_text: Annotated[str | None, Query(alias="filter", description="Instead of run: the runs that a filter finds.")] = None,
+    top: Annotated[int, Query(description="How many of them, in the filter's order.")] = 100,
     x: Axis = "step",
     max_points: int = 1_000,
     low: float | None = None,
@@ -38,8 +46,18 @@ async def get_curves(
     accept: _Accept = JSON,
     known: _Known = "",
 ) -> Response:
-    """Curves by the ids of their runs."""
-    asked = {"runs": run, "keys": key, "x": x, "max_points": max_points, "low": low, "high": high, "edges": edges}
+    """Curves of runs by their ids, or by a filter."""
+    asked = {
+        "runs": run,
+        "filter": filter_text,
+        "top": top,
+        "keys": key,
+        "x": x,
+        "max_points": max_points,
+        "low": low,
+        "high": high,
+        "edges": edges,
+    }
     try:
         question = Question.model_validate(asked)
     except ValidationError as error:
@@ -56,11 +74,15 @@ async def post_curves(state: Shared, caller: Viewer, question: Question, accept:
 
 
 async def _answer(state: State, caller: Caller, question: Question, accept: str, known: str) -> Response:
-    for run in question.runs:
-        caller.check(run.partition("/")[0], f"run {run!r}")
     kind = next((kind for kind in (BINARY, ARROW) if kind in accept), JSON)
+    if question.filter is None:
+        runs = list(question.runs)
+    elif question.runs:
+        raise InvalidInput("runs and a filter are not accepted together: give one of them")
+    else:
+        runs = await run_in_threadpool(filtered_runs, state, caller, question.filter, question.top)
     try:
-        answer = await state.curves.answer(question, kind, known)
+        answer = await state.curves.answer(question, checked_runs(caller, runs), kind, known)
     except Overloaded as error:
         return problem(503, str(error), {"Retry-After": str(RETRY_SECONDS)})
     headers = {"ETag": answer.tag, "Cache-Control": "private, no-cache", "Vary": "Accept"}

@@ -18,6 +18,7 @@ from halving.query.api import curves
 from halving.query.runs import read_json
 from server.settings import Settings
 from tests.server.clients import client_of
+from tests.waiting import wait_for
 
 BINARY = {"Accept": "application/vnd.halving.curves"}
 
@@ -176,3 +177,16 @@ def test_a_slip_is_answered_with_what_is_accepted(
     answer = client.get("/api/v1/curves", params=asked)
     assert answer.status_code == status, answer.text
     assert message in answer.text
+
+
+def test_a_filter_chooses_the_first_runs_of_its_order(store: Store, client: TestClient) -> None:
+    for run, points in (("a", 1), ("b", 3), ("c", 2)):
+        train(store, run, points)
+    asked = {"filter": "project = p order by metrics.loss desc", "top": 2, "key": "loss"}
+
+    def found() -> list[str]:
+        return [curve["run"] for curve in client.get("/api/v1/curves", params=asked).json()["curves"]]
+
+    wait_for(lambda: found() == ["p/b", "p/c"], 20, "the index has the runs")
+    assert client.post("/api/v1/curves", json={"filter": "nope nope", "keys": ["loss"]}).json()["column"]
+    assert client.post("/api/v1/curves", json={"filter": "", "runs": ["p/a"], "keys": ["loss"]}).status_code == 422

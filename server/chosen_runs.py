@@ -1,0 +1,40 @@
+"""Which runs a request means, and whether its caller may see them."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from halving.errors import InvalidInput
+from halving.identifiers import check_name
+from halving.query.run_filter_parser import parse_filter
+from resources.analysis.run_index import select_names
+from server.access.caller import Caller
+from server.state import State
+
+
+def checked_runs(caller: Caller, ids: Iterable[str]) -> list[tuple[str, str]]:
+    """``(project, run)`` of each id, sorted, each once.
+
+    Raises:
+        InvalidInput: an id is not ``project/run``, or there is none.
+        NotFound: it is of a project that is not among the caller's.
+    """
+    found = set()
+    for name in ids:
+        project, slash, run = name.partition("/")
+        if not slash:
+            raise InvalidInput(f"run {name!r} is not accepted: give project/run")
+        caller.check(check_name("project", project), f"run {name!r}")
+        found.add((project, check_name("run id", run)))
+    return sorted(found)
+
+
+def filtered_runs(state: State, caller: Caller, text: str, top: int) -> list[str]:
+    """The ids of the first runs that a filter finds among the caller's.
+
+    Raises:
+        InvalidFilter: it is not accepted.
+    """
+    chosen = parse_filter(text, now=datetime.now(UTC).replace(microsecond=0))
+    with state.catalog.read() as session:
+        names = select_names(session, chosen, projects=None if caller.projects is None else sorted(caller.projects), limit=top)
+    return [f"{project}/{run}" for project, run in names]
