@@ -3,6 +3,7 @@
 The routes are coroutines, because a request that waits for its turn must not hold one of the server's threads.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
@@ -47,23 +48,13 @@ async def get_curves(
     known: _Known = "",
 ) -> Response:
     """Curves of runs by their ids, or by a filter."""
-    asked = {
-        "runs": run,
-        "filter": filter_text,
-        "top": top,
-        "keys": key,
-        "x": x,
-        "max_points": max_points,
-        "low": low,
-        "high": high,
-        "edges": edges,
-    }
+    asked = {"runs": run, "filter": filter_text, "top": top, "keys": key, "x": x, "max_points": max_points}
+    asked |= {"low": low, "high": high, "edges": edges}
     try:
         question = Question.model_validate(asked)
     except ValidationError as error:
-        raise RequestValidationError(
-            [{**one, "loc": ("query", *one["loc"])} for one in error.errors(include_url=False, include_input=False)]
-        ) from None
+        errors = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**one, "loc": ("query", *one["loc"])} for one in errors]) from None
     return await _answer(state, caller, question, accept, known)
 
 
@@ -75,11 +66,10 @@ async def post_curves(state: Shared, caller: Viewer, question: Question, accept:
 
 async def _answer(state: State, caller: Caller, question: Question, accept: str, known: str) -> Response:
     kind = next((kind for kind in (BINARY, ARROW) if kind in accept), JSON)
-    if question.filter is None:
-        runs = list(question.runs)
-    elif question.runs:
-        raise InvalidInput("runs and a filter are not accepted together: give one of them")
-    else:
+    if bool(question.runs) == (question.filter is not None):
+        raise InvalidInput(f"{len(question.runs)} runs and the filter {question.filter!r} are not accepted: give either of them")
+    runs: Sequence[str] = question.runs
+    if question.filter is not None:
         runs = await run_in_threadpool(filtered_runs, state, caller, question.filter, question.top)
     try:
         answer = await state.curves.answer(question, checked_runs(caller, runs), kind, known)
