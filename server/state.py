@@ -10,6 +10,7 @@ from resources.catalog import Catalog
 from resources.catalog.opening import open_catalog
 from server.access.secret_keys import signing_key
 from server.curves.service import CurveService
+from server.live.hub import Hub
 from server.loops import Loops
 from server.settings import Settings
 
@@ -31,16 +32,18 @@ class State:
     catalog: Catalog
     signing_key: str = field(repr=False)
     curves: CurveService
+    live: Hub
     loops: Loops = field(repr=False)
 
     @classmethod
     def of(cls, settings: Settings) -> "State":
         store = Store(settings.root)
         catalog = open_catalog(store, settings.catalog_url, patience=CATALOG_PATIENCE, connections=_CONNECTIONS)
-        return cls(settings, store, catalog, signing_key(catalog), CurveService(store), Loops(catalog))
+        return cls(settings, store, catalog, signing_key(catalog), CurveService(store), Hub(store), Loops(catalog))
 
     def close(self) -> None:
         """End what it has started."""
+        self.live.close()
         self.loops.close()
         self.catalog.close()
 

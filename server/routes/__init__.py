@@ -2,13 +2,14 @@
 
 from fastapi import APIRouter
 
-from server.routes import ask_tell, curves, datasets, health, models, reports, runs, session, studies, sweeps, training_runs
+from server.routes import ask_tell, curves, datasets, health, live, models, reports, runs, session, studies, sweeps, training_runs
 
 ROUTERS: list[APIRouter] = [
     health.router,
     session.router,
     runs.router,
     curves.router,
+    live.router,
     sweeps.router,
     studies.router,
     training_runs.router,

@@ -48,7 +48,7 @@ async def get_curves(
     known: _Known = "",
 ) -> Response:
     """Curves of runs by their ids, or by a filter."""
-    asked = {"runs": run, "filter": filter_text, "top": top, "keys": key, "x": x, "max_points": max_points}
+    asked: dict[str, Any] = {"runs": run, "filter": filter_text, "top": top, "keys": key, "x": x, "max_points": max_points}
     asked |= {"low": low, "high": high, "edges": edges}
     try:
         question = Question.model_validate(asked)

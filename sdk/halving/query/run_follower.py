@@ -28,6 +28,7 @@ Position = dict[int, tuple[int, dict[str, list[int]]]]
 """Of each attempt: how many of its segments were seen, and appender to the log segment and the offset in it that were reached."""
 
 BEGINNING: Position = {}
+_MOST_SEGMENTS = 300  # that are read in one look; a run writes one in some seconds
 
 
 class NewPoints(NamedTuple):
@@ -129,14 +130,16 @@ class RunFollower:
                 if not attempt.has_seen(absorbed[number].drained):
                     yield from self._compacted(reader, files, number, keys)
                 attempt.go_to(absorbed[number].segments, absorbed[number].drained)
-            for sequence, name in sorted(segments_of(files, number).items()):
-                if sequence >= attempt.segments:
-                    drained = self._drained(name)
-                    if not attempt.has_seen(drained) and keys:
-                        for key, points in reader.segment(self._store.path(name), number, sorted(keys)).items():
-                            if len(points.step):
-                                yield NewPoints(number, key, points.step, points.time, points.value)
-                    attempt.go_to(sequence + 1, drained)
+            unseen = [(sequence, name) for sequence, name in sorted(segments_of(files, number).items()) if sequence >= attempt.segments]
+            if len(unseen) > _MOST_SEGMENTS:
+                self._complete, unseen = self._complete and not keys, unseen[-1:]
+            for sequence, name in unseen:
+                drained = self._drained(name)
+                if not attempt.has_seen(drained) and keys:
+                    for key, points in reader.segment(self._store.path(name), number, sorted(keys)).items():
+                        if len(points.step):
+                            yield NewPoints(number, key, points.step, points.time, points.value)
+                attempt.go_to(sequence + 1, drained)
 
     def _compacted(self, reader: Files, files: RunFiles, number: int, keys: Collection[str]) -> Iterator[NewPoints]:
         """All points of an attempt that are compacted: which of them were seen cannot be told any more."""

@@ -1,0 +1,155 @@
+"""All live streams of a server: one poller for each run that anybody watches, however many do."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from halving.errors import HalvingError, StoreError
+from halving.journal import directory
+from halving.query.run_follower import BEGINNING, Position
+from halving.query.runs import in_threads
+from halving.store.store import Store
+from server.live.cursor import Run
+from server.live.subscription import Subscription
+from server.live.watcher import Watcher
+
+SECONDS = 1.0
+"""From one look to the next: a point is shown within two."""
+
+MOST_STREAMS = 1_000
+MOST_PER_CLIENT = 64
+MOST_RUNS = 200
+MOST_KEYS = 100
+_log = logging.getLogger(__name__)
+
+
+class TooManyStreams(HalvingError, RuntimeError):
+    """A client, or all of them, have as many streams as are given."""
+
+
+class Hub:
+    """The streams of one store. Its thread runs while anybody watches.
+
+    Args:
+        seconds: from one look to the next.
+        most, most_each: how many streams there are at most, in all and for each client.
+    """
+
+    def __init__(self, store: Store, seconds: float = SECONDS, most: int = MOST_STREAMS, most_each: int = MOST_PER_CLIENT) -> None:
+        self._store, self._seconds, self._most, self._most_each = store, seconds, most, most_each
+        self._watchers: dict[Run, Watcher] = {}
+        self._streams: dict[Subscription, str | None] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._closed = False
+
+    async def open(
+        self,
+        runs: Collection[Run],
+        keys: Collection[str],
+        after: Mapping[Run, Position] | None,
+        *,
+        client: str | None,
+        history: bool = False,
+    ) -> Subscription:
+        """A new stream; to be given back to :meth:`leave`.
+
+        Args:
+            after: positions to go on from; a run that is not among them is followed from now on, or from its beginning with ``history``.
+            client: who asks, for the limit; None has none of its own.
+
+        Raises:
+            NotFound: no such run.
+            TooManyStreams: this one is not given.
+            StoreError: the store cannot be read.
+        """
+        subscription = Subscription(runs, keys, asyncio.get_running_loop())
+        with self._lock:
+            if len(self._streams) >= self._most:
+                raise TooManyStreams(f"{self._most} streams are open, and more are not given: close others, or come again later")
+            if client is not None and Counter(self._streams.values())[client] >= self._most_each:
+                raise TooManyStreams(f"{client} has {self._most_each} streams open, and more are not given to one client: close others")
+            self._streams[subscription] = client
+        try:
+            await asyncio.to_thread(self._join, subscription, after or {}, history)
+        except BaseException:
+            self.leave(subscription)
+            raise
+        return subscription
+
+    def leave(self, subscription: Subscription) -> None:
+        """End a stream."""
+        with self._lock:
+            self._streams.pop(subscription, None)
+            for run in subscription.runs:
+                if watcher := self._watchers.get(run):
+                    watcher.leave(subscription)
+                    if not watcher.is_watched:
+                        self._watchers.pop(run, None)
+        subscription.close()
+
+    def close(self) -> None:
+        """End all streams, and give no more."""
+        with self._lock:
+            self._closed = True
+            streams = list(self._streams)
+        self._stop.set()
+        for subscription in streams:
+            subscription.close()
+
+    def _join(self, subscription: Subscription, after: Mapping[Run, Position], history: bool) -> None:
+        def join(run: Run) -> None:
+            while True:
+                with self._lock:
+                    watcher = self._watchers.get(run)
+                opened = watcher or Watcher(self._store, run)
+                with self._lock:
+                    watcher = self._watchers.setdefault(run, opened)
+                watcher.join(subscription, after.get(run, BEGINNING if history else None))
+                with self._lock:
+                    if self._watchers.setdefault(run, watcher) is watcher:  # else its last viewer left meanwhile, and another opened it
+                        return
+
+        in_threads(join, subscription.runs)
+        with self._lock:
+            if self._closed or subscription not in self._streams:
+                subscription.close()
+            elif self._thread is None:
+                self._thread = threading.Thread(target=self._poll, name="halving-live", daemon=True)
+                self._thread.start()
+
+    def _poll(self) -> None:
+        while True:
+            began = time.monotonic()
+            with self._lock:
+                watchers = list(self._watchers.values())
+                if not watchers or self._closed:
+                    self._thread = None
+                    return
+            self._look(watchers)
+            self._stop.wait(max(0.0, self._seconds - (time.monotonic() - began)))
+
+    def _look(self, watchers: list[Watcher]) -> None:
+        folders: dict[Run, list[Path]] = defaultdict(list)
+        for folder in directory.attempt_folders(self._store):
+            whose = directory.whose(folder)
+            folders[whose.project, whose.run].append(folder)
+
+        def poll(watcher: Watcher) -> None:
+            try:
+                watcher.poll(folders.get(watcher.run, ()))
+            except StoreError as error:  # the next look misses nothing
+                _log.warning("cannot follow run %s: %s", "/".join(watcher.run), error)
+            except Exception:  # noqa: BLE001  # one run must not end the others' streams
+                _log.exception("cannot follow run %s", "/".join(watcher.run))
+
+        if self._store.folder is not None:
+            for watcher in watchers:
+                poll(watcher)
+        else:
+            in_threads(poll, watchers)

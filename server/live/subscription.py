@@ -1,0 +1,82 @@
+"""What one client has coming: events that wait for it, never more than a bound."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from halving.query.run_follower import Position
+from server.live.cursor import Run
+
+MOST_BYTES = 8 << 20
+
+
+class Event(NamedTuple):
+    """An event's name and its data as JSON."""
+
+    name: str
+    data: str
+
+
+Batch = tuple[list[Event], dict[Run, Position]]
+"""Events, and the runs' positions after them."""
+
+RESYNC = "resync"
+
+
+class Subscription:
+    """One client's stream.
+
+    Args:
+        runs, keys: what it asked for.
+        loop: where it waits.
+    """
+
+    def __init__(self, runs: Iterable[Run], keys: Iterable[str], loop: asyncio.AbstractEventLoop, most: int = MOST_BYTES) -> None:
+        self.runs, self.keys = tuple(runs), frozenset(keys)
+        self._loop, self._most = loop, most
+        self._events: deque[Event] = deque()
+        self._bytes = 0
+        self._positions: dict[Run, Position] = {}
+        self._closed = False
+        self._lock = threading.Lock()
+        self._news = asyncio.Event()
+
+    def put(self, run: Run, events: Iterable[Event], position: Position) -> None:
+        """Add events of a run, after which it is read up to ``position``. Called by the thread that polls.
+
+        A client that does not keep up loses what waits, and is told to read the curves again.
+        """
+        with self._lock:
+            self._positions[run] = position
+            for event in events:
+                self._events.append(event)
+                self._bytes += len(event.data)
+            if self._bytes > self._most:
+                self._events = deque([Event(RESYNC, "{}")])
+                self._bytes = 0
+            waiting = bool(self._events)
+        if waiting:
+            self._wake()
+
+    def close(self) -> None:
+        """End the stream."""
+        self._closed = True
+        self._wake()
+
+    async def next(self) -> Batch | None:
+        """Wait for events; gives all that there are and the runs' positions after them. None at the stream's end."""
+        while not self._closed:
+            await self._news.wait()
+            self._news.clear()
+            with self._lock:
+                events, self._events, self._bytes = list(self._events), deque(), 0
+                positions = dict(self._positions)
+            if events:
+                return events, positions
+        return None
+
+    def _wake(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._news.set)

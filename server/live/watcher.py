@@ -1,0 +1,174 @@
+"""One watched run: its follower, and its state, read for all who watch it."""
+
+import json
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+from halving.cli.output import jsonable
+from halving.errors import NotFound
+from halving.query.liveness import is_running
+from halving.query.run_follower import NewPoints, Position, RunFollower
+from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
+from halving.store.store import Store
+from server.live.cursor import Run
+from server.live.subscription import RESYNC, Event, Subscription
+
+MOST_POINTS = 50_000
+"""Points of a run that are sent at once; a client that is further behind is told to read the curves."""
+
+_POINTS = 2_000  # in an event
+_LIVENESS_SECONDS = 3.0
+
+
+class Watcher:
+    """Reads one run for its subscriptions.
+
+    Raises:
+        NotFound: no such run.
+        StoreError: the store cannot be read.
+    """
+
+    def __init__(self, store: Store, run: Run) -> None:
+        self._store, self.run = store, run
+        self._lock = threading.Lock()  # held while the store is read
+        self._members = threading.Lock()
+        self._subscriptions: tuple[Subscription, ...] = ()
+        self._names: list[str] = []
+        self._looked = 0.0
+        self._info = self._read_info()
+        self._ended = False
+        self._follower = RunFollower(store, *run)
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._subscriptions)
+
+    def join(self, subscription: Subscription, position: Position | None) -> None:
+        """Add a viewer, who gets what came after ``position`` (None: what comes from now on) and the run's state."""
+        with self._lock:
+            self._look(None)
+            events = [self._state_event()]
+            reached = self._follower.position
+            if position is not None:
+                # Read after the others' follower: what lies between the two comes twice, and nothing is left out.
+                own = RunFollower(self._store, *self.run, position)
+                for _ in range(2):  # what follows in the journal on segments is read by the second look
+                    news = own.look(subscription.keys, MOST_POINTS)
+                    events += [event for _, event in self._events(news.points, subscription.keys)]
+                    if not news.complete:
+                        events.append(self._resync())
+                reached = own.position
+            if self._ended:
+                events.append(self._end_event())
+            with self._members:
+                self._subscriptions += (subscription,)
+            subscription.put(self.run, events, reached)
+
+    def leave(self, subscription: Subscription) -> None:
+        """Take a viewer out; it waits for nothing."""
+        with self._members:
+            self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
+
+    def poll(self, folders: Collection[Path]) -> None:
+        """Give the viewers what is new.
+
+        Args:
+            folders: the run's journals on this machine.
+        """
+        with self._lock:
+            self._look(folders)
+
+    def _look(self, folders: Collection[Path] | None) -> None:
+        # The state first: when it says that the run has ended, all points are in the store.
+        before = self._state()
+        ended = self._look_at_state(folders)
+        subscriptions = self._subscriptions
+        wanted = frozenset(key for subscription in subscriptions for key in subscription.keys)
+        news = self._follower.look(wanted, MOST_POINTS, folders)
+        common = []
+        if self._state() != before:
+            common.append(self._state_event())
+        if not news.complete:
+            common.append(self._resync())
+        ends = [self._end_event()] if ended and not self._ended else []
+        self._ended = ended
+        if news.points or common or ends:
+            keyed = self._events(news.points, wanted)
+            position = self._follower.position
+            for subscription in subscriptions:
+                own = [event for key, event in keyed if key in subscription.keys]
+                if own or common or ends:
+                    subscription.put(self.run, [*common, *own, *ends], position)
+
+    def _look_at_state(self, folders: Collection[Path] | None) -> bool:
+        """Read the run's records again where there are more of them; says whether it has ended."""
+        names = self._store.names(f"runs/project={self.run[0]}/{self.run[1]}")
+        status = self._info.status
+        if names != self._names:
+            self._info, self._names = self._read_info(), names
+        elif status in (RUNNING, UNFINISHED) and time.monotonic() - self._looked > _LIVENESS_SECONDS:
+            self._looked = time.monotonic()
+            newest = self._info.attempts[-1]
+            alive = is_running(self._store, *self.run, newest.number, seconds_of(newest.started))
+            if (RUNNING if alive else UNFINISHED) != status:
+                self._info = self._read_info()
+        return self._info.status not in (RUNNING, UNFINISHED)
+
+    def _read_info(self) -> RunInfo:
+        project, run = self.run
+        try:
+            return read_run(self._store, project, run)
+        except NotFound:
+            raise NotFound(f"no run {run!r} in project {project!r} of {self._store.root}") from None
+
+    def _state(self) -> dict[str, Any]:
+        newest = self._info.attempts[-1]
+        return {
+            "run": self._name,
+            "status": newest.status,
+            "attempt": newest.number,
+            "started": self._info.started,
+            "ended": newest.ended,
+            "epoch": newest.epoch,
+        }
+
+    @property
+    def _name(self) -> str:
+        return "/".join(self.run)
+
+    def _state_event(self) -> Event:
+        return Event("run", json.dumps(self._state()))
+
+    def _end_event(self) -> Event:
+        return Event("end", json.dumps({"run": self._name, "status": self._info.status}))
+
+    def _resync(self) -> Event:
+        return Event(RESYNC, json.dumps({"run": self._name}))
+
+    def _events(self, points: Iterable[NewPoints], keys: Collection[str]) -> list[tuple[str, Event]]:
+        """Points as events by key, in the order of logging, those of a key and an attempt together."""
+        import numpy as np
+
+        groups: dict[tuple[int, str], list[NewPoints]] = defaultdict(list)
+        for part in points:
+            if part.key in keys:
+                groups[part.attempt, part.key].append(part)
+        found = []
+        for (attempt, key), parts in groups.items():
+            steps, times, values = (np.concatenate(column) for column in list(zip(*parts, strict=True))[2:])
+            for first in range(0, len(steps), _POINTS):
+                here = slice(first, first + _POINTS)
+                data = {
+                    "run": self._name,
+                    "key": key,
+                    "attempt": attempt,
+                    "x": steps[here].tolist(),
+                    "t": (times[here] / 1000).tolist(),
+                    "value": jsonable(values[here].tolist()),
+                }
+                found.append((key, Event("points", json.dumps(data, separators=(",", ":")))))
+        return found

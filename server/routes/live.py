@@ -1,0 +1,106 @@
+"""Live streams as server-sent events: the points that runs log, their states and their ends.
+
+Events: ``run``, a run's state, at first and when it changes; ``points`` of one run and key, in the order of logging; ``ready``, when what
+is there already has been sent; ``end`` of a run; ``resync``, after which curves must be read again, of one run where the data names it.
+
+Open the stream, wait for ``ready``, then ask for the curves: what is logged meanwhile is in the stream. After a cut the stream goes on
+behind the last ``id``. A point may come twice. So keep, at each step, the value of the highest attempt, and within it the one that came
+last.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, HTTPException, Query
+from fastapi.concurrency import run_in_threadpool
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from halving.errors import InvalidInput
+from server.access.caller import LOCAL, Caller, Viewer
+from server.chosen_runs import checked_runs, filtered_runs
+from server.errors import RETRY_SECONDS
+from server.live.cursor import cursor_of, positions_of
+from server.live.hub import MOST_KEYS, MOST_RUNS, TooManyStreams
+from server.live.subscription import Batch, Subscription
+from server.state import Shared, State
+
+router = APIRouter(tags=["live"])
+_Keys = Annotated[list[str], Query(description="Names of metrics.", max_length=MOST_KEYS, examples=[["val_loss"]])]
+_Last = Annotated[str | None, Header(description="The id of the last event that was seen; a browser sends it by itself.")]
+_Cursor = Annotated[str | None, Query(description="The same, for a client that cannot set a header.")]
+
+
+async def _many(
+    state: Shared,
+    caller: Viewer,
+    key: _Keys,
+    run: Annotated[tuple[str, ...], Query(description="Ids, PROJECT/RUN.", examples=[["digits/digits-7f3a.0007"]])] = (),
+    filter_text: Annotated[str | None, Query(alias="filter", description="Instead of run: the runs that a filter finds now.")] = None,
+    top: Annotated[int, Query(ge=1, le=MOST_RUNS, description="How many of them, in the filter's order.")] = 100,
+    cursor: _Cursor = None,
+    last_event_id: _Last = None,
+) -> AsyncIterator[Subscription]:
+    if bool(run) == (filter_text is not None):
+        raise InvalidInput(f"{len(run)} runs and the filter {filter_text!r} are not accepted: give either of them")
+    runs = run if filter_text is None else await run_in_threadpool(filtered_runs, state, caller, filter_text, top)
+    async with _opened(state, caller, runs, key, last_event_id or cursor, history=False) as subscription:
+        yield subscription
+
+
+async def _one(
+    state: Shared, caller: Viewer, project: str, run: str, key: _Keys, cursor: _Cursor = None, last_event_id: _Last = None
+) -> AsyncIterator[Subscription]:
+    async with _opened(state, caller, [f"{project}/{run}"], key, last_event_id or cursor, history=True) as subscription:
+        yield subscription
+
+
+@asynccontextmanager
+async def _opened(
+    state: State, caller: Caller, runs: Sequence[str], keys: Sequence[str], cursor: str | None, *, history: bool
+) -> AsyncIterator[Subscription]:
+    """The stream, and its end when the client has gone."""
+    chosen = checked_runs(caller, runs)
+    if len(chosen) > MOST_RUNS:
+        raise InvalidInput(f"{len(chosen)} runs are not accepted: a stream is of at most {MOST_RUNS}")
+    client = None if caller == LOCAL else caller.actor
+    try:
+        subscription = await state.live.open(chosen, keys, positions_of(cursor) if cursor else None, client=client, history=history)
+    except TooManyStreams as error:
+        raise HTTPException(429, str(error), {"Retry-After": str(RETRY_SECONDS)}) from None
+    try:
+        yield subscription
+    finally:
+        state.live.leave(subscription)
+
+
+@router.get("/live", response_class=EventSourceResponse)
+async def live(subscription: Annotated[Subscription, Depends(_many)]) -> AsyncIterator[ServerSentEvent]:
+    """What several runs log from now on, in one stream, because a browser keeps six connections at most."""
+    first = True
+    while (batch := await subscription.next()) is not None:
+        for event in _sent(batch, first=first):
+            yield event
+        first = False
+
+
+@router.get("/training-runs/{project}/{run}/metrics", response_class=EventSourceResponse)
+async def metrics(subscription: Annotated[Subscription, Depends(_one)]) -> AsyncIterator[ServerSentEvent]:
+    """What one run has logged and logs, from its beginning to its end."""
+    first = True
+    while (batch := await subscription.next()) is not None:
+        for event in _sent(batch, first=first):
+            yield event
+        if any(event.name == "end" for event in batch[0]):
+            return
+        first = False
+
+
+def _sent(batch: Batch, *, first: bool) -> list[ServerSentEvent]:
+    """Events as they are sent. Only the last has the cursor: a stream that is cut before it gets all of them again."""
+    events, positions = batch
+    sent = [ServerSentEvent(event=event.name, raw_data=event.data) for event in events]
+    if first:
+        sent.append(ServerSentEvent(event="ready", raw_data="{}"))
+    sent[-1].id = cursor_of(positions)
+    return sent
