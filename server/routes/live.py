@@ -75,7 +75,7 @@ async def _opened(
 
 
 @router.get("/live", response_class=EventSourceResponse)
-async def live(subscription: Annotated[Subscription, Depends(_many)]) -> AsyncIterator[ServerSentEvent]:
+async def live(_: Viewer, subscription: Annotated[Subscription, Depends(_many)]) -> AsyncIterator[ServerSentEvent]:
     """What several runs log from now on, in one stream, because a browser keeps six connections at most."""
     first = True
     while (batch := await subscription.next()) is not None:

@@ -1,0 +1,124 @@
+"""A server in a process of its own, and clients of its live streams."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import httpx2
+
+from tests.ports import free_port
+from tests.waiting import wait_for
+
+_SERVE = "import sys; from server.serving import serve; from server.settings import Settings; serve(Settings(root=sys.argv[1], port=int(sys.argv[2])))"
+
+
+class Sent(NamedTuple):
+    """An event of a stream, and when it came."""
+
+    name: str
+    data: Any
+    id: str | None
+    at: float
+
+
+class ServerProcess:
+    """``halving serve`` on a store, on a port that stays its own when it is started again."""
+
+    def __init__(self, root: str) -> None:
+        self.root, self.port = root, free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", _SERVE, self.root, str(self.port)], env=os.environ.copy())
+        wait_for(self._answers, 30, "the server answers")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, seconds: float = 10.0) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(seconds)
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None
+        try:
+            return httpx2.get(f"{self.address}/api/v1/health").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+
+@contextmanager
+def server_of(root: str) -> Iterator[ServerProcess]:
+    """A server that is killed at the end of the ``with`` block."""
+    server = ServerProcess(root)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+class Stream:
+    """A client of a live stream, which reads in a thread of its own.
+
+    Args:
+        last: the id of the last event that was seen.
+    """
+
+    def __init__(self, url: str, params: dict[str, Any], last: str | None = None) -> None:
+        self.events: list[Sent] = []
+        self.status: queue.Queue[int] = queue.Queue()
+        self.ended = threading.Event()
+        self._client = httpx2.Client(timeout=httpx2.Timeout(5, read=60))
+        headers = {"Last-Event-ID": last} if last else {}
+        self._thread = threading.Thread(target=self._read, args=(url, params, headers), daemon=True)
+        self._thread.start()
+
+    @property
+    def last(self) -> str | None:
+        """The id that a browser would go on from."""
+        return next((event.id for event in reversed(self.events) if event.id), None)
+
+    def named(self, name: str) -> list[Any]:
+        """The data of all events of a name so far."""
+        return [event.data for event in list(self.events) if event.name == name]
+
+    def points(self) -> dict[tuple[str, str, int], float]:
+        """What a page shows: by run, key and step the value of the highest attempt that came last."""
+        found: dict[tuple[str, str, int], tuple[int, float]] = {}
+        for data in self.named("points"):
+            for step, value in zip(data["x"], data["value"], strict=True):
+                place = (data["run"], data["key"], int(step))
+                if data["attempt"] >= found.get(place, (0, 0.0))[0]:
+                    found[place] = (data["attempt"], value)
+        return {place: value for place, (_, value) in found.items()}
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _read(self, url: str, params: dict[str, Any], headers: dict[str, str]) -> None:
+        try:
+            with self._client.stream("GET", url, params=params, headers=headers) as answer:
+                self.status.put(answer.status_code)
+                fields: dict[str, str] = {}
+                for line in answer.iter_lines():
+                    name, _, value = line.partition(": ")
+                    if line:
+                        fields[name] = value
+                    elif fields:
+                        if "event" in fields:
+                            self.events.append(Sent(fields["event"], json.loads(fields["data"]), fields.get("id"), time.time()))
+                        fields = {}
+        except (httpx2.HTTPError, httpx2.StreamError, RuntimeError, OSError):
+            pass  # the server was killed, or this was closed
+        finally:
+            self.ended.set()

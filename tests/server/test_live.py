@@ -1,0 +1,260 @@
+"""Live streams from a real server: what a run logs comes soon, once it is there, whoever is killed."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halving import InvalidInput, NotFound, Store, init
+from halving.maintenance.compaction import compact
+from server.live.cursor import cursor_of, positions_of
+from server.live.hub import Hub, TooManyStreams
+from server.live.subscription import Event, Subscription
+from tests.server.processes import ServerProcess, Stream, server_of
+from tests.waiting import wait_for
+
+TRAINER = """
+import sys, time
+import halving
+run = halving.init(project="p", id=sys.argv[1], root=sys.argv[2], system_metrics=None)
+for step in range(int(sys.argv[3]), int(sys.argv[4])):
+    run.log({"loss": step + 0.5, "other": 1.0}, step=step)
+    time.sleep(0.01)
+print("logged", flush=True)
+if sys.argv[5:] == ["hang"]:
+    time.sleep(600)
+run.finish()
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def server(store: Store) -> Iterator[ServerProcess]:
+    with server_of(store.root) as server:
+        yield server
+
+
+def training(store: Store, *arguments: object) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", TRAINER, "r", store.root, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(store.root).parent)
+
+
+def logged(first: int, end: int, run: str = "p/r", key: str = "loss") -> dict[tuple[str, str, int], float]:
+    return {(run, key, step): step + 0.5 for step in range(first, end)}
+
+
+def start(store: Store, run: str = "r") -> Any:
+    return init(project="p", id=run, root=store.root, system_metrics=None)
+
+
+def test_a_point_is_seen_within_two_seconds_and_then_the_end(store: Store, server: ServerProcess) -> None:
+    runs = [start(store, name) for name in ("a", "b")]
+    stream = Stream(f"{server.address}/api/v1/live", {"run": ["p/a", "p/b"], "key": ["loss", "acc"]})
+    wait_for(lambda: stream.named("ready"), 10, "the stream is ready")
+    assert sorted(data["run"] for data in stream.named("run")) == ["p/a", "p/b"]
+    assert {data["status"] for data in stream.named("run")} == {"running"}
+    lags = []
+    for step in range(3):
+        time.sleep(0.3)
+        at = time.time()
+        runs[0].log({"loss": step + 0.5, "unasked": 1.0}, step=step)
+        wait_for(lambda: len(stream.points()) > step, 5, "the point is seen", every=0.02)  # noqa: B023
+        lags.append(time.time() - at)
+    assert max(lags) < 2
+    (first, *_) = stream.named("points")
+    assert (first["run"], first["key"], first["attempt"]) == ("p/a", "loss", 1)
+    assert abs(first["t"][0] - time.time()) < 10
+    runs[1].log({"acc": float("nan")}, step=7)
+    runs[1].finish()
+    wait_for(lambda: stream.named("end"), 5, "the end is seen")
+    assert stream.named("end") == [{"run": "p/b", "status": "finished"}]
+    assert stream.points() == {**logged(0, 3, "p/a"), ("p/b", "acc", 7): "NaN"}
+    runs[0].finish()
+    wait_for(lambda: len(stream.named("end")) == 2, 5, "the other's end is seen")
+    stream.close()
+
+
+def test_a_run_is_streamed_from_its_beginning_to_its_end(store: Store, server: ServerProcess) -> None:
+    trainer = training(store, 0, 200)
+    wait_for(lambda: store.exists("runs/project=p/r/record.json"), 20, "the run has begun")
+    stream = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})
+    assert stream.ended.wait(30)
+    assert stream.points() == logged(0, 200)
+    assert [event.name for event in stream.events][-1] == "end"
+    assert trainer.wait(20) == 0
+    again = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})
+    assert again.ended.wait(10)
+    assert again.points() == logged(0, 200)
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_restart_of_the_server_loses_no_point(store: Store, server: ServerProcess, how: str) -> None:
+    trainer = training(store, 0, 600)
+    wait_for(lambda: store.exists("runs/project=p/r/record.json"), 20, "the run has begun")
+    streams = [Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})]
+    for _ in range(2):
+        wait_for(lambda: streams[-1].named("points"), 20, "points are seen")
+        server.kill() if how == "killed" else server.stop()
+        assert streams[-1].ended.wait(10)
+        time.sleep(0.5)  # more is logged while no server is there
+        server.start()
+        streams.append(Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"}, streams[-1].last))
+    assert streams[-1].ended.wait(30)
+    assert streams[-1].named("end")
+    seen: dict[Any, float] = {}
+    for stream in streams:
+        seen |= stream.points()
+    assert seen == logged(0, 600)
+    assert len(streams[-1].points()) < 600  # only what was new
+    assert trainer.wait(20) == 0
+
+
+def test_a_trainer_that_is_killed_is_seen_to_its_last_point_and_its_next_attempt_goes_on(store: Store, server: ServerProcess) -> None:
+    trainer = training(store, 0, 50, "hang")
+    wait_for(lambda: store.exists("runs/project=p/r/record.json"), 20, "the run has begun")
+    stream = Stream(f"{server.address}/api/v1/live", {"run": "p/r", "key": "loss"})
+    wait_for(lambda: stream.named("ready"), 10, "the stream is ready")
+    assert trainer.stdout is not None
+    trainer.stdout.readline()
+    os.kill(trainer.pid, signal.SIGKILL)
+    trainer.wait()
+    wait_for(lambda: (stream.named("run")[-1]["status"]) == "unfinished", 10, "the death is seen")
+    assert max(step for _, _, step in stream.points()) == 49
+    assert training(store, 40, 60).wait(30) == 0
+    wait_for(lambda: stream.named("end"), 10, "the end is seen")
+    assert stream.named("run")[-1]["attempt"] == 2
+    assert {data["attempt"] for data in stream.named("points")} == {1, 2}
+    assert max(step for _, _, step in stream.points()) == 59
+    stream.close()
+
+
+def test_what_was_compacted_since_the_cursor_is_not_lost(store: Store, server: ServerProcess) -> None:
+    run = start(store)
+    run.log({"loss": 0.5}, step=0)
+    stream = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})
+    wait_for(lambda: stream.points(), 10, "the point is seen")
+    stream.close()
+    for step in range(1, 50):
+        run.log({"loss": step + 0.5}, step=step)
+    run.finish()
+    compact(store, "p", "r")
+    again = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"}, stream.last)
+    assert again.ended.wait(10)
+    assert {**stream.points(), **again.points()} == logged(0, 50)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "message"),
+    [
+        ({"run": "p/nope", "key": "loss"}, 404, "no run 'nope'"),
+        ({"run": "r", "key": "loss"}, 422, "give project/run"),
+        ({"key": "loss"}, 422, "give either of them"),
+        ({"run": "p/r"}, 422, "key"),
+        ({"run": "p/r", "key": "loss", "cursor": "AAAA"}, 422, "cursor AAAA"),
+        ({"run": "p/r", "key": "loss", "cursor": "é" * 10}, 422, "is not accepted"),
+        ({"run": [f"p/r{number}" for number in range(201)], "key": "loss"}, 422, "at most 200"),
+    ],
+)
+def test_a_slip_is_answered_before_a_stream_begins(store: Store, local: Any, asked: dict[str, Any], status: int, message: str) -> None:
+    answer = local.get("/api/v1/live", params=asked)
+    assert answer.status_code == status, answer.text
+    assert message in answer.text
+
+
+def test_a_stop_of_the_server_ends_its_streams(store: Store, server: ServerProcess) -> None:
+    run = start(store)
+    stream = Stream(f"{server.address}/api/v1/live", {"run": "p/r", "key": "loss"})
+    wait_for(lambda: stream.named("ready"), 10, "the stream is ready")
+    server.stop(4)
+    assert stream.ended.wait(2)
+    run.finish()
+
+
+def test_streams_are_no_more_than_are_given_and_one_that_has_left_counts_no_longer(store: Store) -> None:
+    start(store).finish()
+
+    async def streams() -> None:
+        hub = Hub(store, most=3, most_each=2)
+        first, second = [await hub.open([("p", "r")], ["loss"], client="ada") for _ in range(2)]
+        with pytest.raises(TooManyStreams, match="ada has 2 streams open"):
+            await hub.open([("p", "r")], ["loss"], client="ada")
+        await hub.open([("p", "r")], ["loss"], client="bob")
+        with pytest.raises(TooManyStreams, match="3 streams are open"):
+            await hub.open([("p", "r")], ["loss"], client=None)
+        hub.leave(first)
+        await hub.open([("p", "r")], ["loss"], client="ada")
+        with pytest.raises(NotFound):
+            hub.leave(second)
+            await hub.open([("p", "nope")], ["loss"], client="ada")
+        await hub.open([("p", "r")], ["loss"], client="ada")
+        hub.close()
+
+    asyncio.run(streams())
+
+
+def test_one_look_serves_all_viewers_and_nobody_looks_when_nobody_watches(any_store: Store) -> None:
+    run = start(any_store)
+    run.log({"loss": 0.5}, step=0)
+
+    async def streams() -> None:
+        hub = Hub(any_store, seconds=0.05)
+        viewers = [await hub.open([("p", "r")], ["loss"]) for _ in range(20)]
+        assert len(hub._watchers) == 1
+        for viewer in viewers:
+            batch = await viewer.next()
+            assert batch is not None
+            assert [event.name for event in batch[0]] == ["run"]
+        run.log({"loss": 1.5}, step=1)
+        for viewer in viewers:
+            batch = await asyncio.wait_for(viewer.next(), 5)
+            assert batch is not None
+            assert [event.name for event in batch[0]] == ["points"]
+            assert '"x":[1]' in batch[0][0].data
+        for viewer in viewers:
+            hub.leave(viewer)
+        await asyncio.to_thread(wait_for, lambda: hub._thread is None, 5, "the poller has ended")
+        assert hub._watchers == {}
+
+    asyncio.run(streams())
+    run.finish()
+
+
+def test_a_client_that_does_not_keep_up_is_told_to_read_again_and_takes_no_memory() -> None:
+    async def slow() -> None:
+        subscription = Subscription([("p", "r")], ["loss"], asyncio.get_running_loop(), most=1_000)
+        for place in range(1_000):
+            subscription.put(("p", "r"), [Event("points", "x" * 100)], {1: (place, {})})
+            assert subscription._bytes <= 1_000
+        batch = await subscription.next()
+        assert batch is not None
+        events, positions = batch
+        assert events[0].name == "resync"
+        assert len(events) <= 11
+        assert positions["p", "r"] == {1: (999, {})}
+
+    asyncio.run(slow())
+
+
+def test_a_cursor_says_what_was_put_in_and_what_is_none_is_refused() -> None:
+    positions = {("p", "r"): {1: (3, {"main": [0, 4_711]})}, ("p", "s"): {}, ("q", "r"): {2: (0, {})}}
+    assert positions_of(cursor_of(positions)) == positions
+    for wrong in ("", "x", "x" * 100_000, cursor_of(positions)[:-8], "é"):
+        with pytest.raises(InvalidInput, match="cursor"):
+            positions_of(wrong)
+
+
+def test_the_stream_of_another_project_is_not_given(guarded: Any, bearer: Any, backend: Any) -> None:
+    start(backend.store).finish()
+    answer = guarded.get("/api/v1/live", params={"run": "p/r", "key": "loss"}, headers=bearer("ada", projects=["q"]))
+    assert answer.status_code == 404
