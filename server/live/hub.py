@@ -52,9 +52,9 @@ class Hub:
         self,
         runs: Collection[Run],
         keys: Collection[str],
-        after: Mapping[Run, Position] | None,
+        after: Mapping[Run, Position] | None = None,
         *,
-        client: str | None,
+        client: str | None = None,
         history: bool = False,
     ) -> Subscription:
         """A new stream; to be given back to :meth:`leave`.

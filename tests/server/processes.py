@@ -1,9 +1,11 @@
 """A server in a process of its own, and clients of its live streams."""
 
+import contextlib
 import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +19,12 @@ import httpx2
 from tests.ports import free_port
 from tests.waiting import wait_for
 
-_SERVE = "import sys; from server.serving import serve; from server.settings import Settings; serve(Settings(root=sys.argv[1], port=int(sys.argv[2])))"
+_SERVE = """
+import sys
+from server.serving import serve
+from server.settings import Settings
+serve(Settings(root=sys.argv[1], port=int(sys.argv[2])))
+"""
 
 
 class Sent(NamedTuple):
@@ -78,6 +85,7 @@ class Stream:
         self.events: list[Sent] = []
         self.status: queue.Queue[int] = queue.Queue()
         self.ended = threading.Event()
+        self._answer: httpx2.Response | None = None
         self._client = httpx2.Client(timeout=httpx2.Timeout(5, read=60))
         headers = {"Last-Event-ID": last} if last else {}
         self._thread = threading.Thread(target=self._read, args=(url, params, headers), daemon=True)
@@ -103,11 +111,16 @@ class Stream:
         return {place: value for place, (_, value) in found.items()}
 
     def close(self) -> None:
-        self._client.close()
+        """Leave."""
+        if self._answer is not None:
+            with contextlib.suppress(OSError, RuntimeError, httpx2.HTTPError):
+                self._answer.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
 
     def _read(self, url: str, params: dict[str, Any], headers: dict[str, str]) -> None:
         try:
             with self._client.stream("GET", url, params=params, headers=headers) as answer:
+                self._answer = answer
                 self.status.put(answer.status_code)
                 fields: dict[str, str] = {}
                 for line in answer.iter_lines():
@@ -121,4 +134,5 @@ class Stream:
         except (httpx2.HTTPError, httpx2.StreamError, RuntimeError, OSError):
             pass  # the server was killed, or this was closed
         finally:
+            self._client.close()
             self.ended.set()
