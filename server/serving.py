@@ -63,6 +63,10 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
         self._app.state.streams.end()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.halving.live.close()  # not in a signal's handler: it takes a lock
+        await super().shutdown(sockets)
+
     def _say(self) -> None:
         state: State = self._app.state.halving
         settings, catalog = state.settings, masked(state.catalog.url)
