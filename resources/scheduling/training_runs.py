@@ -127,7 +127,7 @@ def sweep_of_run(run: str) -> str:
 
 def _one_trial(params: dict[str, Any], epochs: int) -> dict[str, Any]:
     space = {name: {"constant": value} for name, value in params.items()}
-    return {"space": space, "strategy": {"random": {"budget": epochs}}, "max_trials": 1}
+    return {"space": space, "strategy": {"random": {"budget": epochs}}, "max_trials": 1, "concurrency": 1}
 
 
 def _trial(catalog: Catalog, session: Session, project: str, run: str) -> tuple[SweepRow, TrialRow]:

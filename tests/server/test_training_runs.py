@@ -76,6 +76,7 @@ def test_a_training_run_has_its_id_at_once_and_is_trained_as_a_sweep_of_one(
     assert (before["status"], before["params"], before["epochs"]) == ("waiting", {"x": 0.4}, 3)
     assert "every few seconds" in before["waiting"]
     scheduler = carried_out(either_backend, asked["intent"])
+    assert (scheduler.spec.max_trials, scheduler.spec.concurrency) == (1, 1)
     assert looked_at(client, asked["run_id"])["status"] == "waiting"
     trained(either_backend, scheduler, snapshot)
     after = looked_at(client, asked["run_id"])
