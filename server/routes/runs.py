@@ -13,7 +13,7 @@ from halving.identifiers import check_name
 from halving.query import run_filter
 from halving.query.run_details import details_of
 from halving.query.run_diff import diff_of, patch_of, read_for_diff
-from halving.query.run_filter import RunFilter
+from halving.query.run_filter import InvalidFilter, RunFilter
 from halving.query.run_filter_parser import parse_fields, parse_filter
 from halving.query.runs import in_threads, read_run
 from resources.analysis.run_index.columns import select_columns
@@ -168,7 +168,7 @@ def list_runs(
 
     Asked again with ``If-None-Match`` it answers 304 as long as no run has changed.
     """
-    chosen, fields, projects = _filter(filter_text), _fields(columns), _projects(caller, project)
+    chosen, fields, projects = _filter(filter_text), _fields("columns", columns, MOST_COLUMNS), _projects(caller, project)
     with state.catalog.read() as session:
         index = state_of(session)
         tag = etag(index, chosen, fields, projects, limit, offset)
@@ -191,10 +191,10 @@ def group_runs(
     known: Known = None,
 ) -> Response:
     """Groups of the runs that a filter chooses, with mean and standard deviation of the columns that are numbers."""
-    keys = parse_fields(by)
-    if not 1 <= len(keys) <= MOST_KEYS:
-        raise InvalidInput(f"by {by!r} is not accepted: give 1 to {MOST_KEYS} fields, with commas between")
-    chosen, fields, projects = _filter(filter_text), _fields(columns), _projects(caller, project)
+    keys = _fields("by", by, MOST_KEYS)
+    if not keys:
+        raise InvalidInput("by '' is not accepted: give the fields that runs of a group are equal in, with commas between")
+    chosen, fields, projects = _filter(filter_text), _fields("columns", columns, MOST_COLUMNS), _projects(caller, project)
     with state.catalog.read() as session:
         index = state_of(session)
         tag = etag(index, "groups", keys, chosen, fields, projects, limit)
@@ -271,10 +271,13 @@ def _filter(text: str) -> RunFilter:
     return parse_filter(text, now=datetime.now(UTC).replace(second=0, microsecond=0))
 
 
-def _fields(text: str) -> tuple[run_filter.Field, ...]:
-    fields = parse_fields(text)
-    if len(fields) > MOST_COLUMNS:
-        raise InvalidInput(f"columns are {len(fields)}, which is not accepted: give at most {MOST_COLUMNS}")
+def _fields(name: str, text: str, most: int) -> tuple[run_filter.Field, ...]:
+    try:
+        fields = parse_fields(text)
+    except InvalidFilter as error:  # a place in this text, not in the filter
+        raise InvalidInput(f"{name} {text!r} is not accepted, column {error.column}: {error.reason}") from None
+    if len(fields) > most:
+        raise InvalidInput(f"{name} of {len(fields)} fields is not accepted: give at most {most}")
     return fields
 
 
