@@ -22,6 +22,7 @@ PARTS = (
     "outage",
     "peers",
     "queries",
+    "runs",
     "search",
     "objects",
     "scale",
@@ -107,6 +108,7 @@ def _kept(results: Path) -> list[Part]:
 
 
 _MODULES = {
+    "runs": "run_index",
     "peers": "peers.compare",
     "scale": "search_scale",
     "decisions": "search_latency",

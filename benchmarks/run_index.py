@@ -1,0 +1,126 @@
+"""How long the index of runs takes for a page of the table, and to be brought up to date."""
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import Setting, in_child
+from benchmarks.results import Part, Table, Target, number, spread
+
+COLUMNS, LIMIT = 16, 200
+_TEXT = f"""
+Synthetic runs with 10 params, 10 metrics and a tag, written straight into the catalog's tables; one process asks, warm. *A page* is what
+`GET /runs` does for its answer: the filter is parsed, the runs are counted, {LIMIT} of them come with {COLUMNS} columns, and all of it is
+made JSON. *Groups* and *columns* are those of `GET /runs/groups` and `GET /runs/columns`. Postgres runs on the same machine with its
+defaults. Below, runs that the SDK has written to a folder: the first refresh reads all of them, and the next only lists.
+"""
+_ISSUE = "params.lr between 1e-4 and 1e-3 and status = finished order by metrics.val_loss"
+ASKED = {
+    "newest": "",
+    "the filter of the promise": _ISSUE,
+    "all, by a metric": "order by metrics.val_loss desc",
+    "text like": "params.optimizer like '%net%'",
+    "four names": "params.pretrained = true and tags.team in (mlp, resnet18) order by min(metrics.metric_3) desc, params.lr",
+    "not, or": "not (params.lr < 1e-3 or metrics.val_loss > 1)",
+}
+"""What is asked, each a filter with the columns of a page."""
+BOUNDS = {10_000: 0.1, 100_000: 0.3}
+
+
+def measure(setting: Setting) -> Part:
+    """Pages, groups and names at both sizes on each database; then a refresh."""
+    from tests.postgres import INSTALLED, Postgres
+
+    part = Part("runs", "The index of runs", _TEXT)
+    for promised, bound in BOUNDS.items():
+        runs = setting.choose(promised // 100, promised)
+        urls = {"SQLite": f"sqlite:///{setting.work}/runs-{runs}.db"}
+        found = {"SQLite": _asked(setting, urls["SQLite"], runs)}
+        if INSTALLED:
+            with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+                server = Postgres(Path(folder))
+                try:
+                    found["Postgres"] = _asked(setting, server.database("runs"), runs)
+                finally:
+                    server.stop()
+        whats = list(found["SQLite"]["seconds"])
+        rows = [
+            [what, *(spread(each["seconds"][what]) for each in found.values()), f"{found['SQLite']['chosen'][what]:,}"] for what in whats
+        ]
+        part.tables.append(Table(["what", *(f"{name}, s" for name in found), "runs or rows chosen"], rows, f"{runs:,} runs"))
+        for database, each in found.items():
+            for what in ASKED:
+                part.targets.append(Target(f"{runs:,} runs, {what}, {database}", "s", each["seconds"][what], bound))
+    if not INSTALLED:
+        part.missing.append("Postgres: no initdb on this machine")
+    part.tables.append(_refreshed(setting))
+    return part
+
+
+def _asked(setting: Setting, url: str, runs: int) -> dict[str, Any]:
+    in_child("benchmarks.run_index_fill:fill", url=url, runs=runs)
+    found: dict[str, Any] = in_child("benchmarks.run_index:ask", url=url, rounds=setting.choose(2, 15))
+    return found
+
+
+def _refreshed(setting: Setting) -> Table:
+    runs, root = setting.choose(5, 300), setting.work / "store"
+    in_child("benchmarks.stores:write_runs", root=str(root), runs=runs, metrics=10, points=1_000, segments=1)
+    found = in_child("benchmarks.run_index:refresh", root=str(root), url=f"sqlite:///{setting.work}/refreshed.db")
+    rows = [[f"{runs:,}", number(1e3 * found["first"] / runs), number(1e3 * found["next"]), number(1e3 * found["rebuild"] / runs)]]
+    header = ["runs x 10 metrics x 1,000 points", "first refresh, ms a run", "next, ms in all", "rebuild, ms a run"]
+    return Table(header, rows, "Keeping the index up to date (SQLite)")
+
+
+def ask(url: str, rounds: int) -> dict[str, Any]:
+    """Seconds of each round by what was asked, and how many runs, groups or names it chose; in a process of its own."""
+    from halving.query.run_filter_parser import parse_fields, parse_filter
+    from resources.analysis.run_index import select_page
+    from resources.analysis.run_index.columns import select_columns
+    from resources.analysis.run_index.groups import select_groups
+    from resources.catalog import Catalog
+    from server.answers import answer
+
+    catalog = Catalog(url)
+    metrics = ",".join(f"metrics.metric_{number}" for number in range(1, 10))
+    columns = parse_fields(f"params.lr,params.optimizer,params.pretrained,metrics.val_loss,min(metrics.val_loss),tags.team,run,{metrics}")
+
+    def page(text: str) -> int:
+        with catalog.read() as session:
+            found = select_page(session, parse_filter(text), columns=columns, limit=LIMIT)
+        answer({"total": found.total, "runs": found.runs})
+        return found.total
+
+    def groups() -> int:
+        with catalog.read() as session:
+            return len(select_groups(session, parse_filter(""), parse_fields("params.optimizer"), columns=parse_fields("metrics.val_loss")))
+
+    def names() -> int:
+        with catalog.read() as session:
+            return len(select_columns(session)["params"])
+
+    asked = {what: lambda text=text: page(text) for what, text in ASKED.items()} | {"groups: mean and deviation": groups, "columns": names}
+    seconds: dict[str, list[float]] = {}
+    chosen = {what: do() for what, do in asked.items()}  # warm
+    for _ in range(rounds):
+        for what, do in asked.items():
+            began = time.perf_counter()
+            do()
+            seconds.setdefault(what, []).append(time.perf_counter() - began)
+    return {"seconds": seconds, "chosen": chosen}
+
+
+def refresh(root: str, url: str) -> dict[str, float]:
+    """Seconds of a first refresh, of one that finds nothing new (the median of several), and of a rebuild."""
+    from halving import Store
+    from resources.analysis.run_index import Refresher
+    from resources.analysis.run_index.rebuild import rebuild
+    from resources.catalog import Catalog
+
+    store, catalog = Store(root), Catalog(url)
+    refresher = Refresher(store, catalog)
+    first = refresher.refresh().seconds
+    following = statistics.median(refresher.refresh().seconds for _ in range(5))
+    return {"first": first, "next": following, "rebuild": rebuild(store, catalog).seconds}
