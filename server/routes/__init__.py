@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from server.routes import ask_tell, curves, datasets, health, live, models, reports, runs, session, studies, sweeps, training_runs
+from server.routes import ask_tell, curves, datasets, health, live, media, models, reports, runs, session, studies, sweeps, training_runs
 
 ROUTERS: list[APIRouter] = [
     health.router,
@@ -10,6 +10,7 @@ ROUTERS: list[APIRouter] = [
     runs.router,
     curves.router,
     live.router,
+    media.router,
     sweeps.router,
     studies.router,
     training_runs.router,

@@ -1,0 +1,90 @@
+"""Media of runs, and the bytes of what their records name: images, tables, artifacts, checkpoints."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi.responses import StreamingResponse
+
+from halving.errors import NotFound
+from halving.store.store import Store, blob_name
+from server.access.caller import Viewer
+from server.answers import answer
+from server.chosen_runs import checked_runs
+from server.errors import problem
+from server.media.inert import inert_headers
+from server.media.records import media_of, named_blob
+from server.state import Shared
+
+router = APIRouter(tags=["media"])
+MOST_RUNS = 100
+_CHUNK = 1 << 20
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}, 206: {"description": "The range asked for."}}
+
+
+@router.get("/media", response_class=Response, responses={200: {"content": {"application/json": {}}}})
+def media(
+    state: Shared,
+    caller: Viewer,
+    run: Annotated[list[str], Query(description="Ids, PROJECT/RUN.", max_length=MOST_RUNS, examples=[["digits/digits-7f3a.0007"]])],
+    key: Annotated[tuple[str, ...], Query(description="Only these keys.", examples=[["samples"]])] = (),
+    limit: Annotated[int, Query(ge=1, le=10_000, description="The most to give.")] = 1_000,
+) -> Response:
+    """What runs have logged besides numbers, by run, key and step; ``url`` gives the bytes."""
+    found: list[dict[str, Any]] = []
+    for project, name in checked_runs(caller, run):
+        found += media_of(state.store, project, name, frozenset(key))
+    return answer({"media": found[:limit], "total": len(found)})
+
+
+@router.get("/blobs/{digest}", response_class=Response, responses=_BYTES)
+def blob(
+    state: Shared,
+    caller: Viewer,
+    digest: Annotated[
+        str, Path(description="sha256:HEX", examples=["sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"])
+    ],
+    run: Annotated[str, Query(description="The run whose records name it, PROJECT/RUN.", examples=["digits/digits-7f3a.0007"])],
+    asked: Annotated[str, Header(alias="Range")] = "",
+    known: Annotated[str, Header(alias="If-None-Match")] = "",
+) -> Response:
+    """The bytes of a medium, an artifact or a checkpoint of a run. Nothing in them runs in a browser."""
+    ((project, name),) = checked_runs(caller, [run])
+    kind, file_name = named_blob(state.store, project, name, digest)
+    headers = {**inert_headers(kind, file_name), "ETag": f'"{digest}"', "Accept-Ranges": "bytes"}
+    if headers["ETag"] in known:
+        return Response(status_code=304, headers=headers)
+    try:
+        with state.store.open_file(blob_name(digest)) as file:
+            size = file.size()
+    except NotFound:
+        raise NotFound(f"{digest} of run {run!r} is no longer in the store") from None
+    part = _part(asked, size)
+    if part is None:
+        return StreamingResponse(_bytes(state.store, digest, 0, size), 200, {**headers, "Content-Length": str(size)})
+    first, end = part
+    if first >= end:
+        return problem(416, f"the range {asked!r} is not accepted: there are {size} bytes", {"Content-Range": f"bytes */{size}"})
+    headers |= {"Content-Length": str(end - first), "Content-Range": f"bytes {first}-{end - 1}/{size}"}
+    return StreamingResponse(_bytes(state.store, digest, first, end), 206, headers)
+
+
+def _part(asked: str, size: int) -> tuple[int, int] | None:
+    """The first byte and the end of the one range that is asked for; None for all, as for several ranges or what is none."""
+    found = _RANGE.fullmatch(asked)
+    if found is None or found[1] == found[2] == "":
+        return None
+    if not found[1]:
+        return max(0, size - int(found[2])), size
+    return int(found[1]), min(size, int(found[2]) + 1) if found[2] else size
+
+
+def _bytes(store: Store, digest: str, first: int, end: int) -> Iterator[bytes]:
+    """A part of a blob; of an object store only this part is read, a piece at a time."""
+    with store.open_file(blob_name(digest)) as file:
+        file.seek(first)
+        while first < end and (chunk := file.read(min(_CHUNK, end - first))):
+            first += len(chunk)
+            yield chunk

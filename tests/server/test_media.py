@@ -1,0 +1,118 @@
+"""Media over HTTP: what a run's records name and nothing else, and nothing in it that acts."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import halving
+from halving import Store, init
+from server.settings import Settings
+from tests.server.clients import client_of
+
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+
+
+def with_media(store: Store, folder: Path, run: str = "r") -> dict[str, str]:
+    """A run with media, artifacts and a checkpoint; the artifacts' digests by name."""
+    artifacts = {}
+    with init(project="p", id=run, root=store.root, system_metrics=None) as training:
+        for step in range(3):
+            training.log({"samples/a": halving.Image(np.full((4, 4), step, np.uint8)), "loss": 1.0}, step=step)
+        training.log({"note": halving.Text("<b>hi</b>", markdown=True)}, step=7)
+        for name, content in (("x.svg", SVG), ("x.html", b"<script>alert(1)</script>"), ("x.csv", b"a,b\n1,2\n"), ("x", bytes(3_000_000))):
+            (folder / name).write_bytes(content)
+            artifacts[name] = training.log_artifact(folder / name)
+    return artifacts
+
+
+def test_media_are_listed_with_addresses_that_give_their_bytes(any_store: Store, tmp_path: Path) -> None:
+    with_media(any_store, tmp_path)
+    with client_of(Settings(root=any_store.root, catalog_url=f"sqlite:///{tmp_path}/catalog.db")) as client:
+        found = client.get("/api/v1/media", params={"run": "p/r"}).json()["media"]
+        assert [(row["key"], row["step"], row["kind"], row["run"]) for row in found] == [
+            ("note", 7, "text", "p/r"),
+            *(("samples/a", step, "image", "p/r") for step in range(3)),
+        ]
+        only = client.get("/api/v1/media", params={"run": "p/r", "key": "samples/a", "limit": 2}).json()
+        assert (only["media"], only["total"]) == (found[1:3], 3)
+        image = client.get(found[1]["url"])
+        assert image.headers["content-type"] == "image/png"
+        assert image.content == any_store.get_blob(found[1]["digest"])
+        assert client.get(found[0]["url"]).headers["content-type"] == "text/plain; charset=utf-8"
+
+
+def test_what_could_act_is_a_file_to_save_and_nothing_is_sniffed(local: Any, backend: Any, tmp_path: Path) -> None:
+    artifacts = with_media(backend.store, tmp_path)
+    for name, kind, how in (
+        ("x.svg", "application/octet-stream", "attachment"),
+        ("x.html", "application/octet-stream", "attachment"),
+        ("x.csv", "text/csv; charset=utf-8", "inline"),
+        ("x", "application/octet-stream", "attachment"),
+    ):
+        given = local.get(f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"})
+        assert given.status_code == 200
+        assert given.content == (tmp_path / name).read_bytes()
+        headers = given.headers
+        assert (headers["content-type"], headers["content-disposition"].partition(";")[0]) == (kind, how)
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["content-security-policy"] == "sandbox; default-src 'none'"
+        assert "immutable" in headers["cache-control"]
+        again = local.get(f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"}, headers={"If-None-Match": headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+def test_only_what_the_runs_own_records_name_is_given(local: Any, backend: Any, tmp_path: Path) -> None:
+    artifacts = with_media(backend.store, tmp_path)
+    init(project="p", id="other", root=backend.store.root, system_metrics=None).finish()
+    unnamed = backend.store.put_blob(b"secret")
+    for digest, run, status in (
+        (artifacts["x.csv"], "p/r", 200),
+        (artifacts["x.csv"], "p/other", 404),
+        (unnamed, "p/r", 404),
+        (f"sha256:{'0' * 64}", "p/r", 404),
+        (artifacts["x.csv"], "p/nope", 404),
+        ("sha256:..", "p/r", 422),
+        ("sha256:" + "%2e%2e%2f" * 5, "p/r", 404),
+        (artifacts["x.csv"], "../r", 422),
+        (artifacts["x.csv"], "p/../r", 422),
+    ):
+        assert local.get(f"/api/v1/blobs/{digest}", params={"run": run}).status_code == status, (digest, run)
+    assert local.get("/api/v1/media", params={"run": "p/nope"}).status_code == 404
+    assert local.get("/api/v1/media", params={"run": "p/other"}).json() == {"media": [], "total": 0}
+
+
+def test_another_projects_files_are_not_given(guarded: Any, bearer: Any, backend: Any, tmp_path: Path) -> None:
+    digest = with_media(backend.store, tmp_path)["x.csv"]
+    for name, projects, status in (("ada", ["p"], 200), ("bob", ["q"], 404)):
+        token = bearer(name, projects=projects)
+        assert guarded.get(f"/api/v1/blobs/{digest}", params={"run": "p/r"}, headers=token).status_code == status
+        assert guarded.get("/api/v1/media", params={"run": "p/r"}, headers=token).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "part"),
+    [
+        ("bytes=0-9", 206, slice(0, 10)),
+        ("bytes=2000000-", 206, slice(2_000_000, None)),
+        ("bytes=-5", 206, slice(-5, None)),
+        ("bytes=2999999-9999999", 206, slice(2_999_999, None)),
+        ("bytes=3000000-", 416, None),
+        ("bytes=5-2", 416, None),
+        ("bytes=0-1,3-4", 200, slice(None)),
+        ("words=1", 200, slice(None)),
+        ("bytes=-", 200, slice(None)),
+    ],
+)
+def test_a_range_is_just_that_part(local: Any, backend: Any, tmp_path: Path, asked: str, status: int, part: slice | None) -> None:
+    content = np.random.default_rng(1).bytes(3_000_000)
+    (tmp_path / "big.bin").write_bytes(content)
+    with init(project="p", id="r", root=backend.store.root, system_metrics=None) as run:
+        digest = run.log_artifact(tmp_path / "big.bin")
+    given = local.get(f"/api/v1/blobs/{digest}", params={"run": "p/r"}, headers={"Range": asked})
+    assert given.status_code == status
+    if part is not None:
+        assert given.content == content[part]
+        assert re.fullmatch(r"bytes \d+-\d+/3000000", given.headers.get("content-range", "bytes 0-0/3000000"))
