@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from halving import InvalidInput, NotFound, Store, init
 from halving.maintenance.compaction import compact
 from halving.metrics.manifest import run_files
+from halving.metrics.parquet_reader import Files
 from halving.metrics.segments import encode, live_folder, points_table, segment_name
 from halving.query import api as module
 from halving.query.api import best, curves, last
@@ -211,6 +212,55 @@ def test_smoothing_is_what_a_plain_loop_gives(values: list[float], weight: float
     np.testing.assert_array_equal(smoothed(None)(array), array)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@slow
+@given(history=histories(), limit=st.integers(1, 300), ends=st.tuples(st.integers(0, 2000), st.integers(0, 2000)))
+def test_whole_edges_give_what_is_in_the_window_and_no_more_than_the_buckets_that_cross_its_ends(
+    form: str, history: list[tuple[int, Logged]], limit: int, ends: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = store_of(tmp_path_factory.mktemp("q"), history, form)
+    low, high = min(ends), max(ends)
+    every = stitched(history)
+    inside = [point for point in every if low <= point[0] <= high]
+    found = curves("r", "m", project="p", root=store, max_points=limit, window=(low, high), edges="whole")
+    assert len(found) <= limit
+    steps = [point[0] for point in every]
+    first, count = (steps.index(found["step"][0].as_py()) if len(found) else 0), sum(found["count"].to_pylist())
+    given = every[first : first + count]
+    assert [point[0] for point in given if low <= point[0] <= high] == [point[0] for point in inside]
+    # Of what is outside, only buckets that cross an end have any.
+    assert all(row["count"] > 1 or low <= row["step"] <= high for row in found.to_pylist())
+    at = first
+    for row in found.to_pylist():
+        assert row["step"] == every[at][0]
+        finite = [value for *_, value in every[at : at + row["count"]] if math.isfinite(value)]
+        assert (row["min"], row["max"]) == ((min(finite), max(finite)) if finite else (None, None)) or not finite
+        at += row["count"]
+
+
+def test_whole_edges_read_no_points(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_record(store, "r")
+    put_segment(store, "r", 1, 0, {"m": [(step, step, float(step % 9)) for step in range(100_000)]})
+    compact(store, "p", "r")
+    read: list[str] = []
+    real = Files.points
+    monkeypatch.setattr(Files, "points", lambda self, *arguments: read.append(arguments[0]) or real(self, *arguments))
+    asked: Any = {"project": "p", "root": store, "max_points": 100, "window": (10_001, 89_999)}
+    whole = curves("r", "m", **asked, edges="whole")
+    assert read == []
+    exact = curves("r", "m", **asked)
+    assert len(read) == 1
+    assert sum(exact["count"].to_pylist()) == 79_999 <= sum(whole["count"].to_pylist()) < 82_000
+
+
+def test_keys_that_no_run_has_are_left_out_where_that_is_asked_for(store: Store) -> None:
+    put_record(store, "r")
+    put_segment(store, "r", 1, 0, {"m": [(1, 1, 1.0), (2, 2, 2.0)]})
+    counted: list[int] = []
+    (found,) = module.curve_rows("p/r", ["m", "nope"], root=store, known_keys=False, after_each=counted.append)
+    assert (found.run, found.key, found.step.tolist(), counted) == ("p/r", "m", [1, 2], [2])
+
+
 def test_smoothing_works_on_the_rows_that_come_out(store: Store) -> None:
     put_record(store, "r")
     put_segment(store, "r", 1, 0, {"m": [(step, step, float(step % 7)) for step in range(1000)]})
@@ -285,6 +335,7 @@ def test_files_that_are_compacted_away_while_they_are_read_are_listed_again(stor
         (lambda store: curves("r", "loss", project="p", root=store, smooth={"ema": 1.0}), InvalidInput, "smooth .* is not accepted"),
         (lambda store: curves("r", "loss", project="p", root=store, smooth={"mean": 0}), InvalidInput, "smooth .* is not accepted"),
         (lambda store: curves("r", "loss", project="p", root=store, attempts="all"), InvalidInput, "attempts 'all' is not accepted"),
+        (lambda store: curves("r", "loss", project="p", root=store, edges="cut"), InvalidInput, "edges 'cut' is not accepted"),
     ],
 )
 def test_a_slip_is_answered_with_what_there_is(store: Store, ask: Callable[[Store], Any], error: type[Exception], message: str) -> None:
