@@ -50,8 +50,8 @@ class Catalog:
     Args:
         url: an SQLAlchemy URL: ``sqlite:////path/catalog.db`` or ``postgresql+psycopg://user@host/database``. Options of
             the driver in it, for example ``?connect_timeout=30``, replace the defaults here.
-        patience: seconds that a new connection is waited for, and half of those that a writer waits for another in SQLite. A worker
-            can wait; who answers people should not.
+        patience: seconds that a new connection is waited for, and half of those that a writer waits for another in SQLite; by default
+            as long as a worker can wait. Who answers people should not.
         connections: to Postgres that are kept open.
 
     Raises:
@@ -59,9 +59,9 @@ class Catalog:
         StoreError: the folder of the SQLite file cannot be made.
     """
 
-    def __init__(self, url: str, *, patience: float = retry.CONNECT_SECONDS, connections: int = 1) -> None:
+    def __init__(self, url: str, *, patience: float | None = None, connections: int = 1) -> None:
         shown = masked(url)
-        self._patience = patience
+        patience = self._patience = retry.CONNECT_SECONDS if patience is None else patience
         try:
             parsed = make_url(url)
             self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None

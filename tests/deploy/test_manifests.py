@@ -17,6 +17,8 @@ from dagster_k8s import K8sRunLauncher
 from dagster_postgres.storage import DagsterPostgresStorage
 
 from resources.execution.kubernetes.cluster_config import ClusterConfig
+from server.settings import Settings
+from server.state import CATALOG_PATIENCE
 from tests.backends import CHECKOUT
 from tests.deploy import kubectl
 
@@ -43,7 +45,7 @@ def test_the_example_builds_into_one_namespace_and_current_apis(manifests: list[
     assert {item["metadata"].get("namespace", "halving") for item in manifests} == {"halving"}
     assert not [item["apiVersion"] for item in manifests if "beta" in item["apiVersion"]]
     names = {(item["kind"], item["metadata"]["name"]) for item in manifests}
-    assert {("Deployment", name) for name in ("webserver", "daemon", "code-location")} <= names
+    assert {("Deployment", name) for name in ("webserver", "daemon", "code-location", "server")} <= names
 
 
 @_KUBECTL
@@ -103,7 +105,7 @@ def test_each_account_may_do_what_the_documentation_says_and_no_more(manifests: 
 @_KUBECTL
 def test_every_part_has_an_account_of_its_own(manifests: list[dict[str, Any]]) -> None:
     accounts = [pod["serviceAccountName"] for name, pod, _ in _containers(manifests) if not name.startswith("postgres")]
-    assert sorted(accounts) == ["halving-code", "halving-control", "halving-webserver"]
+    assert sorted(accounts) == ["halving-code", "halving-control", "halving-server", "halving-webserver"]
 
 
 @_KUBECTL
@@ -116,9 +118,28 @@ def test_webserver_and_daemon_know_no_catalog(manifests: list[dict[str, Any]]) -
 
 
 @_KUBECTL
+def test_the_server_asks_for_tokens_and_knows_nothing_of_dagsters_database(manifests: list[dict[str, Any]]) -> None:
+    ((_, pod, container),) = [found for found in _containers(manifests) if found[0].startswith("server/")]
+    (deployment,) = [item for item in manifests if item["kind"] == "Deployment" and item["metadata"]["name"] == "server"]
+    assert deployment["spec"]["replicas"] >= 2
+    assert pod["automountServiceAccountToken"] is False
+    keys = [entry["valueFrom"]["secretKeyRef"]["key"] for entry in container["env"] if "secretKeyRef" in entry.get("valueFrom", {})]
+    assert keys == ["HALVING_CATALOG"]
+    assert [source["secretRef"]["name"] for source in container["envFrom"] if "secretRef" in source] == ["halving-store"]
+    given = container["command"]
+    assert given[:2] == ["halving", "serve"]
+    assert Settings(host=given[given.index("--host") + 1]).asks_for_tokens
+    assert {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")} == {"/api/v1/health"}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/api/v1/ready"
+    assert container["readinessProbe"]["timeoutSeconds"] > CATALOG_PATIENCE
+    (service,) = [item for item in manifests if item["kind"] == "Service" and item["metadata"]["name"] == "server"]
+    assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
+
+
+@_KUBECTL
 def test_what_trains_reaches_neither_the_webserver_nor_the_code_location(manifests: list[dict[str, Any]]) -> None:
     policies = {item["metadata"]["name"]: item["spec"] for item in manifests if item["kind"] == "NetworkPolicy"}
-    for component in ("webserver", "code-location"):
+    for component in ("webserver", "code-location", "server"):
         assert not [labels for labels in _TRAIN if _admits(policies[component], labels)]
         assert policies[component]["podSelector"]["matchLabels"] == {"app.kubernetes.io/component": component}
     assert _admits(policies["webserver"], {"app": "oauth2-proxy"})
