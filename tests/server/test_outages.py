@@ -1,0 +1,93 @@
+"""The catalog or the store is away: the server says so soon, shows what it still can, and recovers by itself."""
+
+import secrets
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from resources.backend import Backend
+from resources.sweep_spec import parse_spec
+from server.access.tokens import create_token
+from server.settings import Settings
+from tests.backends import SMALL
+from tests.postgres import Postgres
+from tests.s3 import S3, Gate
+from tests.server.clients import client_of
+from tests.server.registry import promoted
+from tests.waiting import wait_for
+
+STUDIES = "/api/v1/hpo/studies"
+
+
+@pytest.fixture
+def gate(postgres: Postgres) -> Iterator[tuple[Gate, str]]:
+    """A gate before a new database, and the database's URL through it."""
+    direct = make_url(postgres.database(f"t{secrets.token_hex(6)}"))
+    assert direct.host is not None
+    assert direct.port is not None
+    gate = Gate((direct.host, direct.port))
+    host, _, port = gate.endpoint.partition(":")
+    yield gate, direct.set(host=host, port=int(port)).render_as_string(hide_password=False)
+    gate.shut()
+
+
+@pytest.mark.parametrize("outage", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_without_its_catalog_the_server_says_so_within_seconds_to_everybody(
+    gate: tuple[Gate, str], tmp_path: Path, outage: object, tokens: bool
+) -> None:
+    line, url = gate
+    with client_of(Settings(root=str(tmp_path / "root"), catalog_url=url, tokens=tokens)) as client:
+        state = client.app.state.halving  # type: ignore[attr-defined]
+        headers = {"Authorization": f"Bearer {create_token(state.catalog, 'ada')}"}
+        assert client.get(STUDIES, headers=headers).status_code == 200
+        outage(line)  # type: ignore[operator]
+        state.catalog.close()  # a connection that hangs is another matter: the operating system gives it up
+        time.sleep(2.1)  # what is known of the token is asked for again
+        with ThreadPoolExecutor(30) as pool:
+            began = time.monotonic()
+            answers = list(pool.map(lambda _: client.get(STUDIES, headers=headers), range(30)))
+            took = time.monotonic() - began
+        assert {answer.status_code for answer in answers} == {503}
+        assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers)
+        assert {answer.json()["detail"] for answer in answers} == {"the catalog does not answer; try again"}
+        assert took < 10
+        assert client.get("/api/v1/ready").status_code == 503
+        assert client.get("/api/v1/health").status_code == client.get("/").status_code == 200
+        line.open()
+        wait_for(lambda: client.get(STUDIES, headers=headers).status_code == 200, 30, "the catalog to be back")
+
+
+def test_without_its_store_the_server_shows_what_the_catalog_has(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    line = Gate((s3.host, s3.port))
+    root, url = s3.root(secrets.token_hex(6), endpoint=line.endpoint), f"sqlite:///{tmp_path}/catalog.db"
+    version = promoted(Backend(root=root, catalog_url=url), parse_spec({**SMALL, "max_trials": 1}))
+    with client_of(Settings(root=root, catalog_url=url)) as client:
+        page = f"/api/v1/reports/{version.sweep}/page"
+        assert client.get(page).status_code == 200
+        line.shut()
+        answer = client.get(page)
+        assert (answer.status_code, bool(answer.headers["Retry-After"])) == (503, True)
+        assert client.get(f"{STUDIES}/{version.sweep}").status_code == 200
+        assert client.get("/api/v1/models/small/champion").status_code == 200
+        line.open()
+        assert client.get(page).status_code == 200
+
+
+def test_a_champion_on_s3_is_fetched_from_there_by_a_presigned_address(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import urllib.request
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    root, url = s3.root(secrets.token_hex(6)), f"sqlite:///{tmp_path}/catalog.db"
+    promoted(Backend(root=root, catalog_url=url), parse_spec({**SMALL, "max_trials": 1}), checkpoint=b"weights on S3")
+    with client_of(Settings(root=root, catalog_url=url)) as client:
+        address = client.get("/api/v1/models/small/champion").json()["url"]
+    assert address.startswith(f"http://{s3.endpoint}/")
+    assert "X-Amz-Expires=900" in address
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        assert answer.read() == b"weights on S3"

@@ -1,0 +1,115 @@
+"""``halving serve`` and ``halving tokens`` as commands: when it starts, what it says, and how it ends."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+
+from tests.backends import CHECKOUT
+from tests.ports import free_port
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
+SECONDS = 60
+
+
+class Terminal:
+    """Commands on a store of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._environment = {**os.environ, "HALVING_ROOT": str(folder / "root")}
+        self._served: list[subprocess.Popen[str]] = []
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(self._command(arguments), env=self._environment, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+
+    def serve(self, *arguments: str) -> tuple["subprocess.Popen[str]", str]:
+        """A server that listens, and its address."""
+        port = free_port()
+        command = self._command(("serve", "--json", "--port", str(port), *arguments))
+        process = subprocess.Popen(command, env=self._environment, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._served.append(process)
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert said["url"].endswith(f":{port}")
+        return process, f"http://127.0.0.1:{port}"
+
+    def end(self) -> None:
+        for process in self._served:
+            process.kill()
+            process.communicate()
+
+    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+        return [sys.executable, "-m", "halving.cli.main", *arguments]
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path)
+    yield terminal
+    terminal.end()
+
+
+def test_a_server_that_others_can_reach_starts_only_when_somebody_has_a_token(terminal: Terminal) -> None:
+    refused = terminal.run("serve", "--host", "0.0.0.0", "--port", str(free_port()))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.count("\n") == 1
+    for said in ("--host 0.0.0.0", "other machines", "halving tokens create NAME --scope admin"):
+        assert said in refused.stderr
+    made = terminal.run("tokens", "create", "ada", "--scope", "write", "--project", "digits", "--days", "30")
+    token = made.stdout.strip()
+    assert token.startswith("hlv_")
+    assert token not in made.stderr
+    _, url = terminal.serve("--host", "0.0.0.0", "--dagster-url", "http://dagster:3000")
+    with pytest.raises(HTTPError) as refusal:
+        urllib.request.urlopen(f"{url}/api/v1/session", timeout=SECONDS)
+    assert refusal.value.code == 401
+    request = urllib.request.Request(f"{url}/api/v1/session", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+        who = json.load(answer)
+    assert (who["actor"], who["projects"], who["dagster_url"]) == ("ada", ["digits"], "http://dagster:3000")
+
+
+def test_tokens_are_listed_without_what_they_are_and_revoked_by_name(terminal: Terminal) -> None:
+    token = terminal.run("tokens", "create", "ada").stdout.strip()
+    again = terminal.run("tokens", "create", "ada")
+    assert (again.returncode, "another name" in again.stderr) == (1, True)
+    shown = terminal.run("tokens", "list")
+    assert "holds" in shown.stdout
+    assert token not in shown.stdout
+    (listed,) = json.loads(terminal.run("tokens", "list", "--json").stdout)["tokens"]
+    assert (listed["name"], listed["scope"], listed["holds"], "digest" in listed) == ("ada", "read", True, False)
+    assert terminal.run("tokens", "revoke", "ada").returncode == 0
+    assert "revoked" in terminal.run("tokens", "list").stdout
+    unknown = terminal.run("tokens", "revoke", "bob")
+    assert (unknown.returncode, "'ada'" in unknown.stderr) == (1, True)
+    assert terminal.run("serve", "--tokens").returncode == 1  # the only token is revoked
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_ends_soon_although_a_client_holds_its_connection(terminal: Terminal, how: signal.Signals) -> None:
+    process, url = terminal.serve()
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=SECONDS) as held:
+        held.sendall(b"GET /api/v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b"200 OK" in held.recv(65_536)
+        process.send_signal(how)
+        wait_for(lambda: process.poll() is not None, 15, "the server's end")
+    _, said = process.communicate()
+    assert "Traceback" not in said
+    assert process.returncode in (0, 130, -how)
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(terminal: Terminal) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = terminal.run("serve", "--port", str(taken.getsockname()[1]))
+    assert refused.returncode != 0
+    assert "Traceback" not in refused.stderr
+    assert "address already in use" in refused.stderr
