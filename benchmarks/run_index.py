@@ -80,6 +80,7 @@ def ask(url: str, rounds: int) -> dict[str, Any]:
     from resources.analysis.run_index import select_page
     from resources.analysis.run_index.columns import select_columns
     from resources.analysis.run_index.groups import select_groups
+    from resources.analysis.run_index.reading import reading
     from resources.catalog import Catalog
     from server.answers import answer
 
@@ -88,17 +89,17 @@ def ask(url: str, rounds: int) -> dict[str, Any]:
     columns = parse_fields(f"params.lr,params.optimizer,params.pretrained,metrics.val_loss,min(metrics.val_loss),tags.team,run,{metrics}")
 
     def page(text: str) -> int:
-        with catalog.read() as session:
+        with reading(catalog) as session:
             found = select_page(session, parse_filter(text), columns=columns, limit=LIMIT)
         answer({"total": found.total, "runs": found.runs})
         return found.total
 
     def groups() -> int:
-        with catalog.read() as session:
+        with reading(catalog) as session:
             return len(select_groups(session, parse_filter(""), parse_fields("params.optimizer"), columns=parse_fields("metrics.val_loss")))
 
     def names() -> int:
-        with catalog.read() as session:
+        with reading(catalog) as session:
             return len(select_columns(session)["params"])
 
     asked = {what: lambda text=text: page(text) for what, text in ASKED.items()} | {"groups: mean and deviation": groups, "columns": names}

@@ -18,6 +18,7 @@ from halving.query.run_filter_parser import parse_fields, parse_filter
 from halving.query.runs import in_threads, read_run
 from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.groups import select_groups
+from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import IndexState, select_page, select_run, state_of
 from server.access.caller import Caller, Viewer
 from server.answers import answer
@@ -25,7 +26,7 @@ from server.state import Shared
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
-MOST_RUNS, MOST_COLUMNS, MOST_KEYS, MOST_GROUPS, MOST_NAMES, MOST_COMPARED = 1_000, 100, 8, 1_000, 20_000, 50
+MOST_RUNS, MOST_COLUMNS, MOST_KEYS, MOST_MEANS, MOST_GROUPS, MOST_NAMES, MOST_COMPARED = 1_000, 100, 8, 30, 1_000, 20_000, 50
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 FilterText = Annotated[
     str,
@@ -169,7 +170,7 @@ def list_runs(
     Asked again with ``If-None-Match`` it answers 304 as long as no run has changed.
     """
     chosen, fields, projects = _filter(filter_text), _fields("columns", columns, MOST_COLUMNS), _projects(caller, project)
-    with state.catalog.read() as session:
+    with reading(state.catalog) as session:
         index = state_of(session)
         tag = etag(index, chosen, fields, projects, limit, offset)
         if known and tag in known:
@@ -186,7 +187,7 @@ def group_runs(
     by: Annotated[str, Query(description=f"What runs of a group are equal in, at most {MOST_KEYS} fields.", examples=["params.optimizer"])],
     filter_text: FilterText = "",
     project: Project = None,
-    columns: Columns = "",
+    columns: Annotated[str, Query(description=f"Numbers to give means of, at most {MOST_MEANS}.", examples=["metrics.val_loss"])] = "",
     limit: Annotated[int, Query(ge=1, le=MOST_GROUPS)] = 200,
     known: Known = None,
 ) -> Response:
@@ -194,8 +195,8 @@ def group_runs(
     keys = _fields("by", by, MOST_KEYS)
     if not keys:
         raise InvalidInput("by '' is not accepted: give the fields that runs of a group are equal in, with commas between")
-    chosen, fields, projects = _filter(filter_text), _fields("columns", columns, MOST_COLUMNS), _projects(caller, project)
-    with state.catalog.read() as session:
+    chosen, fields, projects = _filter(filter_text), _fields("columns", columns, MOST_MEANS), _projects(caller, project)
+    with reading(state.catalog) as session:
         index = state_of(session)
         tag = etag(index, "groups", keys, chosen, fields, projects, limit)
         if known and tag in known:
@@ -215,7 +216,7 @@ def list_columns(
 ) -> Response:
     """What a filter, an order or a column may name."""
     projects = _projects(caller, project)
-    with state.catalog.read() as session:
+    with reading(state.catalog) as session:
         index = state_of(session)
         tag = etag(index, "columns", prefix, projects, limit)
         if known and tag in known:
@@ -252,7 +253,7 @@ def one_run(
     ``metrics``, ``artifacts``, ``media``, ``checkpoints``, ``files``…), and ``index``, its row in the index, null until it is there.
     """
     info = read_run(state.store, check_name("project", project), check_name("run id", run))
-    with state.catalog.read() as session:
+    with reading(state.catalog) as session:
         index = select_run(session, project, run)
     return answer({"id": f"{project}/{run}", **details_of(state.store, info), "index": index})
 

@@ -15,11 +15,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, Select, and_, case, false, or_, true
 from sqlalchemy.orm import Session
 
-from halving.query.run_filter import And, Between, Comparison, Condition, Field, In, IsNull, Like, Not, Or, Order, Value
+from halving.query.run_filter import And, Between, Comparison, Condition, Field, In, InvalidFilter, IsNull, Like, Not, Or, Order, Value
 from resources.analysis.run_index.write import find_names
 from resources.catalog import ModelVersionRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
+MOST_NAMES = 50
+"""In a statement; SQLite joins at most 64 tables."""
 Clause = ColumnElement[Any]
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -62,7 +64,10 @@ class Operand:
 
     @property
     def is_nan(self) -> Clause:
-        return self.is_of(NUMBER, and_(self.present, self.number.is_(None))) if self.can_be_nan else false()
+        """Of a value of the type number."""
+        if not self.can_be_nan:
+            return false()
+        return self.number.is_(None) if self.type is not None else and_(self.present, self.number.is_(None))
 
 
 class Sources:
@@ -70,6 +75,9 @@ class Sources:
 
     Args:
         fields: all that will be asked for.
+
+    Raises:
+        InvalidFilter: from its methods: there are more names than a statement may have tables.
     """
 
     def __init__(self, session: Session, fields: Iterable[Field]) -> None:
@@ -100,6 +108,11 @@ class Sources:
         if key not in self._names:
             return None
         if key not in self._values:
+            if len(self._values) == MOST_NAMES:
+                reason = (
+                    f"{field} is not accepted: the catalog is asked for at most {MOST_NAMES} different params, metrics and tags at once"
+                )
+                raise InvalidFilter(reason, field.column)
             self._values[key] = RunValueRow.__table__.alias(f"value_{len(self._values)}")
         columns = self._values[key].c
         if field.part != "last":

@@ -65,9 +65,15 @@ def select_page(
         columns: what is wanted of each run beside the fields that every run has.
         projects: only runs of these; None is all.
     """
-    total = _count(session, chosen, projects)
-    ids = _ids(session, chosen, projects, limit, offset)
-    return RunPage(total, _rows(session, ids, columns))
+    statement = choose(session, chosen, projects, limit, offset)
+    if chosen.where is None or not chosen.order:  # the newest are found without looking at all
+        ids, total = list(session.scalars(statement)), None
+    else:  # counted in the same pass
+        found = session.execute(statement.add_columns(func.count().over())).all()
+        ids, total = [row[0] for row in found], found[0][1] if found else None
+    if total is None:
+        total = _count(session, chosen, projects)
+    return RunPage(total if chosen.limit is None else min(total, chosen.limit), _rows(session, ids, columns))
 
 
 def select_names(
@@ -116,12 +122,7 @@ def where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources)
 def _count(session: Session, chosen: RunFilter, projects: Collection[str] | None) -> int:
     sources = Sources(session, chosen.fields)
     conditions = where(chosen, projects, sources)
-    total = session.scalar(sources.joined(select(func.count())).where(*conditions)) or 0
-    return total if chosen.limit is None else min(total, chosen.limit)
-
-
-def _ids(session: Session, chosen: RunFilter, projects: Collection[str] | None, limit: int | None, offset: int) -> list[int]:
-    return list(session.scalars(choose(session, chosen, projects, limit, offset)))
+    return session.scalar(sources.joined(select(func.count())).where(*conditions)) or 0
 
 
 def _rows(session: Session, ids: Sequence[int], columns: Sequence[Field]) -> list[dict[str, Any]]:

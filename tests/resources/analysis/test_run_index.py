@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,20 +13,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import select
+from sqlalchemy import insert, select, text
 
 import halving
-from halving import Store
+from halving import InvalidInput, Store
+from halving.query.run_filter import InvalidFilter
 from halving.query.run_filter_parser import parse_fields, parse_filter
 from resources.analysis.run_index import Refreshed, Refresher, select_names, select_page
 from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.entry import next_look
 from resources.analysis.run_index.groups import select_groups
 from resources.analysis.run_index.lease import LEASE_SECONDS, hold_lease
+from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.rebuild import mark_stale, rebuild
 from resources.analysis.run_index.select import state_of
 from resources.backend import Backend
-from resources.catalog import Catalog, ModelVersionRow, RunIndexRow, RunRow, RunValueRow, TrialRow, utcnow
+from resources.catalog import Catalog, ModelVersionRow, RunIndexRow, RunNameRow, RunRow, RunValueRow, TrialRow, utcnow
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT, snapshot_row
@@ -308,8 +311,10 @@ def test_a_rebuild_replaces_wrong_rows_and_readers_never_see_less(either_backend
 
 _REBUILD = """
 import os, signal, sys
-from halving import Store
+from halving import InvalidInput, Store
+from halving.query.run_filter import InvalidFilter
 from resources.analysis.run_index import refresh
+from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.rebuild import rebuild
 from resources.catalog import Catalog
 refresh._AT_ONCE = 2
@@ -436,3 +441,28 @@ def test_when_the_index_was_complete_is_known(backend: Backend) -> None:
     assert isinstance(Refresher(backend.store, backend.catalog, clock).refresh(), Refreshed)
     with backend.catalog.read() as session:
         assert session.scalars(select(RunIndexRow)).one().refreshed_at == clock.now
+
+
+def test_a_question_that_takes_too_long_is_ended_and_the_next_is_answered(catalog: Catalog) -> None:
+    endless = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT count(*) FROM n")
+    with pytest.raises(InvalidInput, match=r"take longer than 0\.05 s"), reading(catalog, 0.05) as session:
+        session.execute(endless)
+    with reading(catalog, 0.05) as session:
+        assert select_page(session, parse_filter("")).total == 0
+    with catalog.read() as session:
+        time.sleep(0.06)
+        assert session.scalar(text("SELECT count(*) FROM runs")) == 0
+
+
+def test_more_names_than_a_database_joins_are_refused_with_their_place(catalog: Catalog) -> None:
+    with catalog.write() as session:
+        session.execute(insert(RunNameRow), [{"kind": "params", "name": f"p{number}"} for number in range(70)])
+    asked = " and ".join(f"params.p{number} = 1" for number in range(70))
+    with (
+        catalog.read() as session,
+        pytest.raises(InvalidFilter, match=r"params\.p50 is not accepted: the catalog is asked for at most 50") as raised,
+    ):
+        select_page(session, parse_filter(asked))
+    assert asked[raised.value.column - 1 :].startswith("params.p50 ")
+    with catalog.read() as session:
+        assert select_page(session, parse_filter(" and ".join(f"params.p{number} = 1" for number in range(50)))).total == 0
