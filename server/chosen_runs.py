@@ -7,6 +7,7 @@ from halving.errors import InvalidInput
 from halving.identifiers import check_name
 from halving.query.run_filter_parser import parse_filter
 from resources.analysis.run_index import select_names
+from resources.analysis.run_index.reading import reading
 from server.access.caller import Caller
 from server.state import State
 
@@ -35,6 +36,6 @@ def filtered_runs(state: State, caller: Caller, text: str, top: int) -> list[str
         InvalidFilter: it is not accepted.
     """
     chosen = parse_filter(text, now=datetime.now(UTC).replace(microsecond=0))
-    with state.catalog.read() as session:
+    with reading(state.catalog) as session:
         names = select_names(session, chosen, projects=None if caller.projects is None else sorted(caller.projects), limit=top)
     return [f"{project}/{run}" for project, run in names]
