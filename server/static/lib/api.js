@@ -116,7 +116,7 @@ export const may = (scope) => session.value?.scopes.includes(scope) ?? false;
 export class Watched {
   /**
    * @param {string} path
-   * @param {{every?: number}} [options] every: milliseconds between looks; 0 looks once
+   * @param {{every?: number | ((data: any) => number)}} [options] every: milliseconds between looks, or what gives them; 0 looks no more
    */
   constructor(path, { every = 2000 } = {}) {
     this.path = path;
@@ -146,7 +146,7 @@ export class Watched {
     this.asking?.abort();
     const asking = new AbortController();
     this.asking = asking;
-    let wait = this.every;
+    let wait = 0;
     try {
       /** @type {Record<string, string>} */
       const headers = { Accept: "application/json" };
@@ -160,13 +160,14 @@ export class Watched {
       }
       this.seen.value = new Date();
       this.error.value = null;
+      wait = typeof this.every === "number" ? this.every : this.every(this.data.peek());
     } catch (error) {
       if (asking.signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;
       this.error.value = error;
       wait = error.passing ? 1000 * (error.retry ?? RETRY_SECONDS) : 0;
     }
-    if (wait && !document.hidden && !this.closed) this.timer = window.setTimeout(() => this.look(), wait);
+    if (wait && !document.hidden && !this.closed) this.timer = window.setTimeout(() => void this.look(), wait);
   }
 
   close() {
@@ -180,7 +181,7 @@ export class Watched {
 /**
  * Watch a path while a component is shown.
  * @param {string} path
- * @param {{every?: number}} [options]
+ * @param {{every?: number | ((data: any) => number)}} [options]
  */
 export function useWatched(path, options) {
   const watched = useMemo(() => new Watched(path, options), [path]);

@@ -1,5 +1,71 @@
+/** All sweeps, the newest first. */
+import { Badge, Empty, Loaded, Moment, useTitle } from "../components/bits.js";
+import { useWatched } from "../lib/api.js";
+import { number } from "../lib/format.js";
 import { html } from "../lib/html.js";
 
-export default function Page() {
-  return html`<div class="page"><h1>sweeps</h1></div>`;
+export default function Sweeps() {
+  useTitle("Sweeps");
+  const watched = useWatched("/hpo/studies?limit=200", { every: 3000 });
+  return html`<div class="page"><h1>Sweeps</h1><${Loaded} watched=${watched}>${list}<//></div>`;
+}
+
+/** @param {{studies: any[]}} data */
+function list({ studies }) {
+  if (!studies.length) {
+    return html`<${Empty} title="No sweep was launched yet" command="halving sweep sweeps/digits.yaml">
+      A sweep searches for better hyperparameters and stops weak trials early. This one takes a minute:
+    <//>`;
+  }
+  return html`<div class="scroll card flush" tabindex="0" role="region" aria-label="Sweeps">
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Sweep</th><th scope="col">Status</th><th scope="col">Trials</th><th scope="col">Objective</th>
+          <th scope="col" class="right">Best</th><th scope="col" class="right">Launched</th><th scope="col" class="right">Ended</th>
+        </tr>
+      </thead>
+      <tbody>${studies.map((each) => html`<${Line} key=${each.id} study=${each} />`)}</tbody>
+    </table>
+  </div>`;
+}
+
+/** @param {{study: any}} props */
+function Line({ study }) {
+  return html`<tr>
+    <th scope="row"><a href=${`/sweeps/${study.id}`}>${study.id}</a></th>
+    <td><${Badge} status=${standing(study)} /></td>
+    <td><${Progress} counts=${study.counts} planned=${study.trials} searching=${study.status === "searching"} /></td>
+    <td><span class="muted">${study.direction}</span> ${study.objective}</td>
+    <td class="right strong">${number(study.best)}</td>
+    <td class="right"><${Moment} at=${study.created_at} /></td>
+    <td class="right"><${Moment} at=${study.finished_at} /></td>
+  </tr>`;
+}
+
+/**
+ * What a sweep does, as its user would say it.
+ * @param {{status: string, control: string}} study
+ */
+export function standing({ status, control }) {
+  if (status !== "searching" || control === "run") return status;
+  return control === "pause" ? "paused" : "stopping";
+}
+
+/** What may be told apart in a bar, from what is done to what went wrong. */
+const PARTS = ["completed", "running", "paused", "stopped", "failed"];
+
+/**
+ * How many trials are where, as a bar and in words.
+ * @param {{counts: Record<string, number>, planned: number, searching: boolean}} props
+ */
+export function Progress({ counts, planned, searching }) {
+  const known = PARTS.filter((part) => counts[part]);
+  const total = Math.max(planned, Object.values(counts).reduce((sum, count) => sum + count, 0), 1);
+  // When the search is over, what is paused will not go on.
+  const words = known.map((part) => `${counts[part]} ${part === "paused" && !searching ? "stopped" : part}`).join(", ");
+  return html`<div class="progress">
+    <div class="bar" aria-hidden="true">${known.map((part) => html`<i class=${`part ${part}`} style=${{ width: `${(100 * (counts[part] ?? 0)) / total}%` }} />`)}</div>
+    <span class="muted">${words || "none started"} of ${planned}</span>
+  </div>`;
 }

@@ -1,0 +1,111 @@
+/** Small parts of all pages. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { trouble } from "../lib/api.js";
+import { NONE, ago, date, time, timeTitle } from "../lib/format.js";
+import { html } from "../lib/html.js";
+import { Problem } from "./problem.js";
+
+/** @typedef {import("../lib/html.js").Children} Children */
+
+/** What a status means at a glance; the word is always there, too. */
+const TONES = /** @type {Record<string, string>} */ ({
+  running: "busy",
+  searching: "busy",
+  evaluating: "busy",
+  finished: "good",
+  completed: "good",
+  champion: "good",
+  paused: "warn",
+  staging: "warn",
+  waiting: "warn",
+  unfinished: "warn",
+  failed: "bad",
+  diverged: "bad",
+  rejected: "bad",
+  killed: "bad",
+});
+
+/** @param {{status: string | null | undefined, title?: string}} props */
+export function Badge({ status, title }) {
+  return status ? html`<span class=${`badge ${TONES[status] ?? "idle"}`} title=${title}>${status}</span>` : NONE;
+}
+
+/** @param {{at: import("../lib/format.js").Moment, relative?: boolean}} props relative: how long ago */
+export function Moment({ at, relative = false }) {
+  const value = date(at);
+  if (!value) return html`${NONE}`;
+  return html`<time datetime=${value.toISOString()} title=${timeTitle(at)}>${relative ? ago(at) : time(at)}</time>`;
+}
+
+/**
+ * Text to take along, such as a command.
+ * @param {{text: string, label?: string}} props label: for screen readers, what is copied
+ */
+export function Copy({ text, label = text }) {
+  const done = useSignal(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      done.value = true;
+      setTimeout(() => (done.value = false), 1500);
+    } catch {
+      // A browser gives the clipboard only to https and this machine; the text can be marked by hand.
+    }
+  };
+  return html`<span class="copy"
+    ><code>${text}</code><button type="button" class="quiet small" aria-label=${`Copy ${label}`} onClick=${copy}>${done.value ? "copied" : "copy"}</button></span
+  >`;
+}
+
+/**
+ * Names and their values; what is not known is left out.
+ * @param {{pairs: [string, Children][]}} props
+ */
+export function Facts({ pairs }) {
+  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return html`<dl class="facts">${known.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/**
+ * Nothing is there yet, and what to do about it.
+ * @param {{title: string, command?: string, children?: Children}} props
+ */
+export function Empty({ title, command, children }) {
+  return html`<div class="empty"><h2>${title}</h2>${children && html`<p>${children}</p>`}${command && html`<p><${Copy} text=${command} /></p>`}</div>`;
+}
+
+/** @param {{title: Children, count?: number | string | undefined, children?: Children, aside?: Children}} props */
+export function Section({ title, count, children, aside }) {
+  return html`<section class="card">
+    <div class="card-top"><h2>${title}${count === undefined ? "" : html` <span class="count">${count}</span>`}</h2>${aside}</div>
+    ${children}
+  </section>`;
+}
+
+/**
+ * What the server says of something, or why it says nothing.
+ * @param {{watched: import("../lib/api.js").Watched, children: (data: any) => Children}} props
+ */
+export function Loaded({ watched, children }) {
+  const data = watched.data.value;
+  return html`<${Problem} text=${trouble(watched)} />
+    ${data !== undefined ? children(data) : !watched.error.value && html`<div class="skeleton" role="status"><span class="sr-only">Loading</span></div>`}`;
+}
+
+/** @param {string} title of the tab */
+export function useTitle(title) {
+  useEffect(() => {
+    document.title = `${title} · Halving`;
+  }, [title]);
+}
+
+/**
+ * A link into Dagster's UI, where the server knows it.
+ * @param {{base: string | null | undefined, asset: string, partition: string}} props
+ */
+export function DagsterLink({ base, asset, partition }) {
+  if (!base) return null;
+  const href = `${base.replace(/\/$/, "")}/assets/${asset}?view=partitions&partition=${encodeURIComponent(partition)}`;
+  return html`<a class="button" href=${href} target="_blank" rel="noopener">Dagster ↗</a>`;
+}
