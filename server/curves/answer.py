@@ -59,7 +59,7 @@ def read_curves(store: Store, question: Question, after_each: Callable[[int], No
     starts = {name: _began(store, name) for name in names} if question.x == "relative" else {}
     windowed = question.low is not None or question.high is not None
     # On the relative axis each run has a window of its own in time.
-    asked = [[name] for name in names] if windowed and starts else [names]
+    asked = [[name] for name in names] if windowed and starts else [names] if names else []
     rows = [
         curve
         for part in asked
