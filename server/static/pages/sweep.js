@@ -1,5 +1,233 @@
+/** One sweep while it searches, and what came of it. */
+import { computed, useSignal } from "@preact/signals";
+import { Badge, Copy, DagsterLink, Facts, Loaded, Moment, Section, useTitle } from "../components/bits.js";
+import { Confirm } from "../components/dialog.js";
+import { Ladder } from "../components/ladder.js";
+import { BestSoFar } from "../components/lines.js";
+import { may, send, session, useWatched } from "../lib/api.js";
+import { NONE, counted, duration, number, shortDigest, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
+import { useShortcuts } from "../lib/keyboard.js";
+import { query, setQuery } from "../lib/url-state.js";
+import { standing } from "./sweeps.js";
 
-export default function Page() {
-  return html`<div class="page"><h1>sweep</h1></div>`;
+const OVER = ["finished", "rejected", "failed"];
+const FIRST = 100;
+
+/** What can be done to a sweep: when, and what is asked before. */
+const CONTROLS = /** @type {{does: string, label: string, danger?: boolean, when: (sweep: any) => boolean, text: string}[]} */ ([
+  {
+    does: "pause",
+    label: "Pause",
+    when: (sweep) => sweep.control === "run",
+    text: "No more trials start. Running ones save a checkpoint and free their workers within seconds; Resume continues them from there.",
+  },
+  { does: "resume", label: "Resume", when: (sweep) => sweep.control !== "run", text: "Trials start and go on again where they stand." },
+  {
+    does: "stop",
+    label: "Stop",
+    danger: true,
+    when: (sweep) => sweep.control !== "stop",
+    text: "The search ends now, and the best trial so far is evaluated. It cannot go on once its last trials have ended.",
+  },
+]);
+
+/** @param {{id: string}} props */
+export default function Sweep({ id }) {
+  useTitle(id);
+  const watched = useWatched(`/hpo/studies/${encodeURIComponent(id)}`, {
+    every: (data) => (OVER.includes(data?.status) ? 15000 : 1500),
+  });
+  return html`<div class="page"><${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<${Found} sweep=${data} look=${() => watched.look()} />`}<//></div>`;
+}
+
+/** @param {{sweep: any, look: () => Promise<void>}} props */
+function Found({ sweep, look }) {
+  const searching = sweep.status === "searching";
+  const best = sweep.standings[0];
+  const dagster = session.value?.dagster_url;
+  return html`
+    <p class="crumb"><a href="/sweeps">Sweeps</a> / ${sweep.name}</p>
+    <div class="page-top">
+      <h1>${sweep.id}</h1>
+      <${Badge} status=${standing(sweep)} />
+      <div class="actions">
+        ${searching && may("write") && html`<${Controls} sweep=${sweep} look=${look} />`}
+        <a class="button" href=${`/?filter=${encodeURIComponent(`sweep = '${sweep.id}'`)}`}>Compare its runs</a>
+        ${sweep.report && html`<a class="button" href=${`/api/v1/reports/${sweep.id}/page`} target="_blank">Report ↗</a>`}
+        <${DagsterLink} base=${dagster} asset="sweep" partition=${sweep.id} />
+      </div>
+    </div>
+    <${Said} sweep=${sweep} />
+    <dl class="figures">
+      <div><dt>Best ${sweep.objective}</dt><dd>${best ? number(best.objective) : NONE}<small>${best ? html`<a href=${run(sweep, best.key)}>trial ${best.trial}</a>, ${counted(best.epochs, "epoch")}` : "no result yet"}</small></dd></div>
+      <div><dt>Trials</dt><dd>${started(sweep)} <small>of ${sweep.planned} started</small></dd></div>
+      <div><dt>Epochs trained</dt><dd>${sweep.epochs_trained}<small>of ${sweep.epochs_full} without early stopping</small></dd></div>
+      <div><dt>Saved</dt><dd>${Math.round(100 * sweep.saved)} %<small>${saved(sweep)}</small></dd></div>
+      <div><dt>Training time</dt><dd>${duration(sweep.seconds)}<small>${sweep.gpu_seconds ? `${duration(sweep.gpu_seconds)} of GPU` : "no GPU asked for"}</small></dd></div>
+    </dl>
+    <${Section} title="Rung ladder"><${Ladder} rungs=${sweep.rungs} running=${running(sweep)} searching=${searching} /><//>
+    <${Progress} sweep=${sweep} />
+    <${Trials} sweep=${sweep} />
+    <div class="columns">
+      <${Section} title="What was launched">
+        <${Facts} pairs=${[
+          ["launched", html`<${Moment} at=${sweep.created_at} />`],
+          ["ended", sweep.finished_at && html`<${Moment} at=${sweep.finished_at} />`],
+          ["objective", `${sweep.direction} ${sweep.objective}`],
+          ["strategy", Object.keys(sweep.spec.strategy).join(", ")],
+          ["driver", sweep.driver],
+          ["dataset", html`<a href=${`/datasets/${encodeURIComponent(sweep.spec.dataset?.name ?? "")}?snapshot=${sweep.snapshot}`}>${sweep.spec.dataset?.name} <code>${shortDigest(sweep.snapshot)}</code></a>`],
+          ["commit", sweep.commit && html`<code title=${sweep.commit}>${sweep.commit.slice(0, 12)}</code>`],
+          ["preemptions", sweep.preemptions || null],
+        ]} />
+        <details><summary>The whole spec</summary><pre tabindex="0">${JSON.stringify(sweep.spec, null, 2)}</pre></details>
+      <//>
+      <${Section} title="On the command line"><p><${Copy} text=${`halving leaderboard ${sweep.id}`} /></p><//>
+    </div>
+    ${sweep.report && html`<${Report} id=${sweep.id} />`}
+  `;
+}
+
+/** What happened, and what to do next. @param {{sweep: any}} props */
+function Said({ sweep }) {
+  const model = sweep.model;
+  if (sweep.status === "searching" && sweep.control === "pause") return html`<p class="notice">Paused: no trial starts until it is resumed.</p>`;
+  if (sweep.status === "searching" && sweep.control === "stop") return html`<p class="notice">Being stopped: its last trials end now, then its best trial is evaluated.</p>`;
+  if (sweep.status === "evaluating") return html`<p>The search is over; its winner is being evaluated on the test split.</p>`;
+  if (sweep.status === "rejected") return html`<p class="notice">The winner did not pass its gates, so nothing was promoted. The report says which and why.</p>`;
+  if (model) {
+    const scores = Object.entries(model.metrics).map(([name, value]) => `${name} ${number(value)}`).join(", ");
+    return html`<p>Its winner is <a href=${`/models/${encodeURIComponent(model.model)}?version=${model.version}`}>${model.model} ${model.version}</a> <${Badge} status=${model.stage} />${scores && html`, on the test split ${scores}`}.</p>`;
+  }
+  return null;
+}
+
+/** @param {{sweep: any, look: () => Promise<void>}} props */
+function Controls({ sweep, look }) {
+  const asking = useSignal("");
+  const most = useSignal(sweep.planned);
+  const path = `/hpo/studies/${encodeURIComponent(sweep.id)}`;
+  const close = () => (asking.value = "");
+  const asked = CONTROLS.find((each) => each.does === asking.value);
+  useShortcuts([{ keys: "p", does: "pause or resume the sweep", run: () => (asking.value = sweep.control === "run" ? "pause" : "resume") }], [sweep.control]);
+  return html`
+    ${CONTROLS.filter((each) => each.when(sweep)).map((each) => html`<button key=${each.does} type="button" onClick=${() => (asking.value = each.does)}>${each.label}</button>`)}
+    <button type="button" onClick=${() => ((most.value = 2 * sweep.planned), (asking.value = "extend"))}>Extend</button>
+    ${
+      asked &&
+      html`<${Confirm} title=${`${asked.label} ${sweep.id}?`} text=${asked.text} does=${asked.label} danger=${asked.danger}
+        act=${async () => (await send(`${path}/${asked.does}`), await look())} onClose=${close} />`
+    }
+    ${
+      asking.value === "extend" &&
+      html`<${Confirm} title=${`Extend ${sweep.id}`} text=${`It may start ${sweep.planned} trials now.`} does="Extend"
+        act=${async () => (await send(`${path}/extend`, { max_trials: most.value }), await look())} onClose=${close}>
+        <label>Trials in all <input type="number" min=${sweep.planned + 1} required value=${most.value}
+          onInput=${(/** @type {InputEvent & {currentTarget: HTMLInputElement}} */ event) => (most.value = Number(event.currentTarget.value))} /></label>
+      <//>`
+    }
+  `;
+}
+
+/** @param {{sweep: any}} props */
+function Progress({ sweep }) {
+  const results = sweep.timeline.milestones.filter((/** @type {any} */ each) => typeof each.value === "number" && !each.audit);
+  if (results.length < 2) return null;
+  return html`<${Section} title=${`${sweep.objective} over time`} aside=${html`<span class="muted">a dot for each result at a rung, a line for the best so far</span>`}>
+    <${BestSoFar} results=${results} direction=${sweep.direction} metric=${sweep.objective} />
+  <//>`;
+}
+
+const status = computed(() => query.value.get("status") ?? "");
+const all = computed(() => query.value.get("trials") === "all");
+
+/** @param {{sweep: any}} props */
+function Trials({ sweep }) {
+  const rank = new Map(sweep.standings.map((/** @type {any} */ each, /** @type {number} */ index) => [each.trial, index + 1]));
+  const place = (/** @type {any} */ trial) => rank.get(trial.number) ?? Infinity;
+  const statuses = [...new Set(sweep.trials.map((/** @type {any} */ trial) => became(trial, sweep)))].sort();
+  const chosen = sweep.trials.filter((/** @type {any} */ trial) => !status.value || became(trial, sweep) === status.value);
+  chosen.sort((/** @type {any} */ one, /** @type {any} */ other) => (place(one) === place(other) ? one.number - other.number : place(one) - place(other)));
+  const listed = all.value ? chosen : chosen.slice(0, FIRST);
+  const params = [...new Set(sweep.trials.flatMap((/** @type {any} */ trial) => Object.keys(trial.params)))];
+  const reasons = chosen.some((/** @type {any} */ trial) => trial.waiting || trial.error);
+  return html`<${Section} title="Trials" count=${chosen.length} aside=${html`
+      <label class="muted">Status <select value=${status.value} onChange=${(/** @type {Event & {currentTarget: HTMLSelectElement}} */ event) => setQuery({ status: event.currentTarget.value })}>
+        <option value="">all</option>${statuses.map((each) => html`<option key=${each} value=${each} selected=${each === status.value}>${each}</option>`)}
+      </select></label>`}>
+    <div class="scroll tall" tabindex="0" role="region" aria-label="Trials, best first">
+      <table>
+        <thead><tr>
+          <th scope="col" class="right">#</th><th scope="col">Trial</th><th scope="col">Status</th><th scope="col" class="right">${sweep.objective}</th>
+          <th scope="col" class="right">Epochs</th>${params.map((name) => html`<th key=${name} scope="col" class="right">${name}</th>`)}
+          <th scope="col" class="right">Time</th>${reasons && html`<th scope="col">Why it does not train</th>`}
+        </tr></thead>
+        <tbody>${listed.map(
+          (/** @type {any} */ trial) => html`<tr key=${trial.key}>
+            <td class="right muted">${rank.get(trial.number) ?? NONE}</td>
+            <th scope="row"><a href=${run(sweep, trial.key)}>${trial.key}</a></th>
+            <td><${Badge} status=${became(trial, sweep)} /></td>
+            <td class="right strong">${number(trial.objective)}</td>
+            <td class="right">${trial.epochs ?? NONE}</td>
+            ${params.map((name) => html`<td key=${name} class="right">${shown(trial.params[name])}</td>`)}
+            <td class="right">${duration(trial.seconds)}</td>
+            ${reasons && html`<td class="wrap muted">${trial.waiting ?? trial.error ?? ""}</td>`}
+          </tr>`,
+        )}</tbody>
+      </table>
+    </div>
+    ${chosen.length > listed.length && html`<p class="more"><button type="button" onClick=${() => setQuery({ trials: "all" })}>Show all ${chosen.length} trials</button></p>`}
+  <//>`;
+}
+
+/** The report's own figures, which bring Plotly with them: only when they are asked for. @param {{id: string}} props */
+function Report({ id }) {
+  const open = useSignal(false);
+  return html`<section class="card">
+    <details onToggle=${(/** @type {Event & {currentTarget: HTMLDetailsElement}} */ event) => (open.value = event.currentTarget.open)}>
+      <summary><strong>The report with its figures</strong> <span class="muted">importances, slices, parallel coordinates, confusion</span></summary>
+      ${open.value && html`<iframe class="report" title=${`Report of ${id}`} src=${`/api/v1/reports/${encodeURIComponent(id)}/page`} sandbox="allow-scripts" />`}
+    </details>
+  </section>`;
+}
+
+/**
+ * A trial's status for people: when the search is over, paused trials will not go on.
+ * @param {any} trial
+ * @param {any} sweep
+ * @returns {string}
+ */
+const became = (trial, sweep) => (trial.status === "paused" && sweep.status !== "searching" ? "stopped" : trial.status);
+
+/**
+ * @param {any} sweep
+ * @param {string} key
+ */
+const run = (sweep, key) => `/runs/${encodeURIComponent(sweep.name)}/${encodeURIComponent(key)}`;
+
+/** @param {any} sweep */
+const started = (sweep) => sweep.trials.filter((/** @type {any} */ trial) => trial.status !== "suggested").length;
+
+/** @param {any} sweep */
+function saved(sweep) {
+  if (sweep.gpu_seconds_saved) return `${duration(sweep.gpu_seconds_saved)} of GPU by early stopping`;
+  return sweep.seconds_saved ? `${duration(sweep.seconds_saved)} by early stopping` : "by early stopping";
+}
+
+/**
+ * How many trials are on their way to each rung now.
+ * @param {any} sweep
+ */
+function running(sweep) {
+  /** @type {Map<string, number>} */
+  const found = new Map();
+  if (sweep.status !== "searching") return found;
+  for (const attempt of sweep.timeline.attempts) {
+    const trial = sweep.trials[attempt.trial];
+    if (attempt.ended || trial?.status !== "running") continue;
+    const next = `${attempt.bracket}/${Math.max(attempt.rung, trial.rung === null ? 0 : trial.rung + 1)}`;
+    found.set(next, (found.get(next) ?? 0) + 1);
+  }
+  return found;
 }

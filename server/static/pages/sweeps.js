@@ -65,7 +65,7 @@ export function Progress({ counts, planned, searching }) {
   // When the search is over, what is paused will not go on.
   const words = known.map((part) => `${counts[part]} ${part === "paused" && !searching ? "stopped" : part}`).join(", ");
   return html`<div class="progress">
-    <div class="bar" aria-hidden="true">${known.map((part) => html`<i class=${`part ${part}`} style=${{ width: `${(100 * (counts[part] ?? 0)) / total}%` }} />`)}</div>
+    <div class="bar" aria-hidden="true">${known.map((part) => html`<i class=${`part ${part === "paused" && !searching ? "stopped" : part}`} style=${{ width: `${(100 * (counts[part] ?? 0)) / total}%` }} />`)}</div>
     <span class="muted">${words || "none started"} of ${planned}</span>
   </div>`;
 }
