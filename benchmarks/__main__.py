@@ -23,6 +23,7 @@ PARTS = (
     "peers",
     "queries",
     "runs",
+    "server",
     "search",
     "objects",
     "scale",

@@ -17,12 +17,15 @@ _MOST_BYTES = 4 << 20
 Run = tuple[str, str]
 
 
-def cursor_of(positions: Mapping[Run, Position]) -> str:
-    """The text of some runs' positions."""
-    plain: dict[str, dict[str, Position]] = {}
-    for (project, run), position in positions.items():
-        plain.setdefault(project, {})[run] = position
-    return urlsafe_b64encode(zlib.compress(json.dumps(plain, separators=(",", ":")).encode(), 1)).decode()
+def text_of(position: Position) -> str:
+    """A position as JSON; made once for all who watch the run."""
+    return json.dumps(position, separators=(",", ":"))
+
+
+def cursor_of(positions: Mapping[Run, str]) -> str:
+    """The cursor of some runs' positions, which :func:`text_of` has written. Names of runs need no quoting in JSON."""
+    plain = ",".join(f'"{project}/{run}":{text}' for (project, run), text in positions.items())
+    return urlsafe_b64encode(zlib.compress(f"{{{plain}}}".encode(), 1)).decode()
 
 
 def positions_of(cursor: str) -> dict[Run, Position]:
@@ -36,7 +39,9 @@ def positions_of(cursor: str) -> dict[Run, Position]:
             raise ValueError(len(cursor))
         unpacker = zlib.decompressobj()
         text = unpacker.decompress(urlsafe_b64decode(cursor.encode("ascii")), _MOST_BYTES)
+        if not unpacker.eof:
+            raise ValueError("it is cut")
         plain = json.loads(text)
-        return {(project, run): position_of(place) for project, runs in plain.items() for run, place in runs.items()}
+        return {(name.partition("/")[0], name.partition("/")[2]): position_of(place) for name, place in plain.items()}
     except (AttributeError, ValueError, zlib.error, RecursionError):
         raise InvalidInput(f"the cursor {cursor:.40}… is not accepted: give the id of an event of such a stream") from None

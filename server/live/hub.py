@@ -132,7 +132,16 @@ class Hub:
                     self._thread = None
                     return
             self._look(watchers)
+            self._wake()
             self._stop.wait(max(0.0, self._seconds - (time.monotonic() - began)))
+
+    def _wake(self) -> None:
+        """Wake those who have events, once for all of their runs."""
+        with self._lock:
+            streams = list(self._streams)
+        for subscription in streams:
+            if subscription.waits:
+                subscription.wake()
 
     def _look(self, watchers: list[Watcher]) -> None:
         folders: dict[Run, list[Path]] = defaultdict(list)

@@ -1,26 +1,34 @@
 """What one client has coming: events that wait for it, never more than a bound."""
 
 import asyncio
+import contextlib
+import json
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from halving.query.run_follower import Position
+from fastapi.sse import format_sse_event
+
 from server.live.cursor import Run
 
 MOST_BYTES = 8 << 20
 
 
 class Event(NamedTuple):
-    """An event's name and its data as JSON."""
+    """An event's name, and the event as it is sent: encoded once for all who get it."""
 
     name: str
-    data: str
+    sent: bytes
+
+    @classmethod
+    def of(cls, name: str, data: Any) -> "Event":
+        """An event with its data as JSON."""
+        return cls(name, format_sse_event(event=name, data_str=json.dumps(data, separators=(",", ":"))))
 
 
-Batch = tuple[list[Event], dict[Run, Position]]
-"""Events, and the runs' positions after them."""
+Batch = tuple[list[Event], dict[Run, str]]
+"""Events, and the runs' positions after them as :func:`~server.live.cursor.text_of` gives them."""
 
 RESYNC = "resync"
 
@@ -38,13 +46,13 @@ class Subscription:
         self._loop, self._most = loop, most
         self._events: deque[Event] = deque()
         self._bytes = 0
-        self._positions: dict[Run, Position] = {}
+        self._positions: dict[Run, str] = {}
         self._closed = False
         self._lock = threading.Lock()
         self._news = asyncio.Event()
 
-    def put(self, run: Run, events: Iterable[Event], position: Position) -> None:
-        """Add events of a run, after which it is read up to ``position``. Called by the thread that polls.
+    def put(self, run: Run, events: Iterable[Event], position: str) -> None:
+        """Add events of a run, after which it is read up to ``position``. Called by the thread that polls, which wakes the client later.
 
         A client that does not keep up loses what waits, and is told to read the curves again.
         """
@@ -52,18 +60,15 @@ class Subscription:
             self._positions[run] = position
             for event in events:
                 self._events.append(event)
-                self._bytes += len(event.data)
+                self._bytes += len(event.sent)
             if self._bytes > self._most:
-                self._events = deque([Event(RESYNC, "{}")])
+                self._events = deque([Event.of(RESYNC, {})])
                 self._bytes = 0
-            waiting = bool(self._events)
-        if waiting:
-            self._wake()
 
     def close(self) -> None:
         """End the stream."""
         self._closed = True
-        self._wake()
+        self.wake()
 
     async def next(self) -> Batch | None:
         """Wait for events; gives all that there are and the runs' positions after them. None at the stream's end."""
@@ -77,6 +82,12 @@ class Subscription:
                 return events, positions
         return None
 
-    def _wake(self) -> None:
-        if not self._loop.is_closed():
+    @property
+    def waits(self) -> bool:
+        """Whether there are events for the client."""
+        return bool(self._events)
+
+    def wake(self) -> None:
+        """Let the client take what there is."""
+        with contextlib.suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._news.set)

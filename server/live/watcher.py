@@ -1,6 +1,5 @@
 """One watched run: its follower, and its state, read for all who watch it."""
 
-import json
 import threading
 import time
 from collections import defaultdict
@@ -14,7 +13,7 @@ from halving.query.liveness import is_running
 from halving.query.run_follower import NewPoints, Position, RunFollower
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
 from halving.store.store import Store
-from server.live.cursor import Run
+from server.live.cursor import Run, text_of
 from server.live.subscription import RESYNC, Event, Subscription
 
 MOST_POINTS = 50_000
@@ -66,7 +65,8 @@ class Watcher:
                 events.append(self._end_event())
             with self._members:
                 self._subscriptions += (subscription,)
-            subscription.put(self.run, events, reached)
+            subscription.put(self.run, events, text_of(reached))
+            subscription.wake()
 
     def leave(self, subscription: Subscription) -> None:
         """Take a viewer out; it waits for nothing."""
@@ -98,7 +98,7 @@ class Watcher:
         self._ended = ended
         if news.points or common or ends:
             keyed = self._events(news.points, wanted)
-            position = self._follower.position
+            position = text_of(self._follower.position)
             for subscription in subscriptions:
                 own = [event for key, event in keyed if key in subscription.keys]
                 if own or common or ends:
@@ -141,13 +141,13 @@ class Watcher:
         return "/".join(self.run)
 
     def _state_event(self) -> Event:
-        return Event("run", json.dumps(self._state()))
+        return Event.of("run", self._state())
 
     def _end_event(self) -> Event:
-        return Event("end", json.dumps({"run": self._name, "status": self._info.status}))
+        return Event.of("end", {"run": self._name, "status": self._info.status})
 
     def _resync(self) -> Event:
-        return Event(RESYNC, json.dumps({"run": self._name}))
+        return Event.of(RESYNC, {"run": self._name})
 
     def _events(self, points: Iterable[NewPoints], keys: Collection[str]) -> list[tuple[str, Event]]:
         """Points as events by key, in the order of logging, those of a key and an attempt together."""
@@ -170,5 +170,5 @@ class Watcher:
                     "t": (times[here] / 1000).tolist(),
                     "value": jsonable(values[here].tolist()),
                 }
-                found.append((key, Event("points", json.dumps(data, separators=(",", ":")))))
+                found.append((key, Event.of("points", data)))
         return found

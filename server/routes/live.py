@@ -1,20 +1,23 @@
 """Live streams as server-sent events: the points that runs log, their states and their ends.
 
 Events: ``run``, a run's state, at first and when it changes; ``points`` of one run and key, in the order of logging; ``ready``, when what
-is there already has been sent; ``end`` of a run; ``resync``, after which curves must be read again, of one run where the data names it.
+is there already has been sent; ``end`` of a run; ``at``, which only carries the ``id`` of all before it; ``resync``, after which curves must
+be read again, of one run where the data names it.
 
 Open the stream, wait for ``ready``, then ask for the curves: what is logged meanwhile is in the stream. After a cut the stream goes on
 behind the last ``id``. A point may come twice. So keep, at each step, the value of the highest attempt, and within it the one that came
 last.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query
 from fastapi.concurrency import run_in_threadpool
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.responses import StreamingResponse
+from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
 from halving.errors import InvalidInput
 from server.access.caller import LOCAL, Caller, Viewer
@@ -22,10 +25,13 @@ from server.chosen_runs import checked_runs, filtered_runs
 from server.errors import RETRY_SECONDS
 from server.live.cursor import cursor_of, positions_of
 from server.live.hub import MOST_KEYS, MOST_RUNS, TooManyStreams
-from server.live.subscription import Batch, Subscription
+from server.live.subscription import Subscription
 from server.state import Shared, State
 
 router = APIRouter(tags=["live"])
+_PING_SECONDS = 15.0
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is for nginx, which would hold events back
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events.", "content": {"text/event-stream": {}}}}
 _Keys = Annotated[list[str], Query(description="Names of metrics.", max_length=MOST_KEYS, examples=[["val_loss"]])]
 _Last = Annotated[str | None, Header(description="The id of the last event that was seen; a browser sends it by itself.")]
 _Cursor = Annotated[str | None, Query(description="The same, for a client that cannot set a header.")]
@@ -74,33 +80,42 @@ async def _opened(
         state.live.leave(subscription)
 
 
-@router.get("/live", response_class=EventSourceResponse)
-async def live(_: Viewer, subscription: Annotated[Subscription, Depends(_many)]) -> AsyncIterator[ServerSentEvent]:
+@router.get("/live", response_class=StreamingResponse, responses=_STREAM)
+async def live(_: Viewer, subscription: Annotated[Subscription, Depends(_many)]) -> EventSourceResponse:
     """What several runs log from now on, in one stream, because a browser keeps six connections at most."""
-    first = True
-    while (batch := await subscription.next()) is not None:
-        for event in _sent(batch, first=first):
-            yield event
-        first = False
+    return EventSourceResponse(_sent(subscription), headers=_HEADERS)
 
 
-@router.get("/training-runs/{project}/{run}/metrics", response_class=EventSourceResponse)
-async def metrics(subscription: Annotated[Subscription, Depends(_one)]) -> AsyncIterator[ServerSentEvent]:
+@router.get("/training-runs/{project}/{run}/metrics", response_class=StreamingResponse, responses=_STREAM)
+async def metrics(subscription: Annotated[Subscription, Depends(_one)]) -> EventSourceResponse:
     """What one run has logged and logs, from its beginning to its end."""
-    first = True
-    while (batch := await subscription.next()) is not None:
-        for event in _sent(batch, first=first):
-            yield event
-        if any(event.name == "end" for event in batch[0]):
-            return
-        first = False
+    return EventSourceResponse(_sent(subscription, until="end"), headers=_HEADERS)
 
 
-def _sent(batch: Batch, *, first: bool) -> list[ServerSentEvent]:
-    """Events as they are sent. Only the last has the cursor: a stream that is cut before it gets all of them again."""
-    events, positions = batch
-    sent = [ServerSentEvent(event=event.name, raw_data=event.data) for event in events]
-    if first:
-        sent.append(ServerSentEvent(event="ready", raw_data="{}"))
-    sent[-1].id = cursor_of(positions)
-    return sent
+async def _sent(subscription: Subscription, until: str | None = None) -> AsyncIterator[bytes]:
+    """The stream's bytes: all that there is for a client at one moment together, in a tenth of the time that event by event takes.
+
+    The cursor is in an event after them: a stream that is cut before it gets all of them again.
+
+    Args:
+        until: the event that is the last.
+    """
+    name: str | None = "ready"
+    waiting = asyncio.ensure_future(subscription.next())
+    try:
+        while True:
+            await asyncio.wait([waiting], timeout=_PING_SECONDS)
+            if not waiting.done():
+                yield KEEPALIVE_COMMENT
+                continue
+            if (batch := waiting.result()) is None:
+                return
+            events, positions = batch
+            last = format_sse_event(event=name or "at", data_str="{}", id=cursor_of(positions))
+            yield b"".join([*(event.sent for event in events), last])
+            if any(event.name == until for event in events):
+                return
+            name = None
+            waiting = asyncio.ensure_future(subscription.next())
+    finally:
+        waiting.cancel()

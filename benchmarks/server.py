@@ -1,0 +1,202 @@
+"""What the server's curves and live streams cost: bytes and CPU of an answer, of 200 streams, the wait with 50 dashboards beside them."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from benchmarks.machine import CHECKOUT, Setting, in_child, settle
+from benchmarks.results import Part, Table, Target, number, spread
+from benchmarks.stores import PROJECT
+from tests.ports import free_port
+from tests.waiting import wait_for
+
+_TEXT = """
+One server process on a store of 100 runs x 10 metrics x 1,000 points (noisy losses, compacted) in the page cache; clients and trainers
+are other processes on the same machine. CPU is the server process's, its index of runs included. A dashboard asks for one metric of
+all 100 runs, waits 5 s on average, and asks again; three times of ten it zooms, into a window that nobody has asked for. A stream
+watches ten of 20 runs that are being trained and log ten metrics once a second; in the idle row none of them logs.
+"""
+BINARY = "application/vnd.halving.curves"
+RUNS, METRICS, POINTS = 100, 10, 1_000
+LIVE = 20
+_THINK = 5.0
+_SERVER = """
+import sys
+from server.serving import serve
+from server.settings import Settings
+serve(Settings(root=sys.argv[1], port=int(sys.argv[2])))
+"""
+_TRAINERS = """
+import sys, time
+import halving
+names = [f"live-{place:03d}" for place in range(int(sys.argv[3]))]
+runs = [halving.init(project=sys.argv[2], id=name, root=sys.argv[1], system_metrics=None) for name in names]
+print("ready", flush=True)
+step, pause = 0, float(sys.argv[4])
+while True:
+    time.sleep(pause or 3600)
+    for run in runs:
+        run.log({f"metric_{metric}": 1.0 / (step + 1) for metric in range(10)}, step=step)
+    step += 1
+"""
+
+
+def measure(setting: Setting) -> Part:
+    """One answer, idle and busy streams, then streams and dashboards together."""
+    part = Part("server", "Curves and live streams over HTTP", _TEXT)
+    root, rounds = str(setting.work / "store"), setting.choose(3, 10)
+    seconds, streams, dashboards = setting.choose(5, 60), setting.choose(20, 200), setting.choose(5, 50)
+    runs = in_child("benchmarks.stores:write_runs", root=root, runs=RUNS, metrics=METRICS, points=POINTS, segments=1)
+    in_child("benchmarks.stores:compact", root=root, runs=runs)
+    settle()
+    answers = Table(["answer", "MB", "server CPU, s", "s"], [], "One answer, asked for the first time")
+    with _server(root) as (process, port):
+        for title, keys in (("one metric", 1), ("ten metrics", METRICS)):
+            figures = [_asked(process, port, runs, [f"metric_{place}" for place in range(keys)], 900 + again) for again in range(rounds)]
+            bytes_, cpu, wall = zip(*figures, strict=True)
+            answers.rows.append([f"{title} of {RUNS} runs", number(statistics.median(bytes_) / 1e6), spread(cpu), spread(wall)])
+            if keys == 1:
+                part.targets.append(Target("a metric of 100 runs x 1,000 points: server CPU", "s", list(cpu), 0.2))
+                part.targets.append(Target("a metric of 100 runs x 1,000 points: size", "MB", [size / 1e6 for size in bytes_], 1.3))
+    loads = Table(["load", "server, share of a core", "events", "answers", "p50, s", "p99, s"], [], f"For {seconds} s each")
+    for title, pause, watchers, askers in (
+        (f"{streams} streams, idle runs", 0.0, streams, 0),
+        (f"{streams} streams", 1.0, streams, 0),
+        (f"{streams} streams and {dashboards} dashboards", 1.0, streams, dashboards),
+    ):
+        # A server that nobody has asked for anything yet: its memory is empty.
+        with _server(root) as (process, port), _trainers(root, pause):
+            share, found = _loaded(process, port, runs, watchers, askers, seconds)
+        waits = sorted(found["waits"])
+        p50, p99 = (number(waits[min(len(waits) - 1, int(len(waits) * part_of))]) if waits else "-" for part_of in (0.5, 0.99))
+        loads.rows.append([title, number(share), f"{found['events']:,}", f"{len(waits):,}", p50, p99])
+        if pause and not askers:
+            part.targets.append(Target(f"{streams} live streams: share of a core", "", [share], 0.1))
+        if waits:
+            part.targets.append(Target(f"/curves with {dashboards} dashboards and {streams} streams, p99", "s", [float(p99)], 0.3))
+    part.tables = [answers, loads]
+    return part
+
+
+def clients(*, process: int, port: int, runs: list[str], streams: int, dashboards: int, seconds: float) -> dict[str, Any]:
+    """The clients, in a process of their own: events that came, and how long each answer took."""
+    return asyncio.run(_clients(process, port, runs, streams, dashboards, seconds))
+
+
+async def _clients(process: int, port: int, runs: list[str], streams: int, dashboards: int, seconds: float) -> dict[str, Any]:
+    found: dict[str, Any] = {"events": 0, "waits": [], "ready": 0}
+    tasks = [asyncio.create_task(_watch(port, place, found)) for place in range(streams)]
+    while found["ready"] < streams:
+        await asyncio.sleep(0.1)
+    found["events"] = 0
+    tasks += [asyncio.create_task(_ask(port, runs, place, found)) for place in range(dashboards)]
+    began, cpu = time.monotonic(), _cpu_of(process)
+    await asyncio.sleep(seconds)
+    found["share"] = (_cpu_of(process) - cpu) / (time.monotonic() - began)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return found
+
+
+async def _watch(port: int, place: int, found: dict[str, Any]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    chosen = [("run", f"{PROJECT}/live-{(place + other) % LIVE:03d}") for other in range(10)]
+    query = urlencode([*chosen, ("key", "metric_0")])
+    writer.write(f"GET /api/v1/live?{query} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    while line := await reader.readline():
+        found["ready"] += line == b"event: ready\n"
+        found["events"] += line == b"event: points\n"
+
+
+async def _ask(port: int, runs: list[str], place: int, found: dict[str, Any]) -> None:
+    source = random.Random(place)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    tags: dict[str, str] = {}
+    await asyncio.sleep(source.uniform(0, _THINK))
+    while True:
+        low = source.randrange(POINTS // 2)
+        zoom = {"low": low, "high": low + source.randrange(50, POINTS // 2)} if source.random() < 0.3 else {}
+        body = json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": [f"metric_{source.randrange(METRICS)}"], **zoom})
+        began = time.monotonic()
+        head = f"POST /api/v1/curves HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept: {BINARY}\r\nContent-Type: application/json\r\n"
+        known = f"If-None-Match: {tags[body]}\r\n" if body in tags else ""
+        writer.write(f"{head}{known}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        fields = dict(line.split(": ", 1) for line in headers.split("\r\n")[1:] if ": " in line)
+        await reader.readexactly(int(fields.get("content-length", 0)))
+        found["waits"].append(time.monotonic() - began)
+        if not headers.startswith(("http/1.1 200", "http/1.1 304")):
+            raise RuntimeError(headers)
+        tags[body] = fields["etag"]
+        await asyncio.sleep(source.expovariate(1 / _THINK))
+
+
+def _loaded(process: int, port: int, runs: list[str], streams: int, dashboards: int, seconds: float) -> tuple[float, dict[str, Any]]:
+    found = in_child(
+        "benchmarks.server:clients", process=process, port=port, runs=runs, streams=streams, dashboards=dashboards, seconds=seconds
+    )
+    return found["share"], found
+
+
+def _cpu_of(process: int) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _asked(process: int, port: int, runs: Sequence[str], keys: list[str], most: int) -> tuple[int, float, float]:
+    """Bytes, server CPU and time of one answer. ``most`` makes it one that was not asked for before: every point is given."""
+    body = json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": keys, "max_points": 1_000 + most}).encode()
+    headers = {"Accept": BINARY, "Content-Type": "application/json"}
+    cpu, began = _cpu_of(process), time.monotonic()
+    with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/curves", body, headers)) as answer:
+        size = len(answer.read())
+    return size, _cpu_of(process) - cpu, time.monotonic() - began
+
+
+@contextmanager
+def _server(root: str) -> Iterator[tuple[int, int]]:
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-c", _SERVER, root, str(port)], cwd=CHECKOUT, stdout=subprocess.DEVNULL)
+
+    def answers() -> bool:
+        try:
+            return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/health").status == 200)
+        except OSError:
+            return False
+
+    try:
+        wait_for(answers, 30, "the server answers")
+        time.sleep(3)  # the index is read
+        yield process.pid, port
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def _trainers(root: str, pause: float) -> Iterator[None]:
+    command = [sys.executable, "-c", _TRAINERS, root, PROJECT, str(LIVE), str(pause)]
+    process = subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
