@@ -34,7 +34,7 @@ demo: install $(DAGSTER_HOME)/dagster.yaml ## Run the main job on the digits dat
 serve: install ## Open the page with runs, sweeps and models on http://127.0.0.1:3001
 	$(BIN)/halving serve
 
-# In one process group of their own terminal: Ctrl-C reaches both, and when either ends the other is ended.
+# The page beside Dagster: Ctrl-C ends both, for the shell ends the page when Dagster has ended.
 dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0.1:3000 with the sensors running, and our page on port 3001
 	@$(BIN)/halving serve --dagster-url http://127.0.0.1:3000 & page=$$!; \
 	trap 'kill $$page 2>/dev/null; wait $$page' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
