@@ -31,7 +31,7 @@ for name in ("HALVING_CATALOG", "HALVING_CLUSTER", "HALVING_JOURNAL", "HALVING_R
 settings.register_profile("halving", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("halving")
 
-_SERVICES = {"s3", "postgres"}  # fixtures, and the values of "any_store" and "any_catalog" that need them
+_SERVICES = {"browser", "postgres", "s3"}  # fixtures, and the values of "any_store" and "any_catalog" that need them
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker

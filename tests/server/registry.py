@@ -14,9 +14,11 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
     return {"score": params["x"] * epochs}
 
 
-def promoted(backend: Backend, spec: SweepSpec, *, checkpoint: bytes = b"weights", page: bytes = b"<p>report") -> ModelVersionRow:
+def promoted(
+    backend: Backend, spec: SweepSpec, *, checkpoint: bytes = b"weights", page: bytes = b"<p>report", curves: bool = False
+) -> ModelVersionRow:
     """Search the spec and register a version of its model; the first becomes the champion."""
-    sweep = search(backend, spec, score)
+    sweep = search(backend, spec, score, curves=curves)
     digest, html = backend.store.put_blob(checkpoint), backend.store.put_blob(page)
     with backend.catalog.write() as session:
         row = backend.catalog.sweep(session, sweep)
