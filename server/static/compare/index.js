@@ -1,5 +1,70 @@
+/** Compare: the runs on the left, what is known of the shown ones on the right. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { Problem } from "../components/problem.js";
+import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
+import { useShortcuts } from "../lib/keyboard.js";
+import * as curves from "./curve-store.js";
+import { FilterLine } from "./filter-line.js";
+import { Panels } from "./panels.js";
+import { RunTable } from "./run-table.js";
+import * as runs from "./runs.js";
+import { AxisTools, MetricSearch, open, SharedTools, Tabs } from "./toolbar.js";
+import * as view from "./view.js";
 
 export default function Compare() {
-  return html`<div class="page"><h1>Compare</h1></div>`;
+  const folded = useSignal(false);
+  useEffect(() => {
+    document.title = "Compare · Halving";
+    const stops = [runs.follow(), curves.follow()];
+    return () => stops.forEach((stop) => stop());
+  }, []);
+  useShortcuts([{ keys: "d", does: "what differs between the shown runs, and back", run: () => open(view.tab.peek() === "diff" ? "curves" : "diff") }]);
+  const tab = view.tab.value;
+  return html`
+    <div class="compare" data-folded=${folded.value}>
+      <h1 class="sr-only">Compare</h1>
+      <section class="side" aria-label="Runs">
+        <${FilterLine} />
+        <div class="side-line">
+          <button class="quiet fold" type="button" aria-expanded=${!folded.value} onClick=${() => (folded.value = !folded.value)}><span class="caret" aria-hidden="true"></span>Runs</button>
+          <${Count} />
+          <${Top} />
+        </div>
+        <${RunTable} />
+      </section>
+      <section class="main-side" aria-label="Comparison">
+        <div class="tools">
+          <${Tabs} />
+          ${(tab === "curves" || tab === "system") && html`<${MetricSearch} />`}
+          ${tab === "curves" && html`<${AxisTools} />`}
+          ${tab === "system" && html`<${SharedTools} />`}
+          <${Waiting} />
+        </div>
+        <div id="tab-panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
+          ${curves.error.value && html`<${Problem} text=${curves.error.value} />`}
+          ${(tab === "curves" || tab === "system") && html`<${Panels} key=${tab} system=${tab === "system"} />`}
+        </div>
+      </section>
+    </div>
+  `;
+}
+
+function Waiting() {
+  return html`<span class="waiting-word" role="status">${curves.asking.value ? "fetching…" : ""}</span>`;
+}
+
+function Count() {
+  const total = runs.total.value;
+  const shown = runs.shown.value.length;
+  return html`<span class="count" role="status">${total === null ? "…" : `${shown} shown of ${counted(total, "run")}`}</span>`;
+}
+
+/** How many of the order's first runs are shown. */
+function Top() {
+  const change = (/** @type {Event} */ event) => view.setTop(Number(/** @type {HTMLInputElement} */ (event.target).value));
+  return html`<label class="tool"><span>show first</span>
+    <input class="top-n" type="number" min="0" max="1000" value=${view.top.value} onChange=${change} aria-label="How many runs are shown" />
+  </label>`;
 }

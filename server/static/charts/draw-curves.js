@@ -1,0 +1,253 @@
+// The path builder: curves straight onto uPlot's canvas, at most two points of each for a column of pixels.
+
+import { rowsWithin, smoothed } from "./curves.js";
+
+/**
+ * @typedef {import("./curves.js").Curve} Curve
+ * @typedef {{colour: string, dash: number[]}} LineStyle
+ * @typedef {{low: number, high: number, log: boolean, from: number, to: number}} Scale values low..high lie at the pixels from..to
+ * @typedef {{left: number, top: number, width: number, height: number}} Box in canvas pixels
+ * @typedef {{x: Scale, y: Scale, box: Box, ratio: number}} Frame
+ * @typedef {{weight: number, band: boolean, style: (run: string) => LineStyle}} Look
+ */
+
+const RAW_ALPHA = 0.22;
+const BAND_ALPHA = 0.14;
+
+/**
+ * Draw the curves; later ones lie above.
+ *
+ * @param {CanvasRenderingContext2D} context
+ * @param {Curve[]} curves
+ * @param {Frame} frame
+ * @param {Look} look
+ */
+export function drawCurves(context, curves, frame, look) {
+  const { box, ratio } = frame;
+  context.save();
+  context.beginPath();
+  context.rect(box.left, box.top, box.width, box.height);
+  context.clip();
+  context.lineJoin = "bevel";
+  context.lineWidth = lineWidth(curves.length, ratio);
+  for (const curve of curves) {
+    const { colour, dash } = look.style(curve.run);
+    context.strokeStyle = context.fillStyle = colour;
+    if (look.band && curve.min && curve.max) {
+      context.globalAlpha = BAND_ALPHA;
+      fillBand(context, curve, frame);
+    }
+    if (look.weight > 0) {
+      context.globalAlpha = RAW_ALPHA;
+      context.setLineDash([]);
+      strokeValues(context, curve, curve.value, frame);
+    }
+    context.globalAlpha = 1;
+    context.setLineDash(dash.map((length) => length * ratio));
+    strokeValues(context, curve, smoothed(curve, look.weight), frame);
+  }
+  context.restore();
+}
+
+/**
+ * Draw one curve above the rest, which a veil pales.
+ *
+ * @param {CanvasRenderingContext2D} context of a canvas that lies over the chart's
+ * @param {Curve} curve
+ * @param {Frame} frame
+ * @param {Look} look
+ * @param {string} veil
+ */
+export function drawHighlight(context, curve, frame, look, veil) {
+  const { box, ratio } = frame;
+  const { colour, dash } = look.style(curve.run);
+  context.save();
+  context.beginPath();
+  context.rect(box.left, box.top, box.width, box.height);
+  context.clip();
+  context.fillStyle = veil;
+  context.globalAlpha = 0.62;
+  context.fillRect(box.left, box.top, box.width, box.height);
+  context.lineJoin = "bevel";
+  context.strokeStyle = context.fillStyle = colour;
+  if (look.band && curve.min && curve.max) {
+    context.globalAlpha = 2 * BAND_ALPHA;
+    fillBand(context, curve, frame);
+  }
+  if (look.weight > 0) {
+    context.globalAlpha = 2 * RAW_ALPHA;
+    context.lineWidth = ratio;
+    strokeValues(context, curve, curve.value, frame);
+  }
+  context.globalAlpha = 1;
+  context.lineWidth = 2.25 * ratio;
+  context.setLineDash(dash.map((length) => length * ratio * 1.25));
+  strokeValues(context, curve, smoothed(curve, look.weight), frame);
+  context.restore();
+}
+
+/**
+ * Many lines are drawn thin: they are told apart better, and one pixel is what the canvas draws fastest.
+ *
+ * @param {number} count
+ * @param {number} ratio device pixels of a CSS pixel
+ */
+function lineWidth(count, ratio) {
+  if (count <= 12) return 1.75 * ratio;
+  return count <= 30 ? 1.25 * ratio : ratio;
+}
+
+/**
+ * A value's place in pixels is `slope * value + shift`, or of its logarithm.
+ *
+ * @param {Scale} scale
+ */
+export function placing(scale) {
+  const low = scale.log ? Math.log10(scale.low) : scale.low;
+  const high = scale.log ? Math.log10(scale.high) : scale.high;
+  const slope = (scale.to - scale.from) / (high - low || 1);
+  return { slope, shift: scale.from - slope * low, log: scale.log };
+}
+
+/** @param {{slope: number, shift: number, log: boolean}} place @param {number} value */
+export function placed(place, value) {
+  return place.slope * (place.log ? Math.log10(value) : value) + place.shift;
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {Curve} curve
+ * @param {Float32Array} values
+ * @param {Frame} frame
+ */
+function strokeValues(context, curve, values, frame) {
+  const [from, to] = rowsWithin(curve, frame.x.low, frame.x.high);
+  context.beginPath();
+  if (to - from > 2 * frame.box.width) columns(context, curve.x, values, from, to, frame);
+  else everyPoint(context, curve.x, values, from, to, frame);
+  context.stroke();
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {Float64Array} x
+ * @param {Float32Array} values
+ * @param {number} from
+ * @param {number} to
+ * @param {Frame} frame
+ */
+function everyPoint(context, x, values, from, to, frame) {
+  const horizontal = placing(frame.x);
+  const vertical = placing(frame.y);
+  let open = false;
+  let alone = false;
+  let px = 0;
+  let py = 0;
+  for (let i = from; i < to; i++) {
+    const y = placed(vertical, values[i]);
+    const across = placed(horizontal, x[i]);
+    if (Number.isFinite(y) && Number.isFinite(across)) {
+      px = across;
+      py = y;
+      if (open) context.lineTo(px, py);
+      else context.moveTo(px, py);
+      alone = !open;
+      open = true;
+    } else {
+      if (alone) dot(context, px, py, frame.ratio);
+      open = alone = false;
+    }
+  }
+  if (alone) dot(context, px, py, frame.ratio);
+}
+
+/**
+ * A point without neighbours would be invisible as a line.
+ *
+ * @param {CanvasRenderingContext2D} context
+ * @param {number} px
+ * @param {number} py
+ * @param {number} ratio
+ */
+function dot(context, px, py, ratio) {
+  context.moveTo(px - ratio, py);
+  context.lineTo(px + ratio, py);
+  context.moveTo(px, py - ratio);
+  context.lineTo(px, py + ratio);
+}
+
+/**
+ * Of the points in one column of pixels the lowest and the highest, in the order in which they come.
+ *
+ * @param {CanvasRenderingContext2D} context
+ * @param {Float64Array} x
+ * @param {Float32Array} values
+ * @param {number} from
+ * @param {number} to
+ * @param {Frame} frame
+ */
+function columns(context, x, values, from, to, frame) {
+  const horizontal = placing(frame.x);
+  const vertical = placing(frame.y);
+  let column = NaN;
+  let low = 0;
+  let high = 0;
+  let lowAt = -1;
+  let highAt = -1;
+  let open = false;
+  const flush = () => {
+    if (lowAt < 0) return;
+    const [first, second] = lowAt <= highAt ? [low, high] : [high, low];
+    if (open) context.lineTo(column, first);
+    else context.moveTo(column, first);
+    if (first !== second || !open) context.lineTo(column, second);
+    open = true;
+    lowAt = highAt = -1;
+  };
+  for (let i = from; i < to; i++) {
+    const y = placed(vertical, values[i]);
+    const at = Math.round(placed(horizontal, x[i]));
+    if (!Number.isFinite(y) || !Number.isFinite(at)) {
+      flush();
+      open = false;
+      continue;
+    }
+    if (at !== column) {
+      flush();
+      column = at;
+    }
+    if (lowAt < 0 || y < low) [low, lowAt] = [y, i];
+    if (highAt < 0 || y > high) [high, highAt] = [y, i];
+  }
+  flush();
+}
+
+/**
+ * The range of a bucketed curve: along its highest values and back along its lowest.
+ *
+ * @param {CanvasRenderingContext2D} context
+ * @param {Curve} curve
+ * @param {Frame} frame
+ */
+function fillBand(context, curve, frame) {
+  const { min, max } = curve;
+  if (!min || !max) return;
+  const [from, to] = rowsWithin(curve, frame.x.low, frame.x.high);
+  const horizontal = placing(frame.x);
+  const vertical = placing(frame.y);
+  const within = (/** @type {number} */ value) => Math.max(frame.box.top - 1, Math.min(frame.box.top + frame.box.height + 1, value));
+  context.beginPath();
+  for (let start = from; start < to; ) {
+    let end = start;
+    while (end < to && min[end] === min[end] && max[end] === max[end]) end++;
+    for (let i = start; i < end; i++) context.lineTo(placed(horizontal, curve.x[i]), within(placed(vertical, max[i])));
+    for (let i = end - 1; i >= start; i--) {
+      const low = min[i] > 0 || !frame.y.log ? placed(vertical, min[i]) : Infinity;
+      context.lineTo(placed(horizontal, curve.x[i]), within(low));
+    }
+    context.closePath();
+    start = Math.max(end, start) + 1;
+    if (start < to) context.moveTo(placed(horizontal, curve.x[start]), within(placed(vertical, max[start])));
+  }
+  context.fill();
+}

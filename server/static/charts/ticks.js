@@ -1,0 +1,105 @@
+// Labels of axes.
+
+/**
+ * A number on an axis whose ticks are `step` apart (0: on a logarithmic one).
+ *
+ * @param {number} value
+ * @param {number} step
+ */
+export function axisNumber(value, step) {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e15 || (size < 1e-4 && (step === 0 || step < 1e-4))) return exponent(value);
+  for (const [unit, name] of UNITS) {
+    if (size >= unit * 10 ** (unit === 1e3 ? 1 : 0)) return trimmed(value / unit, step / unit) + name;
+  }
+  return trimmed(value, step);
+}
+
+/** @type {[number, string][]} */
+const UNITS = [
+  [1e12, "T"],
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e3, "k"],
+];
+
+/** @param {number} value @param {number} step */
+function trimmed(value, step) {
+  const digits = step > 0 ? Math.max(0, Math.min(8, Math.ceil(-Math.log10(step) - 1e-9) + (isCoarse(step) ? 0 : 1))) : 6;
+  const text = value.toFixed(digits);
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+/** @param {number} step whether its first digit says all of it */
+function isCoarse(step) {
+  const mantissa = step / 10 ** Math.floor(Math.log10(step) + 1e-9);
+  return Math.abs(mantissa - Math.round(mantissa)) < 1e-6;
+}
+
+/** @param {number} value */
+function exponent(value) {
+  return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
+}
+
+/** @type {[number, string][]} */
+const SPANS = [
+  [86_400, "d"],
+  [3_600, "h"],
+  [60, "min"],
+];
+
+/**
+ * Seconds on an axis, in the largest unit that divides them well.
+ *
+ * @param {number} seconds
+ */
+export function axisSpan(seconds) {
+  const size = Math.abs(seconds);
+  for (const [unit, name] of SPANS) {
+    if (size >= unit) return `${+(seconds / unit).toFixed(2)} ${name}`;
+  }
+  return `${+seconds.toPrecision(3)} s`;
+}
+
+/**
+ * Where a logarithmic axis has its ticks: at powers of ten, with 2 and 5 between where there are few, evenly where there is hardly one.
+ *
+ * @param {number} low above 0
+ * @param {number} high
+ * @param {number} most ticks
+ * @returns {number[]}
+ */
+export function logSplits(low, high, most) {
+  const decades = Math.log10(high / low);
+  if (!(decades > 0) || !Number.isFinite(decades)) return [low];
+  if (decades < 0.9) return evenSplits(low, high, most);
+  const stride = Math.max(1, Math.ceil(decades / Math.max(2, most)));
+  const between = decades * 3 <= most ? [1, 2, 5] : [1];
+  const splits = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+    if (power % stride) continue;
+    for (const first of between) {
+      const value = Number(`${first}e${power}`);
+      if (value >= low && value <= high) splits.push(value);
+    }
+  }
+  return splits.length > 1 ? splits : evenSplits(low, high, most);
+}
+
+/**
+ * Ticks at multiples of 1, 2 or 5 times a power of ten.
+ *
+ * @param {number} low
+ * @param {number} high
+ * @param {number} most
+ * @returns {number[]}
+ */
+export function evenSplits(low, high, most) {
+  const rough = (high - low) / Math.max(1, most);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10);
+  const splits = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-12); at++) splits.push(Number((at * step).toPrecision(12)));
+  return splits;
+}

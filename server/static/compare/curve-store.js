@@ -1,0 +1,252 @@
+/** Curves of the panels that are visible: one question for all that are missing, kept while Compare is open. */
+import { effect, signal } from "@preact/signals";
+import { decodeCurves } from "../charts/curves.js";
+import { ApiError, request, session } from "../lib/api.js";
+import { shown } from "./runs.js";
+import { zoom } from "./view.js";
+
+/** @typedef {import("../charts/curves.js").Curve} Curve */
+/** @typedef {"step" | "time" | "relative"} Axis */
+/** @typedef {{low: number, high: number}} Bounds */
+
+const POINTS = 1000;
+const MOST_ROWS = 2_000_000;
+const MOST_KEYS = 100;
+const REFINE_MS = 120;
+const RETRY_MS = 3000;
+const KEPT = 4000;
+
+/** Why the last question had no answer. */
+export const error = signal("");
+/** How many questions are on their way. */
+export const asking = signal(0);
+
+/** Curves by axis, metric, run; null where a run has none of a metric. @type {Map<string, Curve | null>} */
+const known = new Map();
+/** Finer ones of a window. @type {{window: string, curves: Map<string, Curve>}} */
+let fine = { window: "", curves: new Map() };
+
+/** Panels that are visible, by what they show. @type {Map<object, {axis: Axis, keys: string[], changed: () => void}>} */
+const panels = new Map();
+/** @type {Set<AbortController>} */
+const questions = new Set();
+/** @type {Set<string>} */
+const pending = new Set();
+let planned = 0;
+let refining = 0;
+/** @type {AbortController | null} */
+let refiner = null;
+
+/** @param {Axis} axis @param {string} key @param {string} run */
+const place = (axis, key, run) => `${axis}\n${key}\n${run}`;
+/** @param {Bounds | null} window */
+const named = (window) => (window ? `${window.low}_${window.high}` : "");
+
+/**
+ * The curves of a panel, as far as they are known; finer ones within the window.
+ * @param {Axis} axis
+ * @param {string} key
+ * @param {string[]} runs
+ */
+export function curvesOf(axis, key, runs) {
+  const refined = fine.window && fine.window === named(zoom.peek()) ? fine.curves : null;
+  const curves = [];
+  for (const run of runs) {
+    const at = place(axis, key, run);
+    const curve = refined?.get(at) ?? known.get(at);
+    if (curve) curves.push(curve);
+  }
+  return curves;
+}
+
+/**
+ * Whether everything a panel asked for is known.
+ * @param {Axis} axis
+ * @param {string} key
+ * @param {string[]} runs
+ */
+export const complete = (axis, key, runs) => runs.every((run) => known.has(place(axis, key, run)));
+
+/**
+ * Have a panel's curves fetched as long as it is visible.
+ * @param {Axis} axis
+ * @param {string[]} keys
+ * @param {() => void} changed called when there are new ones
+ * @returns {() => void} ends it
+ */
+export function want(axis, keys, changed) {
+  const me = {};
+  panels.set(me, { axis, keys, changed });
+  plan();
+  return () => {
+    panels.delete(me);
+  };
+}
+
+/** Ask for all that is missing, once for what becomes visible together. */
+export function plan() {
+  if (planned) return;
+  planned = requestAnimationFrame(() => {
+    planned = 0;
+    ask();
+    refineSoon();
+  });
+}
+
+function ask() {
+  const runs = shown.peek();
+  /** Metrics that miss the same runs are asked for together. @type {Map<string, {axis: Axis, keys: Set<string>, runs: string[]}>} */
+  const missing = new Map();
+  for (const { axis, keys } of panels.values()) {
+    for (const key of keys) {
+      const lacking = runs.filter((run) => !known.has(place(axis, key, run)) && !pending.has(place(axis, key, run)));
+      if (!lacking.length) continue;
+      const same = `${axis}\n${lacking.length === runs.length ? "" : lacking.join(",")}`;
+      const entry = missing.get(same) ?? { axis, keys: new Set(), runs: lacking };
+      entry.keys.add(key);
+      missing.set(same, entry);
+    }
+  }
+  for (const { axis, keys, runs: lacking } of missing.values()) {
+    const all = [...keys];
+    const most = Math.max(1, Math.min(MOST_KEYS, Math.floor(MOST_ROWS / (POINTS * lacking.length))));
+    for (let from = 0; from < all.length; from += most) void fetchCurves(axis, all.slice(from, from + most), lacking);
+  }
+}
+
+/** @param {Axis} axis @param {string[]} keys @param {string[]} runs */
+async function fetchCurves(axis, keys, runs) {
+  const places = keys.flatMap((key) => runs.map((run) => place(axis, key, run)));
+  for (const at of places) pending.add(at);
+  const stop = new AbortController();
+  questions.add(stop);
+  asking.value += 1;
+  try {
+    const answer = await post({ runs, keys, x: axis, max_points: POINTS }, stop.signal);
+    for (const at of places) known.set(at, null);
+    for (const curve of answer.curves) known.set(place(axis, curve.key, curve.run), curve);
+    forget();
+    error.value = "";
+    tell(axis, new Set(keys));
+  } catch (failure) {
+    if (!stop.signal.aborted) {
+      error.value = failure instanceof Error ? failure.message : String(failure);
+      if (!(failure instanceof ApiError) || failure.passing) setTimeout(plan, RETRY_MS);
+      else for (const at of places) known.set(at, null);
+    }
+  } finally {
+    for (const at of places) pending.delete(at);
+    questions.delete(stop);
+    asking.value -= 1;
+  }
+}
+
+/**
+ * @param {object} question
+ * @param {AbortSignal} signal
+ */
+async function post(question, signal) {
+  /** @type {Record<string, string>} */
+  const headers = { Accept: "application/vnd.halving.curves", "Content-Type": "application/json" };
+  if (session.peek()?.csrf) headers["X-CSRF-Token"] = session.peek()?.csrf ?? "";
+  const response = await request("/curves", { method: "POST", headers, body: JSON.stringify(question), signal });
+  return decodeCurves(await response.arrayBuffer());
+}
+
+/** @param {Axis} axis @param {Set<string>} keys */
+function tell(axis, keys) {
+  for (const panel of panels.values()) if (panel.axis === axis && panel.keys.some((key) => keys.has(key))) panel.changed();
+}
+
+/** Curves that no panel shows go first. */
+function forget() {
+  if (known.size <= KEPT) return;
+  const kept = new Set();
+  for (const { axis, keys } of panels.values()) for (const key of keys) for (const run of shown.peek()) kept.add(place(axis, key, run));
+  for (const at of known.keys()) {
+    if (known.size <= KEPT) return;
+    if (!kept.has(at)) known.delete(at);
+  }
+}
+
+/** What a window hides in buckets is asked for when it stands still. */
+function refineSoon() {
+  clearTimeout(refining);
+  refiner?.abort();
+  const window = zoom.peek();
+  if (!window) return;
+  refining = setTimeout(() => void refine(window), REFINE_MS);
+}
+
+/** @param {Bounds} window */
+async function refine(window) {
+  if (fine.window !== named(window)) fine = { window: named(window), curves: new Map() };
+  const runs = shown.peek();
+  /** @type {Map<Axis, Set<string>>} */
+  const coarse = new Map();
+  for (const { axis, keys } of panels.values()) {
+    for (const key of keys) {
+      if (runs.some((run) => known.get(place(axis, key, run))?.min && !fine.curves.has(place(axis, key, run)))) {
+        coarse.set(axis, (coarse.get(axis) ?? new Set()).add(key));
+      }
+    }
+  }
+  const stop = new AbortController();
+  refiner = stop;
+  for (const [axis, keys] of coarse) {
+    asking.value += 1;
+    try {
+      const answer = await post({ runs, keys: [...keys], x: axis, max_points: POINTS, low: window.low, high: window.high }, stop.signal);
+      for (const curve of answer.curves) fine.curves.set(place(axis, curve.key, curve.run), curve);
+      tell(axis, keys);
+      performance.mark("halving:refined");
+    } catch (failure) {
+      if (!stop.signal.aborted) error.value = failure instanceof Error ? failure.message : String(failure);
+    } finally {
+      asking.value -= 1;
+    }
+  }
+}
+
+/**
+ * Curves that are known of a run, to append to.
+ * @param {string} key
+ * @param {string} run
+ * @returns {{axis: Axis, curve: Curve | null | undefined, set: (curve: Curve) => void}[]}
+ */
+export function heldOf(key, run) {
+  return /** @type {Axis[]} */ (["step", "time", "relative"]).map((axis) => {
+    const at = place(axis, key, run);
+    return { axis, curve: known.get(at), set: (curve) => known.set(at, curve) };
+  });
+}
+
+/** @param {Axis} axis @param {string} key */
+export const appended = (axis, key) => tell(axis, new Set([key]));
+
+/**
+ * Fetch a run's curves again; those that are shown stay until the new ones are there.
+ * @param {string} run
+ */
+export function again(run) {
+  for (const { axis, keys } of panels.values()) void fetchCurves(axis, keys, [run]);
+}
+
+/** The metrics that panels show now. */
+export const wantedKeys = () => [...new Set([...panels.values()].flatMap((panel) => panel.keys))].sort();
+
+/** Follow what is shown while Compare is open. */
+export function follow() {
+  const stop = effect(() => {
+    void [shown.value, zoom.value];
+    plan();
+  });
+  return () => {
+    stop();
+    clearTimeout(refining);
+    for (const each of [...questions, ...(refiner ? [refiner] : [])]) each.abort();
+    known.clear();
+    pending.clear();
+    fine = { window: "", curves: new Map() };
+  };
+}

@@ -1,0 +1,168 @@
+/** The runs that the filter chooses: fetched by windows where they are looked at, kept up to date by their ETag. */
+import { computed, effect, signal } from "@preact/signals";
+import { ApiError, request } from "../lib/api.js";
+import * as view from "./view.js";
+
+export const PAGE = 200;
+const EVERY_MS = 2000;
+const RETRY_MS = 5000;
+
+/**
+ * @typedef {{id: string, project: string, run: string, status: string, started: string, ended: string | null, seconds: number | null,
+ *   epoch: number | null, values: Record<string, any>, [name: string]: any}} Run
+ * @typedef {{etag: string, rows: Run[]}} Window
+ */
+
+/** How many runs there are. */
+export const total = signal(/** @type {number | null} */ (null));
+/** What the server says of the filter or of itself. */
+export const error = signal(/** @type {ApiError | null} */ (null));
+export const loading = signal(true);
+/** Counts what is new in `windows`. */
+export const changes = signal(0);
+/** The index's revision, for what else is made of the same runs. */
+export const revision = signal(-1);
+/** Rows that the table shows. */
+export const looked = signal({ from: 0, to: 40 });
+
+/** @type {Map<number, Window>} */
+let windows = new Map();
+let asked = "";
+let timer = 0;
+/** @type {AbortController | null} */
+let asking = null;
+
+/** @param {number} index */
+export function rowAt(index) {
+  return windows.get(Math.floor(index / PAGE))?.rows[index % PAGE];
+}
+
+/** Runs of the first `count` places that are known. @param {number} count */
+export function firstRows(count) {
+  void changes.value;
+  const found = [];
+  for (let index = 0; index < Math.min(count, total.value ?? 0); index++) {
+    const row = rowAt(index);
+    if (row) found.push(row);
+  }
+  return found;
+}
+
+/** The ids that are shown: the first `top` of the order without those hidden, and those that are shown besides. */
+const shownText = computed(() => {
+  const hidden = new Set(view.hiddenIds.value);
+  const ids = firstRows(view.top.value).map((row) => row.id);
+  return [...new Set([...ids.filter((id) => !hidden.has(id)), ...view.shownIds.value])].join(",");
+});
+export const shown = computed(() => (shownText.value ? shownText.value.split(",") : []));
+export const shownSet = computed(() => new Set(shown.value));
+export const byRule = computed(() => new Set(firstRows(view.top.value).map((row) => row.id)));
+
+/** What rows were last, by id, for tooltips and legends. */
+export const rowOf = computed(() => {
+  void changes.value;
+  /** @type {Map<string, Run>} */
+  const found = new Map();
+  for (const window of windows.values()) for (const row of window.rows) found.set(row.id, row);
+  return found;
+});
+
+function wanted() {
+  const pages = new Set();
+  for (let page = 0; page * PAGE < Math.max(1, view.top.peek()); page++) pages.add(page);
+  const { from, to } = looked.peek();
+  for (let page = Math.floor(from / PAGE); page <= Math.floor(to / PAGE); page++) pages.add(page);
+  return [...pages].filter((page) => page === 0 || page * PAGE < (total.peek() ?? 0));
+}
+
+async function look() {
+  clearTimeout(timer);
+  asking?.abort();
+  const here = new AbortController();
+  asking = here;
+  const query = new URLSearchParams({ limit: String(PAGE) });
+  if (view.filter.peek()) query.set("filter", view.filter.peek());
+  if (view.columns.peek().length) query.set("columns", view.columns.peek().join(","));
+  const question = query.toString();
+  const fresh = question !== asked;
+  if (fresh) loading.value = true;
+  let wait = EVERY_MS;
+  try {
+    const answers = await Promise.all(wanted().map((page) => fetchWindow(page, question, fresh, here.signal)));
+    if (here.signal.aborted) return;
+    let changed = fresh;
+    const next = new Map(fresh ? [] : windows);
+    for (const [page, etag, body] of answers) {
+      if (!body) continue;
+      changed = true;
+      next.set(page, { etag, rows: body.runs });
+      total.value = body.total;
+      revision.value = body.revision;
+    }
+    if (changed) {
+      windows = forgotten(next);
+      asked = question;
+      changes.value += 1;
+    }
+    error.value = null;
+  } catch (failure) {
+    if (here.signal.aborted) return;
+    if (!(failure instanceof ApiError)) throw failure;
+    error.value = failure;
+    wait = failure.passing ? 1000 * (failure.retry ?? RETRY_MS / 1000) : 0;
+  }
+  loading.value = false;
+  if (wait && !document.hidden) timer = window.setTimeout(look, wait);
+}
+
+/**
+ * @param {number} page
+ * @param {string} question
+ * @param {boolean} fresh
+ * @param {AbortSignal} signal
+ * @returns {Promise<[number, string, any]>}
+ */
+async function fetchWindow(page, question, fresh, signal) {
+  const known = fresh ? undefined : windows.get(page);
+  /** @type {Record<string, string>} */
+  const headers = { Accept: "application/json" };
+  if (known?.etag) headers["If-None-Match"] = known.etag;
+  const response = await request(`/runs?${question}&offset=${page * PAGE}`, { headers, signal, cache: "no-store" });
+  return [page, response.headers.get("ETag") ?? "", response.status === 304 ? null : await response.json()];
+}
+
+/** Windows that nobody looks at are not kept up to date, so they go when something changed. @param {Map<number, Window>} next */
+function forgotten(next) {
+  const kept = new Set(wanted());
+  return new Map([...next].filter(([page]) => kept.has(page)));
+}
+
+/** Follow the runs while Compare is open. */
+export function follow() {
+  const stop = effect(() => {
+    void [view.filter.value, view.columns.value, view.top.value];
+    void Math.floor(looked.value.from / PAGE);
+    schedule();
+  });
+  const visible = () => {
+    if (!document.hidden) look();
+  };
+  document.addEventListener("visibilitychange", visible);
+  return () => {
+    stop();
+    document.removeEventListener("visibilitychange", visible);
+    clearTimeout(timer);
+    timer = 0;
+    asking?.abort();
+  };
+}
+
+let key = "";
+/** Look again where the question or the window is another one. */
+function schedule() {
+  const { from, to } = looked.value;
+  const next = [view.filter.value, view.columns.value.join(","), view.top.value, Math.floor(from / PAGE), Math.floor(to / PAGE)].join("|");
+  if (next === key && timer) return;
+  key = next;
+  void look();
+}

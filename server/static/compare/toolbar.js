@@ -1,0 +1,65 @@
+/** What is above the panels: the tabs, the metric search, the axes, the smoothing. */
+import { html } from "../lib/html.js";
+import { setQuery } from "../lib/url-state.js";
+import * as view from "./view.js";
+
+const NAMES = { curves: "Curves", parameters: "Parameters", system: "System", media: "Media", diff: "Diff" };
+
+/** @param {Event} event */
+const valueOf = (event) => /** @type {HTMLInputElement} */ (event.target).value;
+
+export function Tabs() {
+  /** @param {KeyboardEvent} event */
+  const keys = (event) => {
+    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    if (!step) return;
+    const index = (view.TABS.indexOf(view.tab.peek()) + step + view.TABS.length) % view.TABS.length;
+    open(view.TABS[index]);
+    /** @type {HTMLElement | null} */ (document.querySelector(`#tab-${view.TABS[index]}`))?.focus();
+  };
+  return html`<div class="tabs" role="tablist" aria-label="What is compared" onKeyDown=${keys}>
+    ${view.TABS.map(
+      (each) => html`<button key=${each} id=${`tab-${each}`} role="tab" type="button" aria-selected=${view.tab.value === each} aria-controls="tab-panel"
+        tabindex=${view.tab.value === each ? 0 : -1} onClick=${() => open(each)}>${NAMES[each]}</button>`,
+    )}
+  </div>`;
+}
+
+/** @param {view.Tab} tab */
+export const open = (tab) => setQuery({ tab: tab === "curves" ? null : tab, zoom: null }, { push: true });
+
+export function MetricSearch() {
+  return html`<input class="metric-search" type="search" aria-label="Find metrics" placeholder="Find metrics" value=${view.metricSearch.value}
+    onInput=${(/** @type {Event} */ event) => setQuery({ metrics: valueOf(event) })} />`;
+}
+
+export function AxisTools() {
+  return html`
+    <label class="tool"><span>x</span>
+      <select value=${view.axis.value} aria-label="Horizontal axis" onChange=${(/** @type {Event} */ event) => view.setAxis(/** @type {view.Axis} */ (valueOf(event)))}>
+        <option value="step">step</option><option value="relative">relative time</option><option value="time">time</option>
+      </select>
+    </label>
+    <${SharedTools} logX=${view.axis.value !== "time"} />
+  `;
+}
+
+/** @param {{logX?: boolean}} props */
+export function SharedTools({ logX = false }) {
+  return html`
+    ${logX && html`<${Toggle} on=${view.logX.value} name="logx" text="log x" />`}
+    <${Toggle} on=${view.logY.value} name="logy" text="log y" />
+    <label class="tool"><span>smooth</span>
+      <input type="range" min="0" max="0.99" step="0.01" value=${view.smoothing.value} aria-label="Smoothing"
+        onInput=${(/** @type {Event} */ event) => setQuery({ smooth: Number(valueOf(event)) || null })} />
+      <output>${view.smoothing.value ? view.smoothing.value.toFixed(2) : "off"}</output>
+    </label>
+    <button class="toggle" type="button" aria-pressed=${view.band.value} title="The range of what a bucket holds" onClick=${() => setQuery({ band: view.band.peek() ? "0" : null })}>band</button>
+    ${view.zoom.value && html`<button type="button" onClick=${() => view.setZoom(null)}>Whole range</button>`}
+  `;
+}
+
+/** @param {{on: boolean, name: string, text: string}} props */
+function Toggle({ on, name, text }) {
+  return html`<button class="toggle" type="button" aria-pressed=${on} onClick=${() => setQuery({ [name]: on ? null : "1", zoom: null })}>${text}</button>`;
+}
