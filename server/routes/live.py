@@ -1,8 +1,8 @@
 """Live streams as server-sent events: the points that runs log, their states and their ends.
 
 Events: ``run``, a run's state, at first and when it changes; ``points`` of one run and key, in the order of logging; ``ready``, when what
-is there already has been sent; ``end`` of a run; ``at``, which only carries the ``id`` of all before it; ``resync``, after which curves must
-be read again, of one run where the data names it.
+is there already has been sent; ``end`` of a run; ``at``, which only carries the ``id`` of all before it; ``resync``, after which curves
+must be read again, of one run where the data names it.
 
 Open the stream, wait for ``ready``, then ask for the curves: what is logged meanwhile is in the stream. After a cut the stream goes on
 behind the last ``id``. A point may come twice. So keep, at each step, the value of the highest attempt, and within it the one that came
