@@ -17,15 +17,15 @@ from resources.sweep_spec import stored_spec
 def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Gate]]:
     """Make a sweep's report and check the gates; when one fails, a sweep that has just ended its search becomes rejected."""
     report = evaluate_sweep(backend.store, backend.catalog, sweep)
-    gates = judge(backend, report)
+    gates = judge(backend.store, report)
     if not all(gate.passed for gate in gates):
         backend.catalog.end_sweep(sweep, "rejected", only_from="evaluating")
     return report, gates
 
 
-def judge(backend: Backend, report: EvaluationReport) -> list[Gate]:
+def judge(store: Store, report: EvaluationReport) -> list[Gate]:
     """The outcome of the spec's gates for a report."""
-    return check_gates(stored_spec(report.data["spec"]).gates, report.data, missing_lineage(backend.store, report.data))
+    return check_gates(stored_spec(report.data["spec"]).gates, report.data, missing_lineage(store, report.data))
 
 
 def promote_winner(
@@ -44,7 +44,7 @@ def promote_winner(
     """
     report, sweep, auto_promote = known, known.data["sweep"], stored_spec(known.data["spec"]).auto_promote
     while True:
-        gates = judge(backend, report)
+        gates = judge(backend.store, report)
         if report is not known:
             made_again(report, gates)
         champion = report.data["champion"]

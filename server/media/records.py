@@ -1,4 +1,4 @@
-"""What a run's records name: media in its history, artifacts and checkpoints. A record never changes, so each is read once."""
+"""What a run's records name: media in its history, artifacts, checkpoints, its code's patch. A record never changes: each is read once."""
 
 from collections.abc import Collection, Iterator
 from functools import lru_cache
@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from halving.errors import NotFound
-from halving.query.runs import in_threads, read_json
+from halving.query.runs import in_threads, read_json, read_run
 from halving.store.store import Store, blob_name
 from server.media.inert import OCTETS, inert_type
 
@@ -48,8 +48,9 @@ def named_blob(store: Store, project: str, run: str, digest: str) -> tuple[str, 
                 if folder == "artifacts":
                     return inert_type(None, row["name"]), row["name"]
                 return inert_type(str(row.get("media_type")), ""), _name(row)
-    _check_run(store, project, run)
-    raise NotFound(f"run {run!r} of project {project!r} has no media, artifact or checkpoint {digest}")
+    if digest == (read_run(store, project, run).provenance.get("git") or {}).get("patch"):
+        return "text/plain", f"{run}.patch.txt"
+    raise NotFound(f"run {run!r} of project {project!r} has no media, artifact, checkpoint or patch {digest}")
 
 
 _SUFFIXES = {

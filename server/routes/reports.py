@@ -1,5 +1,6 @@
 """Evaluation reports: their scores as data, and their pages as they were made."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
 
@@ -7,8 +8,9 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
 from halving.errors import NotFound
-from resources.evaluation.report import report_path
+from resources.evaluation.report import load_report, report_path
 from resources.registry.leaderboard import outcome_of
+from resources.registry.promotion import judge
 from server.access.caller import Viewer
 from server.answers import answer
 from server.routes.sweeps import Number, sweep_of
@@ -49,6 +51,30 @@ def one_report(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
         raise NotFound(f"sweep {sweep} has no evaluation report yet")
     names = ("sweep", "metrics", "digest", "html", "created_at")
     return answer({**{name: getattr(report, name) for name in names}, "page": f"/api/v1/reports/{sweep}/page"})
+
+
+class Judged(BaseModel):
+    """A condition on promotion, and whether the winner meets it."""
+
+    name: str = Field(examples=["not_worse_than_champion"])
+    passed: bool
+    reason: str = Field(examples=["accuracy 0.9694 against 0.9610 of the champion digits 1.0.0, margin 0.01"])
+
+
+class Gates(BaseModel):
+    """All conditions."""
+
+    gates: list[Judged]
+
+
+@router.get("/{sweep}/gates", response_model=Gates)
+def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
+    """The gates that the sweep's winner had to pass to become a version, judged by its report."""
+    sweep_of(state, caller, sweep)
+    if outcome_of(state.catalog, sweep)[0] is None:
+        raise NotFound(f"sweep {sweep} has no evaluation report yet")
+    report = load_report(state.store, state.catalog, sweep)
+    return answer({"gates": [asdict(gate) for gate in judge(state.store, report)]})
 
 
 @router.get("/{sweep}/page", response_class=Response, responses={200: {"content": {"text/html": {}}}})

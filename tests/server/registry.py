@@ -1,5 +1,6 @@
 """A sweep with a report and a model, as if it had been evaluated and promoted, without a training."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,10 +21,21 @@ def promoted(
     """Search the spec and register a version of its model; the first becomes the champion."""
     sweep = search(backend, spec, score, curves=curves)
     digest, html = backend.store.put_blob(checkpoint), backend.store.put_blob(page)
+    metrics = {"accuracy": 0.9, "loss": None}
     with backend.catalog.write() as session:
         row = backend.catalog.sweep(session, sweep)
         row.status, row.finished_at, snapshot = "finished", utcnow(), row.snapshot
-        session.add(ReportRow(sweep=sweep, digest=html, html=html, metrics={"accuracy": 0.9, "loss": None}, created_at=utcnow()))
+        data = {
+            "sweep": sweep,
+            "name": spec.name,
+            "spec": spec.model_dump(mode="json", by_alias=True),
+            "snapshot": {"digest": snapshot},
+            "metrics": metrics,
+            "winner": {"key": f"{sweep}.0000", "params": {}, "metrics": {}, "violation": 0.0, "checkpoint": digest},
+            "champion": None,
+        }
+        report = backend.store.put_blob(json.dumps(data).encode())
+        session.add(ReportRow(sweep=sweep, digest=report, html=html, metrics=metrics, created_at=utcnow()))
     version = ModelVersionRow(
         model=spec.name,
         checkpoint=digest,
@@ -35,7 +47,7 @@ def promoted(
         input_schema={"x": "double"},
         output_schema={"type": "int64"},
         metrics={"accuracy": 0.9},
-        report=html,
+        report=report,
     )
     with backend.catalog.read() as session:
         champion = session.query(ModelVersionRow).filter_by(model=spec.name, stage="champion").one_or_none()

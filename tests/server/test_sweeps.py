@@ -160,3 +160,14 @@ def test_datasets_show_their_snapshots_and_the_sweeps_on_them(client: TestClient
     assert dataset["snapshots"][0]["sweeps"] == [sweep]
     assert client.get("/datasets/points").json() == dataset
     assert client.get("/datasets/nothing").json()["detail"] == "no dataset 'nothing'; there are ['points']"
+
+
+def test_the_gates_of_a_version_are_judged_by_its_report(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    version = promoted(either_backend, small_spec(max_trials=1))
+    gates = {gate["name"]: gate for gate in client.get(f"/reports/{version.sweep}/gates").json()["gates"]}
+    assert not gates["finite_metrics"]["passed"]
+    assert "loss" in gates["finite_metrics"]["reason"]
+    assert "run record" in gates["lineage_complete"]["reason"]  # the test trained nothing
+    assert gates["not_worse_than_champion"]["passed"]
+    searching = search(either_backend, small_spec(name="other", max_trials=3), score, most=2)
+    assert client.get(f"/reports/{searching}/gates").status_code == 404

@@ -15,6 +15,7 @@ const TONES = /** @type {Record<string, string>} */ ({
   evaluating: "busy",
   finished: "good",
   completed: "good",
+  passed: "good",
   champion: "good",
   paused: "warn",
   staging: "warn",
@@ -63,7 +64,7 @@ export function Copy({ text, label = text }) {
  * @param {{pairs: [string, Children][]}} props
  */
 export function Facts({ pairs }) {
-  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
   return html`<dl class="facts">${known.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 

@@ -1,5 +1,73 @@
+/** One dataset: its snapshots, and the facts of the one that is chosen. */
+import { Copy, DagsterLink, Facts, Loaded, Moment, Section, useTitle } from "../components/bits.js";
+import { session, useWatched } from "../lib/api.js";
+import { NONE, counted, shortDigest, size } from "../lib/format.js";
 import { html } from "../lib/html.js";
+import { query } from "../lib/url-state.js";
 
-export default function Page() {
-  return html`<div class="page"><h1>dataset</h1></div>`;
+/** @param {{name: string}} props */
+export default function Dataset({ name }) {
+  useTitle(name);
+  const watched = useWatched(`/datasets/${encodeURIComponent(name)}`, { every: 10000 });
+  return html`<div class="page">
+    <p class="crumb"><a href="/datasets">Datasets</a></p>
+    <${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<${Found} dataset=${data} />`}<//>
+  </div>`;
+}
+
+/** @param {{dataset: {name: string, snapshots: any[]}}} props */
+function Found({ dataset }) {
+  const snapshots = [...dataset.snapshots].reverse();
+  const chosen = snapshots.find((each) => each.digest === query.value.get("snapshot")) ?? snapshots[0];
+  return html`
+    <div class="page-top"><h1>${dataset.name}</h1><div class="actions"><${DagsterLink} base=${session.value?.dagster_url} asset="dataset_snapshot" partition=${chosen.key} /></div></div>
+    <${Section} title=${html`Snapshot <code>${shortDigest(chosen.digest)}</code>`}>
+      <${Splits} splits=${chosen.splits} />
+      <${Facts} pairs=${[
+        ["digest", html`<${Copy} text=${chosen.digest} label="the digest" />`],
+        ["rows", chosen.rows],
+        ["size", size(chosen.bytes)],
+        ["target", html`<code>${chosen.target}</code>`],
+        ["loaded by", html`<code>${chosen.source}</code>`],
+        ["schema", html`<code title=${chosen.schema_sha256}>${shortDigest(chosen.schema_sha256)}</code>`],
+        ["taken", html`<${Moment} at=${chosen.created_at} />`],
+        ["sweeps", chosen.sweeps.length ? chosen.sweeps.map((/** @type {string} */ sweep) => html`<a key=${sweep} href=${`/sweeps/${sweep}`}>${sweep}</a> `) : "none was launched on it"],
+        ["runs", html`<a href=${`/?filter=${encodeURIComponent(`snapshot = '${chosen.digest}'`)}`}>all that were trained on it</a>`],
+      ]} />
+    <//>
+    <${Section} title="Snapshots" count=${snapshots.length}>
+      <div class="scroll" tabindex="0" role="region" aria-label="Snapshots, the newest first">
+        <table>
+          <thead><tr><th scope="col">Digest</th><th scope="col" class="right">Rows</th><th scope="col" class="right">Size</th><th scope="col">Schema</th><th scope="col">Taken</th><th scope="col">Its last sweep</th></tr></thead>
+          <tbody>${snapshots.map(
+            (each, index) => html`<tr key=${each.digest} class=${each === chosen ? "chosen" : ""}>
+              <th scope="row" class="mono"><a href=${`?snapshot=${each.digest}`} aria-current=${each === chosen ? "true" : undefined}>${shortDigest(each.digest)}</a></th>
+              <td class="right">${each.rows}</td><td class="right">${size(each.bytes)}</td><td>${schema(each, snapshots[index + 1])}</td>
+              <td><${Moment} at=${each.created_at} /></td><td>${each.sweeps.length ? html`<a href=${`/sweeps/${each.sweeps.at(-1)}`}>${each.sweeps.at(-1)}</a>` : NONE}</td>
+            </tr>`,
+          )}</tbody>
+        </table>
+      </div>
+    <//>
+  `;
+}
+
+/**
+ * Whether its columns are those of the snapshot before.
+ * @param {any} snapshot
+ * @param {any} before
+ */
+function schema(snapshot, before) {
+  if (!before) return html`<code>${shortDigest(snapshot.schema_sha256)}</code>`;
+  return snapshot.schema_sha256 === before.schema_sha256 ? html`<span class="muted">as before</span>` : html`<b>changed</b>`;
+}
+
+/** @param {{splits: Record<string, number>}} props */
+function Splits({ splits }) {
+  const known = Object.entries(splits).sort((one, other) => other[1] - one[1]);
+  const total = known.reduce((sum, [, rows]) => sum + rows, 0) || 1;
+  return html`<div class="splits">
+    <div class="bar" aria-hidden="true">${known.map(([name, rows], index) => html`<i key=${name} class="part split-${index % 3}" style=${{ width: `${(100 * rows) / total}%` }} />`)}</div>
+    <ul class="legend">${known.map(([name, rows], index) => html`<li key=${name}><i class="part split-${index % 3}" />${name} <span class="muted">${counted(rows, "row")}, ${Math.round((100 * rows) / total)} %</span></li>`)}</ul>
+  </div>`;
 }

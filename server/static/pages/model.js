@@ -1,5 +1,151 @@
+/** One model: its versions, where each comes from, what it had to pass, and which is in use. */
+import { useSignal } from "@preact/signals";
+import { Badge, Copy, DagsterLink, Facts, Loaded, Moment, Section, useTitle } from "../components/bits.js";
+import { Confirm } from "../components/dialog.js";
+import { may, send, session, useWatched } from "../lib/api.js";
+import { NONE, number, shortDigest } from "../lib/format.js";
 import { html } from "../lib/html.js";
+import { query } from "../lib/url-state.js";
 
-export default function Page() {
-  return html`<div class="page"><h1>model</h1></div>`;
+/** @param {{name: string}} props */
+export default function Model({ name }) {
+  useTitle(name);
+  const watched = useWatched(`/models/${encodeURIComponent(name)}`, { every: 5000 });
+  return html`<div class="page">
+    <p class="crumb"><a href="/models">Models</a></p>
+    <${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<${Found} model=${data} look=${() => watched.look()} />`}<//>
+  </div>`;
+}
+
+/** @param {{model: {model: string, versions: any[]}, look: () => Promise<void>}} props */
+function Found({ model, look }) {
+  const versions = [...model.versions].reverse();
+  const champion = versions.find((each) => each.stage === "champion");
+  const chosen = versions.find((each) => each.version === query.value.get("version")) ?? champion ?? versions[0];
+  const metrics = [...new Set(versions.flatMap((each) => Object.keys(each.metrics)))];
+  return html`
+    <div class="page-top">
+      <h1>${model.model}</h1>
+      ${champion ? html`<${Badge} status="champion" /> <span>${champion.version}</span>` : html`<span class="muted">has no champion</span>`}
+    </div>
+    ${!champion && html`<p class="notice">No version is in use. Promote one here, or let the next winner that passes its gates become the champion.</p>`}
+    <${Section} title="Versions" count=${versions.length} aside=${html`<span class="muted">scores on the test split</span>`}>
+      <div class="scroll" tabindex="0" role="region" aria-label="Versions, the newest first">
+        <table>
+          <thead><tr>
+            <th scope="col">Version</th><th scope="col">Stage</th>${metrics.map((name) => html`<th key=${name} scope="col" class="right">${name}</th>`)}
+            <th scope="col">Sweep</th><th scope="col">Trial</th><th scope="col">Framework</th><th scope="col" class="right">Registered</th><th scope="col"><span class="sr-only">Change</span></th>
+          </tr></thead>
+          <tbody>${versions.map(
+            (each) => html`<tr key=${each.version} class=${each === chosen ? "chosen" : ""}>
+              <th scope="row"><a href=${`?version=${each.version}`} aria-current=${each === chosen ? "true" : undefined}>${each.version}</a></th>
+              <td><${Badge} status=${each.stage} /></td>
+              ${metrics.map((name) => html`<td key=${name} class="right ${better(each, champion, name)}">${number(each.metrics[name])}</td>`)}
+              <td><a href=${`/sweeps/${each.sweep}`}>${each.sweep}</a></td>
+              <td><a href=${`/runs/${encodeURIComponent(each.model)}/${each.run}`}>${each.trial}</a></td>
+              <td>${each.framework}</td><td class="right"><${Moment} at=${each.created_at} /></td>
+              <td class="right">${may("write") && html`<${Change} version=${each} champion=${champion} look=${look} />`}</td>
+            </tr>`,
+          )}</tbody>
+        </table>
+      </div>
+    <//>
+    ${chosen && html`<${Origin} key=${chosen.version} version=${chosen} />`}
+  `;
+}
+
+/**
+ * @param {any} version
+ * @param {any} champion
+ * @param {string} name
+ */
+const better = (version, champion, name) => (champion === version || typeof version.metrics[name] !== "number" ? "strong" : "");
+
+/** @param {{version: any, champion: any, look: () => Promise<void>}} props */
+function Change({ version, champion, look }) {
+  const asking = useSignal("");
+  const path = `/models/${encodeURIComponent(version.model)}/versions/${version.version}`;
+  const close = () => (asking.value = "");
+  const named = `${version.model} ${version.version}`;
+  const back = version.stage === "archived";
+  const promote = back ? "Roll back to it" : "Promote";
+  const act = async () => {
+    await send(`${path}/${asking.value}`);
+    await look();
+  };
+  const replaced = champion ? ` ${champion.version}, the champion until now, is archived and can be taken back the same way.` : "";
+  return html`<span class="row-actions">
+    ${version.stage !== "champion" && html`<button type="button" class="small" aria-label=${`${promote}: ${named}`} onClick=${() => (asking.value = "promote")}>${promote}</button>`}
+    ${version.stage !== "archived" && html`<button type="button" class="small" aria-label=${`Archive: ${named}`} onClick=${() => (asking.value = "archive")}>Archive</button>`}
+    ${
+      asking.value === "promote" &&
+      html`<${Confirm} title=${back ? `Roll back to ${named}?` : `Promote ${named}?`} does=${back ? "Roll back" : "Promote"} act=${act} onClose=${close}
+        text=${`It becomes the champion: what asks for the champion of ${version.model} gets it from now on.${replaced}`} />`
+    }
+    ${
+      asking.value === "archive" &&
+      html`<${Confirm} title=${`Archive ${named}?`} does="Archive" danger=${version.stage === "champion"} act=${act} onClose=${close}
+        text=${
+          version.stage === "champion"
+            ? `${version.model} then has no champion, and what asks for it gets an error, until you promote another version or the next winner passes its gates.`
+            : "It is taken out of use. It can be promoted later all the same."
+        } />`
+    }
+  </span>`;
+}
+
+/** @param {{version: any}} props */
+function Origin({ version }) {
+  const named = `${version.model} ${version.version}`;
+  return html`
+    <${Section} title=${`Where ${named} comes from`} aside=${html`<span class="actions"><a class="button" href=${`/api/v1/reports/${version.sweep}/page`} target="_blank">Report ↗</a><${DagsterLink} base=${session.value?.dagster_url} asset="promoted_checkpoint" partition=${version.sweep} /></span>`}>
+      <${Lineage} version=${version} />
+    <//>
+    <div class="columns">
+      <${Gates} version=${version} />
+      <${Section} title="In use">
+        <${Facts} pairs=${[
+          ["checkpoint", html`<${Copy} text=${version.checkpoint} label="the digest of the checkpoint" />`],
+          ["framework", version.framework],
+        ]} />
+        ${version.stage === "champion" && html`<${Champion} model=${version.model} />`}
+        <p class="after"><${Copy} text=${`halving promote ${version.model} ${version.version}`} /></p>
+      <//>
+    </div>
+  `;
+}
+
+/** From the data and the code to the version, each step a link. @param {{version: any}} props */
+function Lineage({ version }) {
+  const run = useWatched(`/runs/${encodeURIComponent(version.model)}/${encodeURIComponent(version.run)}`, { every: 0 }).data.value;
+  const sweep = useWatched(`/hpo/studies/${encodeURIComponent(version.sweep)}`, { every: 0 }).data.value;
+  const commit = run?.provenance?.git?.commit ?? sweep?.commit;
+  const dirty = run?.provenance?.git?.dirty;
+  const dataset = sweep?.spec.dataset?.name ?? run?.parent?.dataset;
+  const steps = [
+    ["snapshot", dataset ? html`<a href=${`/datasets/${encodeURIComponent(dataset)}?snapshot=${version.snapshot}`}>${dataset} <code>${shortDigest(version.snapshot)}</code></a>` : html`<code>${shortDigest(version.snapshot)}</code>`, "the data, as it was"],
+    ["commit", commit ? html`<code title=${commit}>${commit.slice(0, 12)}</code>` : NONE, dirty ? "with changes, which the run keeps" : "the code"],
+    ["sweep", html`<a href=${`/sweeps/${version.sweep}`}>${version.sweep}</a>`, sweep ? `${sweep.trials.length} trials` : ""],
+    ["trial", html`<a href=${`/runs/${encodeURIComponent(version.model)}/${version.run}`}>${version.run}</a>`, run ? `${run.epoch} epochs` : ""],
+    ["version", html`<b>${version.version}</b>`, version.stage],
+  ];
+  return html`<ol class="lineage">${steps.map(([name, value, note]) => html`<li key=${name}><span class="muted">${name}</span><span>${value}</span><small class="muted">${note}</small></li>`)}</ol>`;
+}
+
+/** @param {{version: any}} props */
+function Gates({ version }) {
+  const watched = useWatched(`/reports/${encodeURIComponent(version.sweep)}/gates`, { every: 0 });
+  return html`<${Section} title="Gates" aside=${html`<span class="muted">judged by its report</span>`}>
+    <${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<ul class="gates">
+      ${data.gates.map((/** @type {any} */ gate) => html`<li key=${gate.name}><${Badge} status=${gate.passed ? "passed" : "failed"} /><div><b>${gate.name.replaceAll("_", " ")}</b><br /><span class="muted">${gate.reason}</span></div></li>`)}
+    </ul>`}<//>
+  <//>`;
+}
+
+/** What a server of the model needs to know. @param {{model: string}} props */
+function Champion({ model }) {
+  const watched = useWatched(`/models/${encodeURIComponent(model)}/champion`, { every: 0 });
+  return html`<${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`
+    <details class="after"><summary>Its inputs and outputs</summary><pre tabindex="0">${JSON.stringify({ input: data.input_schema, output: data.output_schema }, null, 2)}</pre></details>
+    <p class="after"><a class="button" href=${data.url} download>Download the checkpoint</a></p>`}<//>`;
 }

@@ -130,7 +130,7 @@ def test_the_gates_look_for_the_checkpoint_without_reading_it(
     report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1))
     read, names = Store.read, list[str]()
     monkeypatch.setattr(Store, "read", lambda store, name: names.append(name) or read(store, name))
-    assert all(gate.passed for gate in judge(backend, report))
+    assert all(gate.passed for gate in judge(backend.store, report))
     assert names
     assert not [name for name in names if name.startswith("artifacts/")]
 
