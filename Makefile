@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PAGE_TOOLS := server/node_modules/.package-lock.json
 export HALVING_ROOT ?= $(CURDIR)/.halving
 export DAGSTER_HOME ?= $(HALVING_ROOT)/dagster
 export DAGSTER_DISABLE_TELEMETRY ?= 1
@@ -11,7 +12,7 @@ export PYTHONUNBUFFERED = 1
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-all check bench dev format migration screenshots clean
+.PHONY: help install demo serve test test-all check check-page vendor bench dev format migration screenshots clean
 
 help: ## List these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,11 +48,22 @@ test-all: test ## Run all tests: then the slow ones and those on S3, Postgres, a
 	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes/installation
 	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes/installation
 
-check: install ## Lint, format, types and import direction
+check: install check-page ## Lint, format, types and import direction
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check-page: ## Types of the page's modules (needs npm; without it they are not checked, which it says)
+	@if command -v npm >/dev/null; then $(MAKE) --silent --no-print-directory $(PAGE_TOOLS) && server/node_modules/.bin/tsc --project server; \
+	else echo "the types of the page's modules in server/static were NOT checked: npm is missing (apt-get install npm)" >&2; fi
+
+$(PAGE_TOOLS): server/package.json server/package-lock.json
+	npm --prefix server ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+vendor: $(PAGE_TOOLS) ## Copy the page's libraries from npm into server/static/vendor, and check their hashes
+	$(PYTHON) server/vendor.py
 
 format: install ## Format the code
 	$(BIN)/ruff check --fix .
