@@ -28,7 +28,7 @@ def promoted(
         data = {
             "sweep": sweep,
             "name": spec.name,
-            "spec": spec.model_dump(mode="json", by_alias=True),
+            "spec": row.spec,
             "snapshot": {"digest": snapshot},
             "metrics": metrics,
             "winner": {"key": f"{sweep}.0000", "params": {}, "metrics": {}, "violation": 0.0, "checkpoint": digest},

@@ -41,9 +41,9 @@ export function Moment({ at, relative = false }) {
 
 /**
  * Text to take along, such as a command.
- * @param {{text: string, label?: string}} props label: for screen readers, what is copied
+ * @param {{text: string, shown?: string, label?: string}} props shown: less of it; label: for screen readers, what is copied
  */
-export function Copy({ text, label = text }) {
+export function Copy({ text, shown = text, label = text }) {
   const done = useSignal(false);
   const copy = async () => {
     try {
@@ -55,7 +55,7 @@ export function Copy({ text, label = text }) {
     }
   };
   return html`<span class="copy"
-    ><code>${text}</code><button type="button" class="quiet small" aria-label=${`Copy ${label}`} onClick=${copy}>${done.value ? "copied" : "copy"}</button></span
+    ><code title=${shown === text ? undefined : text}>${shown}</code><button type="button" class="quiet small" aria-label=${`Copy ${label}`} onClick=${copy}>${done.value ? "copied" : "copy"}</button></span
   >`;
 }
 

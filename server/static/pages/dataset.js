@@ -24,7 +24,7 @@ function Found({ dataset }) {
     <${Section} title=${html`Snapshot <code>${shortDigest(chosen.digest)}</code>`}>
       <${Splits} splits=${chosen.splits} />
       <${Facts} pairs=${[
-        ["digest", html`<${Copy} text=${chosen.digest} label="the digest" />`],
+        ["digest", html`<${Copy} text=${chosen.digest} shown=${shortDigest(chosen.digest)} label="the digest" />`],
         ["rows", chosen.rows],
         ["size", size(chosen.bytes)],
         ["target", html`<code>${chosen.target}</code>`],

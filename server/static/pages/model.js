@@ -40,7 +40,7 @@ function Found({ model, look }) {
             (each) => html`<tr key=${each.version} class=${each === chosen ? "chosen" : ""}>
               <th scope="row"><a href=${`?version=${each.version}`} aria-current=${each === chosen ? "true" : undefined}>${each.version}</a></th>
               <td><${Badge} status=${each.stage} /></td>
-              ${metrics.map((name) => html`<td key=${name} class="right ${better(each, champion, name)}">${number(each.metrics[name])}</td>`)}
+              ${metrics.map((name) => html`<td key=${name} class=${each === champion ? "right strong" : "right"}>${number(each.metrics[name])}</td>`)}
               <td><a href=${`/sweeps/${each.sweep}`}>${each.sweep}</a></td>
               <td><a href=${`/runs/${encodeURIComponent(each.model)}/${each.run}`}>${each.trial}</a></td>
               <td>${each.framework}</td><td class="right"><${Moment} at=${each.created_at} /></td>
@@ -53,13 +53,6 @@ function Found({ model, look }) {
     ${chosen && html`<${Origin} key=${chosen.version} version=${chosen} />`}
   `;
 }
-
-/**
- * @param {any} version
- * @param {any} champion
- * @param {string} name
- */
-const better = (version, champion, name) => (champion === version || typeof version.metrics[name] !== "number" ? "strong" : "");
 
 /** @param {{version: any, champion: any, look: () => Promise<void>}} props */
 function Change({ version, champion, look }) {
@@ -103,13 +96,12 @@ function Origin({ version }) {
     <//>
     <div class="columns">
       <${Gates} version=${version} />
-      <${Section} title="In use">
+      <${Section} title="To use it">
         <${Facts} pairs=${[
-          ["checkpoint", html`<${Copy} text=${version.checkpoint} label="the digest of the checkpoint" />`],
+          ["checkpoint", html`<${Copy} text=${version.checkpoint} shown=${shortDigest(version.checkpoint)} label="the digest of the checkpoint" />`],
           ["framework", version.framework],
         ]} />
         ${version.stage === "champion" && html`<${Champion} model=${version.model} />`}
-        <p class="after"><${Copy} text=${`halving promote ${version.model} ${version.version}`} /></p>
       <//>
     </div>
   `;

@@ -151,7 +151,7 @@ function Code({ run, id }) {
   const leftOut = (git?.left_out ?? []).map((/** @type {any} */ file) => `${file.path} (${size(file.bytes)})`).join(", ");
   return html`<${Section} title="Code">
     <${Facts} pairs=${[
-      ["commit", git?.commit ? html`<${Copy} text=${git.commit} label="the commit" />` : "not in a git checkout"],
+      ["commit", git?.commit ? html`<${Copy} text=${git.commit} shown=${git.commit.slice(0, 12)} label="the commit" />` : "not in a git checkout"],
       ["branch", git?.branch],
       ["remote", git?.remote],
       ["working tree", git && tree],
