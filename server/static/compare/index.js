@@ -6,8 +6,12 @@ import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
 import * as curves from "./curve-store.js";
+import { Diff } from "./diff.js";
 import { FilterLine } from "./filter-line.js";
+import { Media } from "./media.js";
+import { highlighted } from "./panel.js";
 import { Panels } from "./panels.js";
+import { Parameters } from "./parameters.js";
 import { RunTable } from "./run-table.js";
 import * as runs from "./runs.js";
 import { AxisTools, MetricSearch, open, SharedTools, Tabs } from "./toolbar.js";
@@ -45,6 +49,9 @@ export default function Compare() {
         <div id="tab-panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
           ${curves.error.value && html`<${Problem} text=${curves.error.value} />`}
           ${(tab === "curves" || tab === "system") && html`<${Panels} key=${tab} system=${tab === "system"} />`}
+          ${tab === "parameters" && html`<${Parameters} filter=${view.filter.value} highlighted=${highlighted} onFilter=${view.setFilter} />`}
+          ${tab === "media" && html`<${Media} runs=${runs.shown.value} />`}
+          ${tab === "diff" && html`<${Diff} runs=${runs.shown.value} />`}
         </div>
       </section>
     </div>

@@ -1,0 +1,95 @@
+/** An axis of runs' values: numbers, evenly or by their logarithm, or the few texts that there are. */
+import { axisNumber, evenSplits, logSplits } from "./ticks.js";
+
+const LOG_FROM = 50;
+export const MOST_TEXTS = 40;
+
+/**
+ * @typedef {object} Axis
+ * @property {string} name as a filter names it
+ * @property {"number" | "text"} kind
+ * @property {boolean} log
+ * @property {number} low of the numbers
+ * @property {number} high
+ * @property {string[]} texts sorted
+ */
+
+/**
+ * The number that a value of the API is; NaN for what is none.
+ * @param {unknown} value
+ */
+export const numberOf = (value) => (typeof value === "number" ? value : Number.NaN);
+
+/**
+ * The axis that fits values: of numbers that spread over more than a decade or two, by their logarithm.
+ * @param {string} name
+ * @param {readonly unknown[]} values
+ * @returns {Axis}
+ */
+export function axisOf(name, values) {
+  let [low, high, least, numbers, others] = [Infinity, -Infinity, Infinity, 0, 0];
+  /** @type {Set<string>} */
+  const texts = new Set();
+  for (const value of values) {
+    if (value === null || value === undefined) continue;
+    const number = numberOf(value);
+    if (Number.isFinite(number)) {
+      numbers += 1;
+      low = Math.min(low, number);
+      high = Math.max(high, number);
+      least = Math.min(least, number);
+    } else if (!NOT_FINITE.has(String(value))) others += 1;
+    texts.add(String(value));
+  }
+  const kind = others || !numbers ? "text" : "number";
+  const sorted = kind === "text" ? [...texts].sort((one, other) => one.localeCompare(other, "en", { numeric: true })) : [];
+  return { name, kind, log: kind === "number" && least > 0 && high / least >= LOG_FROM, low, high, texts: sorted };
+}
+
+const NOT_FINITE = new Set(["NaN", "Infinity", "-Infinity"]);
+
+/**
+ * Where a value lies, 0 (low) to 1 (high); null for what the axis cannot show.
+ * @param {Axis} axis
+ * @param {unknown} value
+ * @returns {number | null}
+ */
+export function shareOf(axis, value) {
+  if (value === null || value === undefined) return null;
+  if (axis.kind === "text") {
+    const at = axis.texts.indexOf(String(value));
+    return at < 0 ? null : axis.texts.length === 1 ? 0.5 : at / (axis.texts.length - 1);
+  }
+  const number = numberOf(value);
+  if (!Number.isFinite(number)) return null;
+  if (axis.low === axis.high) return 0.5;
+  if (axis.log) return Math.log(number / axis.low) / Math.log(axis.high / axis.low);
+  return (number - axis.low) / (axis.high - axis.low);
+}
+
+/**
+ * The number at a share of the axis.
+ * @param {Axis} axis
+ * @param {number} share
+ */
+export function valueAt(axis, share) {
+  return axis.log ? axis.low * (axis.high / axis.low) ** share : axis.low + share * (axis.high - axis.low);
+}
+
+/**
+ * What to write beside an axis, and where.
+ * @param {Axis} axis
+ * @param {number} most
+ * @returns {{share: number, text: string}[]}
+ */
+export function ticksOf(axis, most) {
+  if (axis.kind === "text") {
+    const stride = Math.ceil(axis.texts.length / Math.max(1, most));
+    return axis.texts.map((text) => ({ share: shareOf(axis, text) ?? 0, text })).filter((_, index) => index % stride === 0);
+  }
+  if (!Number.isFinite(axis.low)) return [];
+  if (axis.low === axis.high) return [{ share: 0.5, text: axisNumber(axis.low, 0) }];
+  const at = axis.log ? logSplits(axis.low, axis.high, most) : evenSplits(axis.low, axis.high, most);
+  const step = axis.log || at.length < 2 ? 0 : (at[1] ?? 0) - (at[0] ?? 0);
+  return at.map((value) => ({ share: shareOf(axis, value) ?? 0, text: axisNumber(value, step) }));
+}

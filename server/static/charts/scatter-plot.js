@@ -1,0 +1,157 @@
+/** A point for each run, by any of its values against any other. */
+import { effect } from "@preact/signals";
+import { theme, token } from "../lib/theme.js";
+import { shareOf, ticksOf } from "./axis.js";
+import { cleared, fitted } from "./parallel-coordinates.js";
+import { shade } from "./ramp.js";
+
+/**
+ * @typedef {import("./axis.js").Axis} Axis
+ * @typedef {{id: string, x: unknown, y: unknown, share: number | null}} Point
+ * @typedef {{x: Axis, y: Axis, points: Point[]}} ScatterState
+ */
+
+const [LEFT, RIGHT, TOP, BOTTOM, INSET] = [64, 14, 12, 40, 10];
+const NEAR = 14;
+const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif';
+
+export class ScatterPlot {
+  /**
+   * @param {HTMLElement} host
+   * @param {ScatterState} state
+   * @param {(id: string | null, left: number, top: number) => void} onHover
+   */
+  constructor(host, state, onHover) {
+    this.host = host;
+    this.state = state;
+    /** @type {string | null} */
+    this.highlighted = null;
+    this.canvas = document.createElement("canvas");
+    this.canvas.setAttribute("aria-hidden", "true");
+    host.append(this.canvas);
+    this.canvas.addEventListener("pointermove", (event) => {
+      const box = this.canvas.getBoundingClientRect();
+      const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+      onHover(this.nearest(x, y), x, y);
+    });
+    this.canvas.addEventListener("pointerleave", () => onHover(null, 0, 0));
+    this.sized = new ResizeObserver(() => this.draw());
+    this.sized.observe(host);
+    this.stopTheme = effect(() => {
+      void theme.value;
+      this.draw();
+    });
+  }
+
+  /** @param {ScatterState} state */
+  update(state) {
+    this.state = state;
+    this.draw();
+  }
+
+  /** @param {string | null} id */
+  highlight(id) {
+    if (id === this.highlighted) return;
+    this.highlighted = id;
+    this.draw();
+  }
+
+  destroy() {
+    this.stopTheme();
+    this.sized.disconnect();
+    this.canvas.remove();
+  }
+
+  /** @param {Point} point @returns {[number, number] | null} */
+  #place(point) {
+    const [x, y] = [shareOf(this.state.x, point.x), shareOf(this.state.y, point.y)];
+    if (x === null || y === null) return null;
+    const { clientWidth: width, clientHeight: height } = this.host;
+    return [LEFT + INSET + x * (width - LEFT - RIGHT - 2 * INSET), height - BOTTOM - INSET - y * (height - TOP - BOTTOM - 2 * INSET)];
+  }
+
+  draw() {
+    const context = cleared(this.canvas, this.host);
+    this.#drawAxes(context);
+    const { points } = this.state;
+    const radius = points.length > 400 ? 2.5 : 3.5;
+    context.globalAlpha = points.length > 100 ? 0.75 : 0.9;
+    for (const point of points) this.#dot(context, point, radius);
+    context.globalAlpha = 1;
+    const chosen = points.find((each) => each.id === this.highlighted);
+    const place = chosen && this.#place(chosen);
+    if (!chosen || !place) return;
+    context.strokeStyle = token("--text");
+    context.lineWidth = 2;
+    context.beginPath();
+    context.arc(place[0], place[1], radius + 3, 0, 2 * Math.PI);
+    context.stroke();
+    this.#dot(context, chosen, radius);
+  }
+
+  /** @param {CanvasRenderingContext2D} context @param {Point} point @param {number} radius */
+  #dot(context, point, radius) {
+    const place = this.#place(point);
+    if (!place) return;
+    context.fillStyle = point.share === null ? token("--muted") : shade(point.share);
+    context.beginPath();
+    context.arc(place[0], place[1], radius, 0, 2 * Math.PI);
+    context.fill();
+  }
+
+  /** @param {CanvasRenderingContext2D} context */
+  #drawAxes(context) {
+    const { clientWidth: width, clientHeight: height } = this.host;
+    const [innerWidth, innerHeight] = [width - LEFT - RIGHT, height - TOP - BOTTOM];
+    context.font = FONT;
+    context.strokeStyle = token("--line");
+    context.lineWidth = 1;
+    context.textBaseline = "top";
+    context.textAlign = "center";
+    for (const { share, text } of ticksOf(this.state.x, innerWidth / 70)) {
+      const x = Math.round(LEFT + INSET + share * (innerWidth - 2 * INSET)) + 0.5;
+      line(context, x, TOP, x, height - BOTTOM);
+      context.fillStyle = token("--muted");
+      context.fillText(fitted(context, text, 70), x, height - BOTTOM + 6);
+    }
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    for (const { share, text } of ticksOf(this.state.y, innerHeight / 36)) {
+      const y = Math.round(height - BOTTOM - INSET - share * (innerHeight - 2 * INSET)) + 0.5;
+      line(context, LEFT, y, width - RIGHT, y);
+      context.fillStyle = token("--muted");
+      context.fillText(fitted(context, text, LEFT - 24), LEFT - 6, y);
+    }
+    context.fillStyle = token("--text");
+    context.textAlign = "center";
+    context.fillText(fitted(context, this.state.x.name, innerWidth), LEFT + innerWidth / 2, height - 10);
+    context.save();
+    context.translate(10, TOP + innerHeight / 2);
+    context.rotate(-Math.PI / 2);
+    context.fillText(fitted(context, this.state.y.name, innerHeight), 0, 0);
+    context.restore();
+  }
+
+  /**
+   * @param {number} left
+   * @param {number} top
+   * @returns {string | null}
+   */
+  nearest(left, top) {
+    let [best, least] = [/** @type {string | null} */ (null), NEAR];
+    for (const point of this.state.points) {
+      const place = this.#place(point);
+      const distance = place ? Math.hypot(place[0] - left, place[1] - top) : Infinity;
+      if (distance < least) [best, least] = [point.id, distance];
+    }
+    return best;
+  }
+}
+
+/** @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {number} toX @param {number} toY */
+function line(context, x, y, toX, toY) {
+  context.beginPath();
+  context.moveTo(x, y);
+  context.lineTo(toX, toY);
+  context.stroke();
+}

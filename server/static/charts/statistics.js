@@ -1,0 +1,39 @@
+/** What the page computes of runs by itself. */
+
+/**
+ * Ranks from 1; equal values share the mean of theirs.
+ * @param {readonly number[]} values
+ * @returns {number[]}
+ */
+export function ranks(values) {
+  const order = values.map((value, index) => ({ value, index })).sort((one, other) => one.value - other.value);
+  const found = new Array(values.length).fill(0);
+  for (let from = 0; from < order.length; ) {
+    let to = from;
+    while (to < order.length && order[to]?.value === order[from]?.value) to += 1;
+    for (const { index } of order.slice(from, to)) found[index] = (from + 1 + to) / 2;
+    from = to;
+  }
+  return found;
+}
+
+/**
+ * Spearman's rank correlation: 1 where one grows whenever the other does, -1 where it falls. Only pairs of finite numbers count.
+ * @param {readonly (readonly [unknown, unknown])[]} pairs
+ * @returns {{rho: number, count: number}} rho: NaN with fewer than three pairs, or where one side is always the same
+ */
+export function rankCorrelation(pairs) {
+  const finite = pairs.filter(([one, other]) => Number.isFinite(one) && Number.isFinite(other));
+  const count = finite.length;
+  if (count < 3) return { rho: Number.NaN, count };
+  const [x, y] = [ranks(finite.map((pair) => Number(pair[0]))), ranks(finite.map((pair) => Number(pair[1])))];
+  const mean = (count + 1) / 2;
+  let [xy, xx, yy] = [0, 0, 0];
+  x.forEach((rank, index) => {
+    const [dx, dy] = [rank - mean, (y[index] ?? 0) - mean];
+    xy += dx * dy;
+    xx += dx * dx;
+    yy += dy * dy;
+  });
+  return { rho: xx && yy ? xy / Math.sqrt(xx * yy) : Number.NaN, count };
+}

@@ -1,0 +1,124 @@
+/** Media: what runs logged besides numbers, side by side at a step. */
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { Problem } from "../components/problem.js";
+import { trouble, useWatched } from "../lib/api.js";
+import { counted, number } from "../lib/format.js";
+import { html } from "../lib/html.js";
+import { queryValue, setQuery } from "../lib/url-state.js";
+import { RunName } from "./diff.js";
+
+export const MOST_RUNS = 100;
+
+/** @typedef {{run: string, key: string, kind: string, step: number, digest: string, name: string, url: string, media_type?: string}} Medium */
+
+const step = queryValue("media-step");
+
+/**
+ * @param {{runs: string[]}} props ids; the first hundred are looked at
+ */
+export function Media({ runs }) {
+  const asked = runs.slice(0, MOST_RUNS);
+  if (!asked.length) return html`<p class="nothing">Show a run to see what it logged.</p>`;
+  return html`<${Loaded} key=${asked.join()} runs=${asked} />`;
+}
+
+/** @param {{runs: string[]}} props */
+function Loaded({ runs }) {
+  const watched = useWatched(`/media?${new URLSearchParams([...runs.map((run) => ["run", run]), ["limit", "10000"]])}`, { every: 5000 });
+  /** @type {Medium[] | undefined} */
+  const media = watched.data.value?.media;
+  if (!media) return html`<div class="tab-body" aria-busy=${!watched.error.value}><${Problem} text=${trouble(watched)} /></div>`;
+  if (!media.length) return html`<p class="nothing">None of the shown runs has logged an image, a table, a histogram or a text.</p>`;
+  const steps = [...new Set(media.map((each) => each.step))].sort((one, other) => one - other);
+  const last = steps.at(-1) ?? 0;
+  const at = step.value === "" ? last : Number(step.value);
+  const keys = [...new Set(media.map((each) => each.key))].sort();
+  return html`
+    <div class="tab-body media" tabindex="0" role="region" aria-label="Media">
+      <${Problem} text=${trouble(watched)} />
+      ${steps.length > 1 && html`<${Steps} steps=${steps} at=${at} />`}
+      ${keys.map((key) => html`<${Grid} key=${key} name=${key} media=${media.filter((each) => each.key === key)} at=${at} />`)}
+      ${watched.data.value.total > media.length && html`<p class="muted">The first ${media.length} of ${watched.data.value.total}.</p>`}
+    </div>
+  `;
+}
+
+/** @param {{steps: number[], at: number}} props */
+function Steps({ steps, at }) {
+  const index = Math.max(0, steps.findLastIndex((each) => each <= at));
+  /** @param {number} next */
+  const go = (next) => setQuery({ "media-step": next >= steps.length - 1 ? null : (steps[next] ?? null) });
+  return html`<div class="tab-bar steps">
+    <label for="media-step">Step</label>
+    <input id="media-step" type="range" min="0" max=${steps.length - 1} value=${index} aria-valuetext=${`step ${steps[index]}`}
+      onInput=${(/** @type {Event} */ event) => go(Number(/** @type {HTMLInputElement} */ (event.target).value))} />
+    <output>${number(steps[index])}</output> <span class="muted">${counted(steps.length, "step")}; of each run the newest up to it</span>
+  </div>`;
+}
+
+/**
+ * What each run had under a key at the step, or last before it.
+ * @param {Medium[]} media
+ * @param {number} at
+ */
+export function newestOf(media, at) {
+  /** @type {Map<string, Medium>} */
+  const found = new Map();
+  for (const each of media) {
+    const known = found.get(each.run);
+    if (each.step <= at && (!known || each.step >= known.step)) found.set(each.run, each);
+  }
+  return [...found.values()];
+}
+
+/** @param {{name: string, media: Medium[], at: number}} props */
+function Grid({ name, media, at }) {
+  const visible = newestOf(media, at);
+  const size = queryValue("media-size", "medium").value;
+  return html`<section class="media-key" aria-label=${name}>
+    <h2>${name} <span class="muted">${counted(visible.length, "run")}</span></h2>
+    ${visible.length === 0 && html`<p class="muted">Nothing up to this step.</p>`}
+    <div class="media-grid" data-size=${size}>
+      ${visible.map((each) => html`<figure key=${each.run}>
+        <${Shown} medium=${each} />
+        <figcaption><${RunName} run=${each.run} /><span class="muted">step ${number(each.step)}</span></figcaption>
+      </figure>`)}
+    </div>
+  </section>`;
+}
+
+/** @param {{medium: Medium}} props */
+function Shown({ medium }) {
+  const kind = medium.kind.toLowerCase();
+  const image = medium.media_type?.startsWith("image/") ?? kind === "image";
+  if (image) return html`<a href=${medium.url} target="_blank" rel="noopener"><img src=${medium.url} loading="lazy" decoding="async" alt=${`${medium.key} of ${medium.run} at step ${medium.step}`} /></a>`;
+  if (kind === "text") return html`<${Text} key=${medium.digest} medium=${medium} />`;
+  return html`<a class="button" href=${medium.url} download=${medium.name}>${medium.kind}: ${medium.name}</a>`;
+}
+
+/** @param {{medium: Medium}} props */
+function Text({ medium }) {
+  const text = useSignal("");
+  const box = useRef(/** @type {HTMLPreElement | null} */ (null));
+  useEffect(() => {
+    const stop = new AbortController();
+    // Only where it is looked at: a hundred runs may have a long text each.
+    const seen = new IntersectionObserver(async ([entry]) => {
+      if (!entry?.isIntersecting) return;
+      seen.disconnect();
+      try {
+        const response = await fetch(medium.url, { signal: stop.signal });
+        text.value = response.ok ? (await response.text()).slice(0, 20_000) : `The server answered ${response.status}.`;
+      } catch {
+        if (!stop.signal.aborted) text.value = "It could not be read.";
+      }
+    });
+    if (box.current) seen.observe(box.current);
+    return () => {
+      seen.disconnect();
+      stop.abort();
+    };
+  }, []);
+  return html`<pre class="media-text" tabindex="0" ref=${box}>${text.value || "…"}</pre>`;
+}
