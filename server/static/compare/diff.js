@@ -81,9 +81,9 @@ export function sectionsOf(found) {
 function Part({ name, rows, runs, whole }) {
   const visible = Object.entries(rows).filter(([, row]) => whole || row.differs);
   const equal = Object.keys(rows).length - visible.length;
-  if (!visible.length && !whole) return html`<tbody><tr class="part"><th scope="colgroup" colspan=${runs.length + 1}>${name} <span class="muted">${equal ? `${counted(equal, "value")}, all equal` : "none known"}</span></th></tr></tbody>`;
+  if (!visible.length && !whole) return html`<tbody><tr class="diff-part"><th scope="colgroup" colspan=${runs.length + 1}>${name} <span class="muted">${equal ? `${counted(equal, "value")}, all equal` : "none known"}</span></th></tr></tbody>`;
   return html`<tbody>
-    <tr class="part"><th scope="colgroup" colspan=${runs.length + 1}>${name}${equal > 0 && html` <span class="muted">and ${equal} equal</span>`}</th></tr>
+    <tr class="diff-part"><th scope="colgroup" colspan=${runs.length + 1}>${name}${equal > 0 && html` <span class="muted">and ${equal} equal</span>`}</th></tr>
     ${visible.map(
       ([key, row]) => html`<tr key=${key} class=${row.differs ? "differs" : "same"}>
         <th scope="row" title=${key}>${key}</th>
