@@ -90,7 +90,8 @@ export function Section({ title, count, children, aside }) {
  */
 export function Loaded({ watched, children }) {
   const data = watched.data.value;
-  return html`<${Problem} text=${trouble(watched)} />
+  const missing = data === undefined && watched.error.value?.status === 404;
+  return html`${missing && html`<h1>This is not here</h1>`}<${Problem} text=${trouble(watched)} />
     ${data !== undefined ? children(data) : !watched.error.value && html`<div class="skeleton" role="status"><span class="sr-only">Loading</span></div>`}`;
 }
 
