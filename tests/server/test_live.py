@@ -104,7 +104,7 @@ def test_a_restart_of_the_server_loses_no_point(store: Store, server: ServerProc
     wait_for(lambda: store.exists("runs/project=p/r/record.json"), 20, "the run has begun")
     streams = [Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})]
     for _ in range(2):
-        wait_for(lambda: streams[-1].named("points"), 20, "points are seen")
+        wait_for(lambda: streams[-1].named("points") and streams[-1].last, 20, "points are seen, and how far they go")
         server.kill() if how == "killed" else server.stop()
         assert streams[-1].ended.wait(10)
         time.sleep(0.5)  # more is logged while no server is there
@@ -142,7 +142,7 @@ def test_what_was_compacted_since_the_cursor_is_not_lost(store: Store, server: S
     run = start(store)
     run.log({"loss": 0.5}, step=0)
     stream = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})
-    wait_for(lambda: stream.points(), 10, "the point is seen")
+    wait_for(lambda: stream.points() and stream.last, 10, "the point is seen, and how far it goes")
     stream.close()
     for step in range(1, 50):
         run.log({"loss": step + 0.5}, step=step)
