@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { KeyHelp } from "./components/key-help.js";
 import { Problem } from "./components/problem.js";
 import { loadSession, loginNeeded, send, session } from "./lib/api.js";
+import { sentence } from "./lib/format.js";
 import { html } from "./lib/html.js";
 import { helpOpen } from "./lib/keyboard.js";
 import { navigate, path } from "./lib/router.js";
@@ -131,7 +132,7 @@ function start() {
     () => (sessionError.value = ""),
     (error) => {
       if (error.status === 401 || error.status === 404) return;
-      sessionError.value = `${error.message}. Retrying.`;
+      sessionError.value = `${sentence(error.message)} Retrying.`;
       setTimeout(start, 5000);
     },
   );

@@ -1,7 +1,7 @@
 /** Asking the server: its errors as one clear sentence, and answers that are only fetched again when they are new. */
 import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { time } from "./format.js";
+import { sentence, time } from "./format.js";
 
 const BASE = "/api/v1";
 const RETRY_SECONDS = 5;
@@ -197,5 +197,6 @@ export function trouble(watched) {
   const error = watched.error.value;
   if (!error) return "";
   if (!error.passing) return error.message;
-  return watched.seen.value ? `${error.message}. Showing what was known at ${time(watched.seen.value.toISOString())}, retrying.` : `${error.message}. Retrying.`;
+  const known = watched.seen.value ? `Showing what was known at ${time(watched.seen.value.toISOString())}, retrying.` : "Retrying.";
+  return `${sentence(error.message)} ${known}`;
 }

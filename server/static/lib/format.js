@@ -122,6 +122,12 @@ export function ago(moment, now = new Date()) {
 export const counted = (count, noun, plural = `${noun}s`) => `${count} ${count === 1 ? noun : plural}`;
 
 /**
+ * A message as a sentence among others.
+ * @param {string} text
+ */
+export const sentence = (text) => (text ? text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!:]$/.test(text) ? "" : ".") : "");
+
+/**
  * The start of a digest, without its algorithm.
  * @param {unknown} digest
  */

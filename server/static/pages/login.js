@@ -23,7 +23,7 @@ export default function Login() {
       loginNeeded.value = false;
       navigate(next(), { replace: true });
     } catch (error) {
-      failed.value = sentence(/** @type {Error} */ (error).message);
+      failed.value = /** @type {Error} */ (error).message;
     } finally {
       busy.value = false;
     }
@@ -49,6 +49,3 @@ function next() {
   const asked = url.value.searchParams.get("next") ?? "/";
   return new URL(asked, window.location.origin).origin === window.location.origin && asked.startsWith("/") ? asked : "/";
 }
-
-/** @param {string} text */
-const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
