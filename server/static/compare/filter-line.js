@@ -1,8 +1,9 @@
-/** The filter: text of its language, its error underlined where it is. */
+/** The filter: text of its language, completed as it is written, its error underlined where it is. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
+import { suggestions } from "./names.js";
 import * as runs from "./runs.js";
 import * as view from "./view.js";
 
@@ -10,25 +11,66 @@ export function FilterLine() {
   const input = useRef(/** @type {HTMLInputElement | null} */ (null));
   const text = useSignal(view.filter.value);
   const shift = useSignal(0);
+  const caret = useSignal(0);
+  const open = useSignal(false);
+  const chosen = useSignal(-1);
   useEffect(() => {
     text.value = view.filter.value;
   }, [view.filter.value]);
   useShortcuts([{ keys: "/", does: "write a filter", run: () => (input.current?.focus(), input.current?.select()) }]);
 
   const apply = () => {
+    open.value = false;
     if (text.peek().trim() !== view.filter.peek()) view.setFilter(text.peek());
+  };
+  const { word, found } = open.value ? suggestions(text.value.slice(0, caret.value)) : { word: "", found: [] };
+  const take = (/** @type {string} */ name) => {
+    const start = caret.peek() - word.length;
+    text.value = `${text.peek().slice(0, start)}${name} ${text.peek().slice(caret.peek()).trimStart()}`;
+    caret.value = start + name.length + 1;
+    chosen.value = -1;
+    open.value = false;
+    requestAnimationFrame(() => input.current?.setSelectionRange(caret.peek(), caret.peek()));
+  };
+  const typed = (/** @type {Event} */ event) => {
+    const field = /** @type {HTMLInputElement} */ (event.target);
+    text.value = field.value;
+    caret.value = field.selectionStart ?? field.value.length;
+    open.value = true;
+    chosen.value = -1;
+  };
+  const keys = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "Escape") {
+      if (found.length) open.value = false;
+      else input.current?.blur();
+    } else if (found.length && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+      event.preventDefault();
+      chosen.value = (chosen.value + (event.key === "ArrowDown" ? 1 : chosen.value < 0 ? 0 : -1) + found.length) % found.length;
+    } else if (found.length && (event.key === "Tab" || (event.key === "Enter" && chosen.value >= 0))) {
+      event.preventDefault();
+      take(found[Math.max(0, chosen.value)]?.text ?? "");
+    }
   };
   const failure = runs.error.value;
   const wrong = failure?.column && text.value.trim() === view.filter.value ? failure.column : 0;
   return html`
     <form class="filter" role="search" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), apply())}>
       <div class="filter-box">
-        <input ref=${input} type="text" spellcheck="false" autocomplete="off" autocapitalize="off" aria-label="Filter of runs" placeholder="params.lr < 0.01 and status = finished order by metrics.val_loss"
+        <input ref=${input} type="text" role="combobox" spellcheck="false" autocomplete="off" autocapitalize="off" aria-label="Filter of runs"
+          placeholder="params.lr < 0.01 order by metrics.val_loss"
           value=${text.value} aria-invalid=${wrong > 0} aria-describedby=${failure ? "filter-error" : undefined}
-          onInput=${(/** @type {Event} */ event) => (text.value = /** @type {HTMLInputElement} */ (event.target).value)}
-          onScroll=${(/** @type {Event} */ event) => (shift.value = /** @type {HTMLElement} */ (event.target).scrollLeft)}
-          onBlur=${apply} />
+          aria-autocomplete="list" aria-expanded=${found.length > 0} aria-controls="filter-names"
+          aria-activedescendant=${chosen.value >= 0 ? `filter-name-${chosen.value}` : undefined}
+          onInput=${typed} onKeyDown=${keys} onBlur=${apply}
+          onScroll=${(/** @type {Event} */ event) => (shift.value = /** @type {HTMLElement} */ (event.target).scrollLeft)} />
         ${wrong > 0 && html`<${Underline} text=${text.value} column=${wrong} shift=${shift.value} />`}
+        <ul id="filter-names" class="names" role="listbox" aria-label="Names" hidden=${!found.length}>
+          ${found.map(
+            (each, index) => html`<li key=${each.text} id=${`filter-name-${index}`} role="option" aria-selected=${index === chosen.value}
+              onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), take(each.text))}>
+              <span>${each.text}</span><small>${each.kind}</small></li>`,
+          )}
+        </ul>
       </div>
       ${failure && html`<p id="filter-error" class="filter-error" role="alert">${failure.message}</p>`}
     </form>
@@ -42,5 +84,5 @@ export function FilterLine() {
 function Underline({ text, column, shift }) {
   const before = text.slice(0, column - 1);
   const word = /^(\S+|\s+)/.exec(text.slice(column - 1))?.[0] ?? " ";
-  return html`<span class="filter-under" aria-hidden="true"><span style=${{ marginLeft: `${-shift}px` }}>${before}<u>${word.replaceAll(" ", "\u00a0") || "\u00a0"}</u></span></span>`;
+  return html`<span class="filter-under" aria-hidden="true"><span style=${{ marginLeft: `${-shift}px` }}>${before}<u>${word.replaceAll(" ", "\u00a0")}</u></span></span>`;
 }

@@ -5,9 +5,12 @@ import { Problem } from "../components/problem.js";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
+import { Columns, GroupBy } from "./choosers.js";
 import * as curves from "./curve-store.js";
 import { Diff } from "./diff.js";
 import { FilterLine } from "./filter-line.js";
+import { GroupTable } from "./group-table.js";
+import * as names from "./names.js";
 import { Media } from "./media.js";
 import { highlighted } from "./panel.js";
 import { Panels } from "./panels.js";
@@ -21,7 +24,7 @@ export default function Compare() {
   const folded = useSignal(false);
   useEffect(() => {
     document.title = "Compare · Halving";
-    const stops = [runs.follow(), curves.follow()];
+    const stops = [runs.follow(), names.follow(), curves.follow()];
     return () => stops.forEach((stop) => stop());
   }, []);
   useShortcuts([{ keys: "d", does: "what differs between the shown runs, and back", run: () => open(view.tab.peek() === "diff" ? "curves" : "diff") }]);
@@ -35,7 +38,10 @@ export default function Compare() {
           <button class="quiet fold" type="button" aria-expanded=${!folded.value} onClick=${() => (folded.value = !folded.value)}><span class="caret" aria-hidden="true"></span>Runs</button>
           <${Count} />
           <${Top} />
+          <${GroupBy} />
+          <${Columns} />
         </div>
+        ${view.group.value && html`<${GroupTable} />`}
         <${RunTable} />
       </section>
       <section class="main-side" aria-label="Comparison">

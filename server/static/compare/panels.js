@@ -1,10 +1,10 @@
 /** Panels by the prefix of their metric. Only those near to what is seen are there: 12,000 names cost no more than twelve. */
 import { signal, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { useWatched } from "../lib/api.js";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
+import { names as known } from "./names.js";
 import { Panel } from "./panel.js";
 import { metricSearch } from "./view.js";
 
@@ -74,13 +74,12 @@ export function matcher(text) {
  * @param {{system?: boolean}} props system: what the machine measured, by time
  */
 export function Panels({ system = false }) {
-  const watched = useWatched("/runs/columns?limit=20000", { every: 10_000 });
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
   const size = useSignal({ width: 0, height: 0 });
   const scroll = useSignal(0);
   const names = useComputed(() => {
     const matches = matcher(metricSearch.value);
-    const all = /** @type {{name: string}[]} */ (watched.data.value?.metrics ?? []).map((each) => each.name);
+    const all = (known.value?.metrics ?? []).map((each) => each.name);
     return all.filter((name) => name.startsWith("system/") === system && matches(name));
   });
   const across = useComputed(() => Math.max(1, Math.ceil((size.value.width - 2 * GAP) / (WIDEST + GAP))));
@@ -113,7 +112,7 @@ export function Panels({ system = false }) {
               ),
         )}
       <//>
-      ${watched.data.value && !names.value.length && html`<p class="nothing">${metricSearch.value ? "No metric has this name." : system ? "No run has measured its machine." : "No run has a metric yet."}
+      ${known.value && !names.value.length && html`<p class="nothing">${metricSearch.value ? "No metric has this name." : system ? "No run has measured its machine." : "No run has a metric yet."}
         ${metricSearch.value && html` <button class="quiet" type="button" onClick=${() => setQuery({ metrics: null })}>All metrics</button>`}</p>`}
     </div>
   `;

@@ -2,7 +2,7 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { colourOf, styleOf } from "../lib/colours.js";
-import { ago, duration, shown as shownText, time, timeTitle } from "../lib/format.js";
+import { ago, duration, number, shown as shownText, time, timeTitle } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
 import { navigate } from "../lib/router.js";
@@ -21,7 +21,10 @@ const FIELDS = {
 };
 
 /** @param {runs.Run} run @param {string} column */
-const cell = (run, column) => FIELDS[column]?.(run) ?? shownText(column in run ? run[column] : run.values[column]);
+function cell(run, column) {
+  const value = column in run ? run[column] : run.values[column];
+  return FIELDS[column]?.(run) ?? (typeof value === "number" ? number(value, 4) : shownText(value));
+}
 
 /** @param {string} column */
 const label = (column) => column.replace(/^(params|metrics|tags)\./, "").replace(/\((params|metrics)\./, "(");

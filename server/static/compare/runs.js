@@ -152,7 +152,7 @@ export function follow() {
     stop();
     document.removeEventListener("visibilitychange", visible);
     clearTimeout(timer);
-    timer = 0;
+    key = "";
     asking?.abort();
   };
 }
@@ -162,7 +162,7 @@ let key = "";
 function schedule() {
   const { from, to } = looked.value;
   const next = [view.filter.value, view.columns.value.join(","), view.top.value, Math.floor(from / PAGE), Math.floor(to / PAGE)].join("|");
-  if (next === key && timer) return;
+  if (next === key) return;
   key = next;
   void look();
 }

@@ -1,0 +1,63 @@
+/** What the table shows: its columns, and what its runs are grouped by. */
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { counted } from "../lib/format.js";
+import { html } from "../lib/html.js";
+import { setQuery } from "../lib/url-state.js";
+import { allColumns } from "./names.js";
+import { matcher } from "./panels.js";
+import * as view from "./view.js";
+
+const MOST = 60;
+
+/** A list of names to choose columns from; of many the first that the search finds. */
+export function Columns() {
+  const open = useSignal(false);
+  const search = useSignal("");
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  useEffect(() => {
+    if (!open.value) return undefined;
+    const outside = (/** @type {Event} */ event) => {
+      if (event instanceof KeyboardEvent ? event.key === "Escape" : !box.current?.contains(/** @type {Node} */ (event.target))) open.value = false;
+    };
+    document.addEventListener("mousedown", outside);
+    document.addEventListener("keydown", outside);
+    return () => {
+      document.removeEventListener("mousedown", outside);
+      document.removeEventListener("keydown", outside);
+    };
+  }, [open.value]);
+  const chosen = view.columns.value;
+  const toggle = (/** @type {string} */ column) =>
+    setQuery({ columns: (chosen.includes(column) ? chosen.filter((each) => each !== column) : [...chosen, column]).join(",") });
+  const matches = matcher(search.value);
+  const found = open.value ? allColumns.value.filter((each) => matches(each.column)) : [];
+  const first = [...found.filter((each) => chosen.includes(each.column)), ...found.filter((each) => !chosen.includes(each.column))].slice(0, MOST);
+  return html`
+    <div class="chooser" ref=${box}>
+      <button type="button" aria-expanded=${open.value} aria-haspopup="dialog" onClick=${() => (open.value = !open.value)}>Columns</button>
+      ${open.value && html`<div class="popup" role="dialog" aria-label="Columns">
+        <input type="search" placeholder="Find" aria-label="Find columns" ref=${(/** @type {HTMLElement | null} */ each) => each && !search.peek() && each.focus()}
+          value=${search.value} onInput=${(/** @type {Event} */ event) => (search.value = /** @type {HTMLInputElement} */ (event.target).value)} />
+        <ul>
+          ${first.map((each) => html`<li key=${each.column}><label><input type="checkbox" checked=${chosen.includes(each.column)} onChange=${() => toggle(each.column)} />
+            <span>${each.column}</span></label></li>`)}
+        </ul>
+        ${found.length > first.length && html`<p class="muted">${counted(found.length - first.length, "more name")}: search for them</p>`}
+      </div>`}
+    </div>
+  `;
+}
+
+/** What runs can be put together by. */
+export function GroupBy() {
+  const usable = allColumns.value.filter((each) => each.kind === "param" || each.kind === "tag" || ["sweep", "dataset", "model", "stage", "project", "commit", "seed"].includes(each.column));
+  const value = view.group.value;
+  const options = usable.some((each) => each.column === value) || !value ? usable : [{ column: value, kind: "", type: "" }, ...usable];
+  return html`<label class="tool"><span class="sr-only">Group by</span>
+    <select class="group-by" value=${value} onChange=${(/** @type {Event} */ event) => setQuery({ group: /** @type {HTMLSelectElement} */ (event.target).value })}>
+      <option value="">no groups</option>
+      ${options.slice(0, 500).map((each) => html`<option key=${each.column} value=${each.column} selected=${each.column === value}>by ${each.column}</option>`)}
+    </select>
+  </label>`;
+}
