@@ -56,7 +56,7 @@ export function decodeCurves(buffer) {
  * @param {ArrayLike<number>} value
  * @returns {Curve}
  */
-export function curveOf(run, key, x, value) {
+export function growable(run, key, x, value) {
   return { run, key, length: x.length, points: x.length, x: Float64Array.from(x), value: Float32Array.from(value), min: null, max: null };
 }
 

@@ -4,7 +4,7 @@ import uPlot from "uplot";
 import { firstFrom, smoothed, xBounds, yBounds } from "./curves.js";
 import { drawCurves, drawHighlight, placed, placing } from "./draw-curves.js";
 import { theme } from "./theme.js";
-import { axisNumber, axisSpan, logSplits } from "./ticks.js";
+import { axisNumber, axisSpan, axisTime, logSplits } from "./ticks.js";
 
 /**
  * @typedef {import("./curves.js").Curve} Curve
@@ -22,7 +22,7 @@ import { axisNumber, axisSpan, logSplits } from "./ticks.js";
  * @property {boolean} band
  * @property {Bounds | null} window of x, null for all
  *
- * @typedef {{run: string, curve: Curve, row: number, left: number, top: number}} Hit
+ * @typedef {{run: string, curve: Curve, row: number, left: number, top: number, plot: number}} Hit
  *
  * @typedef {object} ChartEvents
  * @property {(window: Bounds | null) => void} onZoom the user chose a window of x, or null for all
@@ -121,8 +121,8 @@ export class LineChart {
         y: { distr: state.logY ? 3 : 1, auto: false, range: () => this.#yRange() },
       },
       axes: [
-        { ...axis, size: 26, gap: 4, space: 56, ...(state.x === "time" ? {} : labels(tick, state.logX, 64)) },
-        { ...axis, size: 50, gap: 4, space: 30, ...labels(axisNumber, state.logY, 32) },
+        { ...axis, size: 26, gap: 4, space: 56, ...(state.x === "time" ? { values: clockLabels } : labels(tick, state.logX, 64)) },
+        { ...axis, size: widthOf, gap: 4, space: 30, ...labels(axisNumber, state.logY, 32) },
       ],
       // One series stands for all curves: uPlot asks its path builder, which draws onto the canvas itself and gives no path back.
       series: [{}, { facets: [{ scale: "x" }, { scale: "y" }], paths: (/** @type {uPlot} */ plot) => this.#draw(plot), points: { show: false } }],
@@ -257,6 +257,7 @@ export class LineChart {
           row,
           left: (placed(horizontal, curve.x[row]) - box.left) / ratio,
           top: (placed(vertical, values[row]) - box.top) / ratio,
+          plot: box.left / ratio,
         };
       }
     }
@@ -290,6 +291,18 @@ export class LineChart {
     this.update({ ...this.state, window: null });
     this.events.onZoom(null);
   }
+}
+
+/** @param {uPlot} _ @param {number[]} splits */
+function clockLabels(_, splits) {
+  const step = splits.length > 1 ? splits[1] - splits[0] : 60;
+  return splits.map((value, index) => axisTime(value, step, index === 0 ? null : splits[index - 1]));
+}
+
+/** As wide as the vertical axis's labels need. @param {uPlot} _ @param {string[] | null} values */
+function widthOf(_, values) {
+  const longest = Math.max(4, ...(values ?? []).map((value) => value?.length ?? 0));
+  return 18 + 6.6 * longest;
 }
 
 /**

@@ -103,3 +103,22 @@ export function evenSplits(low, high, most) {
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-12); at++) splits.push(Number((at * step).toPrecision(12)));
   return splits;
 }
+
+/**
+ * A time of this place on an axis: by the clock, with its day where that is another one than the tick's before.
+ *
+ * @param {number} seconds since 1970
+ * @param {number} step between ticks
+ * @param {number | null} before
+ */
+export function axisTime(seconds, step, before) {
+  const at = new Date(1000 * seconds);
+  const two = (/** @type {number} */ value) => String(value).padStart(2, "0");
+  const day = `${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  if (step >= 86_400) return day;
+  if (before !== null && new Date(1000 * before).toDateString() !== at.toDateString()) return day;
+  const clock = `${two(at.getHours())}:${two(at.getMinutes())}`;
+  if (step >= 60) return clock;
+  const rest = seconds % 60;
+  return step >= 1 ? `${clock}:${two(Math.floor(rest))}` : `:${rest.toFixed(step >= 0.1 ? 1 : 2)}`;
+}

@@ -21,6 +21,9 @@ export const error = signal("");
 /** How many questions are on their way. */
 export const asking = signal(0);
 
+/** Counts changes of which panels are visible. */
+export const panelsChanged = signal(0);
+
 /** Curves by axis, metric, run; null where a run has none of a metric. @type {Map<string, Curve | null>} */
 const known = new Map();
 /** Finer ones of a window. @type {{window: string, curves: Map<string, Curve>}} */
@@ -77,9 +80,11 @@ export const complete = (axis, key, runs) => runs.every((run) => known.has(place
 export function want(axis, keys, changed) {
   const me = {};
   panels.set(me, { axis, keys, changed });
+  panelsChanged.value = panelsChanged.peek() + 1;
   plan();
   return () => {
     panels.delete(me);
+    panelsChanged.value = panelsChanged.peek() + 1;
   };
 }
 
@@ -229,7 +234,10 @@ export const appended = (axis, key) => tell(axis, new Set([key]));
  * @param {string} run
  */
 export function again(run) {
-  for (const { axis, keys } of panels.values()) void fetchCurves(axis, keys, [run]);
+  /** @type {Map<Axis, Set<string>>} */
+  const wanted = new Map();
+  for (const { axis, keys } of panels.values()) for (const key of keys) wanted.set(axis, (wanted.get(axis) ?? new Set()).add(key));
+  for (const [axis, keys] of wanted) void fetchCurves(axis, [...keys], [run]);
 }
 
 /** The metrics that panels show now. */

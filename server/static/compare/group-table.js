@@ -3,11 +3,10 @@ import { counted, number, shown } from "../lib/format.js";
 import { useWatched } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
+import { narrowed } from "./parameters.js";
 import * as view from "./view.js";
 
 /** @typedef {{key: Record<string, any>, count: number, values: Record<string, {mean: number, std: number | null, count: number}>}} Group */
-
-const ORDER = /\border\s+by\b.*$|\blimit\s+\d+\s*$/i;
 
 export function GroupTable() {
   const by = view.group.value;
@@ -46,8 +45,5 @@ const statistics = (of) => (of ? `${number(of.mean, 4)}${of.std === null ? "" : 
 function only(by, value) {
   const literal = typeof value === "string" ? `'${value.replaceAll("'", "''")}'` : String(value);
   const mine = value === null ? `${by} is null` : `${by} = ${literal}`;
-  const tail = ORDER.exec(view.filter.peek())?.[0] ?? "";
-  const old = view.filter.peek().slice(0, view.filter.peek().length - tail.length).trim();
-  const head = !old ? mine : /\bor\b/i.test(old) ? `(${old}) and ${mine}` : `${old} and ${mine}`;
-  setQuery({ filter: `${head} ${tail}`.trim(), group: null, show: null, hide: null }, { push: true });
+  setQuery({ filter: narrowed(view.filter.peek(), [mine]), group: null, show: null, hide: null }, { push: true });
 }

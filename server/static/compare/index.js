@@ -10,6 +10,7 @@ import * as curves from "./curve-store.js";
 import { Diff } from "./diff.js";
 import { FilterLine } from "./filter-line.js";
 import { GroupTable } from "./group-table.js";
+import * as live from "./live.js";
 import * as names from "./names.js";
 import { Media } from "./media.js";
 import { highlighted } from "./panel.js";
@@ -24,7 +25,7 @@ export default function Compare() {
   const folded = useSignal(false);
   useEffect(() => {
     document.title = "Compare · Halving";
-    const stops = [runs.follow(), names.follow(), curves.follow()];
+    const stops = [runs.follow(), names.follow(), curves.follow(), live.follow()];
     return () => stops.forEach((stop) => stop());
   }, []);
   useShortcuts([{ keys: "d", does: "what differs between the shown runs, and back", run: () => open(view.tab.peek() === "diff" ? "curves" : "diff") }]);
@@ -77,7 +78,7 @@ function Count() {
 /** How many of the order's first runs are shown. */
 function Top() {
   const change = (/** @type {Event} */ event) => view.setTop(Number(/** @type {HTMLInputElement} */ (event.target).value));
-  return html`<label class="tool"><span>show first</span>
+  return html`<label class="tool"><span>first</span>
     <input class="top-n" type="number" min="0" max="1000" value=${view.top.value} onChange=${change} aria-label="How many runs are shown" />
   </label>`;
 }

@@ -154,9 +154,9 @@ function Tip({ hit, axis }) {
   `;
 }
 
-/** @param {HTMLElement} box @param {{left: number, top: number}} at @param {boolean} left */
+/** @param {HTMLElement} box @param {{left: number, top: number, plot: number}} at @param {boolean} left */
 function place(box, at, left) {
-  box.style.left = `${50 + at.left + (left ? -10 : 10)}px`;
+  box.style.left = `${at.plot + at.left + (left ? -10 : 10)}px`;
   box.style.top = `${34 + Math.max(0, at.top - 26)}px`;
   box.style.transform = left ? "translateX(-100%)" : "";
 }

@@ -161,7 +161,7 @@ let key = "";
 /** Look again where the question or the window is another one. */
 function schedule() {
   const { from, to } = looked.value;
-  const next = [view.filter.value, view.columns.value.join(","), view.top.value, Math.floor(from / PAGE), Math.floor(to / PAGE)].join("|");
+  const next = [view.filter.value, view.columns.value.join(","), view.top.value, Math.floor(from / PAGE), Math.floor(Math.max(0, to) / PAGE)].join("|");
   if (next === key) return;
   key = next;
   void look();

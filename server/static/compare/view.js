@@ -28,7 +28,6 @@ export const shownIds = list("show");
 export const hiddenIds = list("hide");
 export const logX = flag("logx");
 export const logY = flag("logy");
-export const everything = flag("all");
 
 export const tab = computed(() => {
   const asked = query.value.get("tab") ?? "";

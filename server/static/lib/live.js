@@ -4,7 +4,8 @@ import { request } from "./api.js";
 const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 
 /** @typedef {{run: string, key: string, x: number[], t: number[], value: (number | string)[]}} Points */
-/** @typedef {{onPoints?: (points: Points) => void, onRun?: (row: any) => void, onState?: (live: boolean) => void}} Listener */
+/** @typedef {{onPoints?: (points: Points) => void, onRun?: (row: any) => void, onState?: (live: boolean) => void,
+ *   onReady?: () => void, onResync?: (run: string | undefined) => void}} Listener */
 
 /**
  * Listen; a stream that breaks is taken up where it broke.
@@ -40,6 +41,8 @@ async function follow(path, listener, signal) {
         failures = 0;
         if (event.id) cursor = event.id;
         if (event.type === "points") listener.onPoints?.(JSON.parse(event.data));
+        if (event.type === "ready") listener.onReady?.();
+        if (event.type === "resync") listener.onResync?.(JSON.parse(event.data).run);
         if (event.type === "run") listener.onRun?.(JSON.parse(event.data));
       }
     } catch (error) {
