@@ -34,7 +34,7 @@ export function Ladder({ rungs, running, searching }) {
           <tr>
             ${brackets.length > 1 && html`<th scope="col">Bracket</th>`}
             <th scope="col" class="right">Epochs</th><th scope="col" class="wide">Trials that reached it</th>
-            <th scope="col" class="right">Training</th><th scope="col" class="right">Best</th>
+            ${searching && html`<th scope="col" class="right">Training</th>`}<th scope="col" class="right">Best</th>
           </tr>
         </thead>
         <tbody>
@@ -43,7 +43,7 @@ export function Ladder({ rungs, running, searching }) {
               ${brackets.length > 1 && html`<td class="muted">${rung.rung === 0 ? rung.bracket : ""}</td>`}
               <th scope="row" class="right">${rung.epochs}</th>
               <td><${Bar} rung=${rung} most=${most} /></td>
-              <td class="right">${running.get(`${rung.bracket}/${rung.rung}`) ?? ""}</td>
+              ${searching && html`<td class="right">${running.get(`${rung.bracket}/${rung.rung}`) ?? ""}</td>`}
               <td class="right">${number(rung.best)}</td>
             </tr>`,
           )}

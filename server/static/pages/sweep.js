@@ -81,7 +81,7 @@ function Found({ sweep, look }) {
           ["commit", sweep.commit && html`<code title=${sweep.commit}>${sweep.commit.slice(0, 12)}</code>`],
           ["preemptions", sweep.preemptions || null],
         ]} />
-        <details><summary>The whole spec</summary><pre tabindex="0">${JSON.stringify(sweep.spec, null, 2)}</pre></details>
+        <details class="after"><summary>The whole spec</summary><pre tabindex="0">${JSON.stringify(sweep.spec, null, 2)}</pre></details>
       <//>
       <${Section} title="On the command line"><p><${Copy} text=${`halving leaderboard ${sweep.id}`} /></p><//>
     </div>
