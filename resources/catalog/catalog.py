@@ -262,7 +262,11 @@ def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None], p
         # A prepared statement halves the server's work, but belongs to one of PgBouncer's connections, and the next transaction may
         # get another. PgBouncer is recognised by its made-up process number.
         connection.autocommit = True
-        process, now = connection.execute("SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8").fetchone()
+        try:
+            process, now = connection.execute("SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8").fetchone()
+        except BaseException:
+            connection.close()  # the pool forgets it
+            raise
         set_clock(now)
         if process != connection.info.backend_pid:
             connection.prepare_threshold = None

@@ -71,6 +71,7 @@ def test_a_server_that_others_can_reach_starts_only_when_somebody_has_a_token(te
     _, url = terminal.serve("--host", "0.0.0.0", "--dagster-url", "http://dagster:3000")
     with pytest.raises(HTTPError) as refusal:
         urllib.request.urlopen(f"{url}/api/v1/session", timeout=SECONDS)
+    refusal.value.close()
     assert refusal.value.code == 401
     request = urllib.request.Request(f"{url}/api/v1/session", headers={"Authorization": f"Bearer {token}"})
     with urllib.request.urlopen(request, timeout=SECONDS) as answer:

@@ -94,7 +94,7 @@ def guarded_server(tmp_path: Path) -> Iterator[Served]:
     backend.catalog.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open no other event loop can run in this thread
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
         pytest.skip("needs Debian's browser: apt-get install chromium")

@@ -1,0 +1,60 @@
+"""A report in a real browser: it draws its figures in its sandbox, and what it holds reaches neither this origin nor a network."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext
+
+from resources.backend import Backend
+from resources.evaluation.report import evaluate_sweep
+from resources.sweep_spec import SweepSpec
+from server.settings import Settings
+from tests.searches import search
+from tests.server.browser.conftest import serving
+from tests.server.registry import promoted, score
+
+
+@pytest.fixture
+def url(backend: Backend) -> Iterator[str]:
+    """A server on an empty store."""
+    with serving(Settings(root=backend.store.root)) as url:
+        yield url
+
+
+def test_a_report_draws_its_figures_in_its_sandbox(
+    backend: Backend, small_spec: Callable[..., SweepSpec], url: str, context: BrowserContext
+) -> None:
+    page = context.new_page()
+    sweep = search(backend, small_spec(predictor="tests.trainables:predict_badly"), score)
+    evaluate_sweep(backend.store, backend.catalog, sweep)
+    said: list[str] = []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.goto(f"{url}/api/v1/reports/{sweep}/page")
+    page.wait_for_selector(".plot svg.main-svg")
+    assert page.locator(".plot svg.main-svg").count() >= 3
+    assert page.evaluate("self.origin") == "null"
+    assert said == []
+
+
+def test_a_script_in_a_report_reaches_nothing(
+    backend: Backend, small_spec: Callable[..., SweepSpec], url: str, context: BrowserContext
+) -> None:
+    page = context.new_page()
+    hostile = b"""<!doctype html><title>r</title><script>
+      const tried = {};
+      try { tried.cookie = document.cookie } catch (error) { tried.cookie = error.name }
+      try { tried.storage = localStorage.length } catch (error) { tried.storage = error.name }
+      const done = found => { tried.fetch = found; window.tried = tried };
+      fetch("/api/v1/hpo/studies/x/pause", {method: "POST"}).then(() => done("sent"), error => done(error.name))
+    </script><img src="/icon.svg"><form action="/api/v1/session" method="post"><button>go</button></form>"""
+    version = promoted(backend, small_spec(max_trials=1), page=hostile)
+    asked: list[str] = []
+    page.on("requestfinished", lambda request: asked.append(request.url))
+    address = f"{url}/api/v1/reports/{version.sweep}/page"
+    page.goto(address)
+    tried: Any = page.wait_for_function("window.tried").json_value()
+    assert tried == {"cookie": "SecurityError", "storage": "SecurityError", "fetch": "TypeError"}
+    page.click("button")
+    assert asked == [address]
