@@ -19,7 +19,7 @@ from tests.server.clients import ADDRESS
 from tests.server.registry import promoted, score
 
 pytestmark = pytest.mark.slow
-EXAMPLES = 15  # of requests for each route
+EXAMPLES = 6  # of requests for each route
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 STREAMS = r"/live|/metrics$"  # they do not end
 

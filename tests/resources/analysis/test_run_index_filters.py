@@ -12,6 +12,8 @@ from resources.analysis.run_index import Refresher, select_names, select_page
 from resources.catalog import Catalog
 from tests.run_filters import CASES, NOW, write_runs
 
+pytestmark = pytest.mark.xdist_group("the index's answers to filters")  # the runs are written and indexed once
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:

@@ -16,6 +16,8 @@ from halving.query.run_filter_parser import parse_filter
 from halving.query.runs import list_runs
 from tests.run_filters import CASES, NOW, write_runs
 
+pytestmark = pytest.mark.xdist_group("the records' answers to filters")  # the runs are written once
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
