@@ -63,12 +63,6 @@ def test_the_sensors_tick_without_a_failure(installation: Installation) -> None:
     assert "FAILURE" not in ticks().values()
 
 
-def test_the_whole_of_it_comes_back_by_itself_when_its_pods_are_killed(installation: Installation) -> None:
-    installation.restart("code-location", "webserver", "daemon")
-    run = installation.submit("compact_metrics")
-    installation.wait_for_run(run)
-
-
 def test_a_pool_holds_trials_back_in_the_queue_where_they_take_no_pod(installation: Installation) -> None:
     pools = installation.instance.event_log_storage
     pools.set_concurrency_slots("trials", 1)

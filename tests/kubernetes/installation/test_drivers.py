@@ -12,19 +12,21 @@ GPUS = 4
 def test_the_digits_sweep_runs_by_both_drivers_at_a_time_with_a_gpu_for_each_trial(installation: Installation) -> None:
     # One pod more than there are GPUs waits for its turn, and the other driver's pods want the same ones.
     by_sensors = digits(name="digits-by-sensors", concurrency=GPUS + 1)
-    in_one_job = digits(name="digits-in-one-job", concurrency=2)
+    in_one_job = digits(name="digits-in-one-job", concurrency=2, max_trials=3)
     installation.submit("launch_sweep", by_sensors)
     job = installation.submit("sweep", in_one_job)
     installation.wait_for(lambda: finished(installation, "digits-by-sensors"), "the end of the sweep by sensors", every=2)
     installation.wait_for_run(job)
 
     sweeps = {name: sweep_of(installation.backend, name).id for name in ("digits-by-sensors", "digits-in-one-job")}
+    planned = {spec["name"]: spec["max_trials"] for spec in (by_sensors, in_one_job)}
+    assert planned["digits-by-sensors"] > GPUS
     found = {name: spells(installation.backend, sweep) for name, sweep in sweeps.items()}
     together = [spell for spells in found.values() for spell in spells]
     assert all(len(spell.gpus) == 1 for spell in together)
     assert_exclusive(together)
     for name, sweep in sweeps.items():
-        assert len({spell.trial for spell in found[name]}) == by_sensors["max_trials"] > GPUS
+        assert len({spell.trial for spell in found[name]}) == planned[name]
         with installation.backend.catalog.read() as session:
             assert [version.sweep for version in versions_of(session, name)] == [sweep]
         materialized = installation.instance.fetch_materializations(dg.AssetKey("trial"), limit=1000).records
