@@ -10,6 +10,7 @@ import { zoom } from "./view.js";
 /** @typedef {{low: number, high: number}} Bounds */
 
 const POINTS = 1000;
+const FEW = 100; // curves
 const MOST_ROWS = 2_000_000;
 const MOST_KEYS = 100;
 const REFINE_MS = 120;
@@ -115,6 +116,8 @@ function ask() {
   for (const { axis, keys, runs: lacking } of missing.values()) {
     const all = [...keys];
     const most = Math.max(1, Math.min(MOST_KEYS, Math.floor(MOST_ROWS / (POINTS * lacking.length))));
+    // The first panel does not wait for the others where those are much to read.
+    if (all.length > 2 && lacking.length * all.length > FEW) void fetchCurves(axis, all.splice(0, 1), lacking);
     for (let from = 0; from < all.length; from += most) void fetchCurves(axis, all.slice(from, from + most), lacking);
   }
 }

@@ -92,7 +92,7 @@ export function Panel({ name, title = name, axis: fixed }) {
       }),
       effect(() => {
         const window = view.zoom.value;
-        if (chart && window === chart.state.window) return;
+        if (chart && window && window === chart.state.window) return; // drawn at once; finer curves come later
         drawSoon();
       }),
       effect(() => chart?.highlight(highlighted.value) ?? void highlighted.value),
