@@ -24,6 +24,7 @@ PARTS = (
     "queries",
     "runs",
     "server",
+    "page",
     "search",
     "objects",
     "scale",

@@ -62,7 +62,7 @@ def measure(setting: Setting) -> Part:
     in_child("benchmarks.stores:compact", root=root, runs=runs)
     settle()
     answers = Table(["answer", "MB", "server CPU, s", "s"], [], "One answer, asked for the first time")
-    with _server(root) as (process, port):
+    with running_server(root) as (process, port):
         for title, keys in (("one metric", 1), ("ten metrics", METRICS)):
             figures = [_asked(process, port, runs, [f"metric_{place}" for place in range(keys)], 900 + again) for again in range(rounds)]
             bytes_, cpu, wall = zip(*figures, strict=True)
@@ -77,7 +77,7 @@ def measure(setting: Setting) -> Part:
         (f"{streams} streams and {dashboards} dashboards", 1.0, streams, dashboards),
     ):
         # A server that nobody has asked for anything yet: its memory is empty.
-        with _server(root) as (process, port), _trainers(root, pause):
+        with running_server(root) as (process, port), _trainers(root, pause):
             share, found = _loaded(process, port, runs, watchers, askers, seconds)
         waits = sorted(found["waits"])
         p50, p99 = (number(waits[min(len(waits) - 1, int(len(waits) * part_of))]) if waits else "-" for part_of in (0.5, 0.99))
@@ -168,7 +168,8 @@ def _asked(process: int, port: int, runs: Sequence[str], keys: list[str], most: 
 
 
 @contextmanager
-def _server(root: str) -> Iterator[tuple[int, int]]:
+def running_server(root: str) -> Iterator[tuple[int, int]]:
+    """The process id and the port of a server on a store, which has looked at it once."""
     port = free_port()
     process = subprocess.Popen([sys.executable, "-c", _SERVER, root, str(port)], cwd=CHECKOUT, stdout=subprocess.DEVNULL)
 
