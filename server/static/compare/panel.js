@@ -58,7 +58,9 @@ export function Panel({ name, title = name, axis: fixed }) {
       if (!chart) {
         if (!next.curves.length) return;
         chart = new LineChart(box, next, {
-          onZoom: (window) => view.setZoom(window),
+          onZoom(window) {
+            view.setZoom(window);
+          },
           onHover: (found) => {
             hit.value = found;
             highlighted.value = found?.run ?? null;

@@ -3,8 +3,8 @@
 import math
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -71,22 +71,23 @@ def _drag(page: Page, panel: Locator, start: float, end: float) -> None:
     page.mouse.up()
 
 
-def _curves_asked(page: Page) -> AbstractContextManager:  # type: ignore[type-arg]
-    return page.expect_request(lambda request: request.url.endswith("/api/v1/curves"))
+def _question(request: Request) -> dict[str, Any]:
+    """What a request asks of curves; empty for any other."""
+    return (request.post_data_json or {}) if request.url.endswith("/api/v1/curves") else {}
 
 
 def test_runs_are_chosen_one_by_one_and_lie_over_each_other(page: Page, url: str) -> None:
     page.goto(f"{url}/?top=2")
     _shown(page, "2 shown of 6 runs")
     expect(_panel(page, "loss")).to_have_attribute("data-state", "drawn")
-    with _curves_asked(page) as asked:
+    with page.expect_request(lambda request: bool(_question(request))) as asked:
         _row(page, 0).get_by_role("checkbox").click()
-    question = asked.value.post_data_json
-    assert question["runs"] == ["demo/run-0"], "what is there is not asked for again"
+    assert _question(asked.value)["runs"] == ["demo/run-0"], "what is there is not asked for again"
     _shown(page, "3 shown of 6 runs")
     _row(page, 5).get_by_role("checkbox").click()
     _shown(page, "2 shown of 6 runs")
-    assert "show=demo/run-0" in page.url and "hide=demo/run-5" in page.url
+    assert "show=demo/run-0" in page.url
+    assert "hide=demo/run-5" in page.url
     panel = _panel(page, "loss")
     panel.get_by_role("button", name="loss as a table").click()
     expect(panel.get_by_role("rowheader")).to_have_text(["run-4", "run-0"])
@@ -98,7 +99,7 @@ def test_the_panels_that_are_seen_together_are_one_or_two_questions(page: Page, 
     page.goto(url)
     for name in ("loss", "val/accuracy"):
         expect(_panel(page, name)).to_have_attribute("data-state", "drawn")
-    keys = [key for request in asked for key in request.post_data_json["keys"]]
+    keys = [key for request in asked for key in _question(request)["keys"]]
     assert sorted(keys) == ["loss", "val/accuracy"]
     assert len(asked) <= 2
 
@@ -109,9 +110,9 @@ def test_a_zoom_is_in_the_url_and_is_refined_by_the_server(page: Page, root: str
         page.goto(f"{url}/?top=1")
         panel = _panel(page, "loss")
         expect(panel.get_by_text("buckets of 5")).to_be_visible()
-        with page.expect_request(lambda request: request.url.endswith("/curves") and request.post_data_json.get("low") is not None) as asked:
+        with page.expect_request(lambda request: _question(request).get("low") is not None) as asked:
             _drag(page, panel, 0.5, 0.6)
-        window = asked.value.post_data_json
+        window = _question(asked.value)
         assert 0.4 * _MANY < window["low"] < window["high"] < 0.7 * _MANY
         page.wait_for_url(re.compile(r"zoom="))
         expect(panel.get_by_text("buckets of 5")).to_be_hidden()
