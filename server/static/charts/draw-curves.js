@@ -80,11 +80,27 @@ export function drawHighlight(context, curve, frame, look, veil) {
     strokeValues(context, curve, curve.value, frame);
   }
   context.globalAlpha = 1;
-  context.lineWidth = 2.25 * ratio;
-  context.setLineDash(dash.map((length) => length * ratio * 1.25));
-  strokeValues(context, curve, smoothed(curve, look.weight), frame);
+  const values = smoothed(curve, look.weight);
+  const [from, to] = rowsWithin(curve, frame.x.low, frame.x.high);
+  if (to - from <= FEW) {
+    context.lineWidth = 2.25 * ratio;
+    context.setLineDash(dash.map((length) => length * ratio * 1.25));
+    strokeValues(context, curve, values, frame);
+  } else {
+    // A wide line of a noisy curve takes the browser longer than all that lie below it; several of one pixel are as wide, and free.
+    const path = new Path2D();
+    trace(path, curve, values, frame);
+    context.lineWidth = 1;
+    for (const [right, down] of AROUND) {
+      context.setTransform(1, 0, 0, 1, right * ratio, down * ratio);
+      context.stroke(path);
+    }
+  }
   context.restore();
 }
+
+const FEW = 150; // rows
+const AROUND = [[0, 0], [0.7, 0], [-0.7, 0], [0, 0.7], [0, -0.7]];
 
 /**
  * Many lines are drawn thin: they are told apart better, and one pixel is what the canvas draws fastest.
@@ -121,22 +137,34 @@ export function placed(place, value) {
  * @param {Frame} frame
  */
 function strokeValues(context, curve, values, frame) {
-  const [from, to] = rowsWithin(curve, frame.x.low, frame.x.high);
   context.beginPath();
-  if (to - from > 2 * frame.box.width) columns(context, curve.x, values, from, to, frame);
-  else everyPoint(context, curve.x, values, from, to, frame);
+  trace(context, curve, values, frame);
   context.stroke();
 }
 
+/** @typedef {CanvasRenderingContext2D | Path2D} Line */
+
 /**
- * @param {CanvasRenderingContext2D} context
+ * @param {Line} line
+ * @param {Curve} curve
+ * @param {Float32Array} values
+ * @param {Frame} frame
+ */
+function trace(line, curve, values, frame) {
+  const [from, to] = rowsWithin(curve, frame.x.low, frame.x.high);
+  if (to - from > 2 * frame.box.width) columns(line, curve.x, values, from, to, frame);
+  else everyPoint(line, curve.x, values, from, to, frame);
+}
+
+/**
+ * @param {Line} line
  * @param {Float64Array} x
  * @param {Float32Array} values
  * @param {number} from
  * @param {number} to
  * @param {Frame} frame
  */
-function everyPoint(context, x, values, from, to, frame) {
+function everyPoint(line, x, values, from, to, frame) {
   const horizontal = placing(frame.x);
   const vertical = placing(frame.y);
   let open = false;
@@ -149,41 +177,41 @@ function everyPoint(context, x, values, from, to, frame) {
     if (Number.isFinite(y) && Number.isFinite(across)) {
       px = across;
       py = y;
-      if (open) context.lineTo(px, py);
-      else context.moveTo(px, py);
+      if (open) line.lineTo(px, py);
+      else line.moveTo(px, py);
       alone = !open;
       open = true;
     } else {
-      if (alone) dot(context, px, py, frame.ratio);
+      if (alone) dot(line, px, py, frame.ratio);
       open = alone = false;
     }
   }
-  if (alone) dot(context, px, py, frame.ratio);
+  if (alone) dot(line, px, py, frame.ratio);
 }
 
 /**
  * A point without neighbours would be invisible as a line.
  *
- * @param {CanvasRenderingContext2D} context
+ * @param {Line} line
  * @param {number} px
  * @param {number} py
  * @param {number} ratio
  */
-function dot(context, px, py, ratio) {
-  context.rect(px - ratio, py - ratio, 2 * ratio, 2 * ratio); // stroked: four pixels
+function dot(line, px, py, ratio) {
+  line.rect(px - ratio, py - ratio, 2 * ratio, 2 * ratio); // stroked: four pixels
 }
 
 /**
  * Of the points in one column of pixels the lowest and the highest, in the order in which they come.
  *
- * @param {CanvasRenderingContext2D} context
+ * @param {Line} line
  * @param {Float64Array} x
  * @param {Float32Array} values
  * @param {number} from
  * @param {number} to
  * @param {Frame} frame
  */
-function columns(context, x, values, from, to, frame) {
+function columns(line, x, values, from, to, frame) {
   const horizontal = placing(frame.x);
   const vertical = placing(frame.y);
   let column = NaN;
@@ -195,9 +223,9 @@ function columns(context, x, values, from, to, frame) {
   const flush = () => {
     if (lowAt < 0) return;
     const [first, second] = lowAt <= highAt ? [low, high] : [high, low];
-    if (open) context.lineTo(column, first);
-    else context.moveTo(column, first);
-    if (first !== second || !open) context.lineTo(column, second);
+    if (open) line.lineTo(column, first);
+    else line.moveTo(column, first);
+    if (first !== second || !open) line.lineTo(column, second);
     open = true;
     lowAt = highAt = -1;
   };
