@@ -73,6 +73,7 @@ def _panels(setting: Setting, part: Part, browser: Any) -> Table:
         with running_server(root) as (_, port), _tab(browser, port, f"/?top={runs}", _SIZE) as page:
             first.append(_painted(page, 1))
             nine.append(_painted(page, 9))
+            page.wait_for_load_state("networkidle")  # the panels below the ninth, too
             zoom.append(_zoom(page))
             hover.append(_hover(page))
     with running_server(root) as (_, port):

@@ -11,6 +11,7 @@ import { rowsWithin, smoothed } from "./curves.js";
  * @typedef {{weight: number, band: boolean, style: (run: string) => LineStyle}} Look
  */
 
+const MANY = 50; // curves; with more of them two pixels are a column
 const RAW_ALPHA = 0.22;
 const BAND_ALPHA = 0.14;
 
@@ -30,6 +31,7 @@ export function drawCurves(context, curves, frame, look) {
   context.clip();
   context.lineJoin = "bevel";
   context.lineWidth = lineWidth(curves.length, ratio);
+  const wide = curves.length > MANY ? 2 : 1;
   for (const curve of curves) {
     const { colour, dash } = look.style(curve.run);
     context.strokeStyle = context.fillStyle = colour;
@@ -39,12 +41,10 @@ export function drawCurves(context, curves, frame, look) {
     }
     if (look.weight > 0) {
       context.globalAlpha = RAW_ALPHA;
-      context.setLineDash([]);
-      strokeValues(context, curve, curve.value, frame);
+      strokeValues(context, curve, curve.value, frame, [], wide);
     }
     context.globalAlpha = 1;
-    context.setLineDash(dash.map((length) => length * ratio));
-    strokeValues(context, curve, smoothed(curve, look.weight), frame);
+    strokeValues(context, curve, smoothed(curve, look.weight), frame, dash, wide);
   }
   context.restore();
 }
@@ -77,19 +77,18 @@ export function drawHighlight(context, curve, frame, look, veil) {
   if (look.weight > 0) {
     context.globalAlpha = 2 * RAW_ALPHA;
     context.lineWidth = ratio;
-    strokeValues(context, curve, curve.value, frame);
+    strokeValues(context, curve, curve.value, frame, [], 1);
   }
   context.globalAlpha = 1;
   const values = smoothed(curve, look.weight);
   const [from, to] = rowsWithin(curve, frame.x.low, frame.x.high);
   if (to - from <= FEW) {
     context.lineWidth = 2.25 * ratio;
-    context.setLineDash(dash.map((length) => length * ratio * 1.25));
-    strokeValues(context, curve, values, frame);
+    strokeValues(context, curve, values, frame, dash, 1);
   } else {
     // A wide line of a noisy curve takes the browser longer than all that lie below it; several of one pixel are as wide, and free.
     const path = new Path2D();
-    trace(path, curve, values, frame);
+    trace(path, curve, values, frame, null, 1);
     context.lineWidth = 1;
     for (const [right, down] of AROUND) {
       context.setTransform(1, 0, 0, 1, right * ratio, down * ratio);
@@ -135,11 +134,34 @@ export function placed(place, value) {
  * @param {Curve} curve
  * @param {Float32Array} values
  * @param {Frame} frame
+ * @param {number[]} dash
+ * @param {number} wide pixels of a column
  */
-function strokeValues(context, curve, values, frame) {
+function strokeValues(context, curve, values, frame, dash, wide) {
+  const [from, to] = rowsWithin(curve, frame.x.low, frame.x.high);
+  // Along a noisy line dashes come to nothing and cost more than the line: where points are close, it is broken by its place instead.
+  const dense = to - from > frame.box.width / 2;
+  context.setLineDash(dense ? [] : dash.map((length) => length * frame.ratio));
   context.beginPath();
-  trace(context, curve, values, frame);
+  trace(context, curve, values, frame, dense ? maskOf(dash, frame) : null, wide);
   context.stroke();
+}
+
+/**
+ * Which pixels across have a dash, and which a gap; null: all have the line.
+ *
+ * @param {number[]} dash
+ * @param {Frame} frame
+ */
+function maskOf(dash, frame) {
+  if (!dash.length) return null;
+  const mask = new Uint8Array(frame.box.width + 2);
+  for (let at = 0, part = 0; at < mask.length; part++) {
+    const end = at + Math.max(2, Math.round(1.4 * frame.ratio * dash[part % dash.length]));
+    if (part % 2 === 0) mask.fill(1, at, end);
+    at = end;
+  }
+  return mask;
 }
 
 /** @typedef {CanvasRenderingContext2D | Path2D} Line */
@@ -149,11 +171,13 @@ function strokeValues(context, curve, values, frame) {
  * @param {Curve} curve
  * @param {Float32Array} values
  * @param {Frame} frame
+ * @param {Uint8Array | null} mask
+ * @param {number} wide
  */
-function trace(line, curve, values, frame) {
+function trace(line, curve, values, frame, mask, wide) {
   const [from, to] = rowsWithin(curve, frame.x.low, frame.x.high);
-  if (to - from > 2 * frame.box.width) columns(line, curve.x, values, from, to, frame);
-  else everyPoint(line, curve.x, values, from, to, frame);
+  if ((to - from) * wide > 2 * frame.box.width) columns(line, curve.x, values, from, to, frame, mask, wide);
+  else everyPoint(line, curve.x, values, from, to, frame, mask);
 }
 
 /**
@@ -163,8 +187,9 @@ function trace(line, curve, values, frame) {
  * @param {number} from
  * @param {number} to
  * @param {Frame} frame
+ * @param {Uint8Array | null} mask
  */
-function everyPoint(line, x, values, from, to, frame) {
+function everyPoint(line, x, values, from, to, frame, mask) {
   const horizontal = placing(frame.x);
   const vertical = placing(frame.y);
   let open = false;
@@ -181,6 +206,7 @@ function everyPoint(line, x, values, from, to, frame) {
       else line.moveTo(px, py);
       alone = !open;
       open = true;
+      if (mask && mask[Math.round(px - frame.box.left)] === 0) open = alone = false;
     } else {
       if (alone) dot(line, px, py, frame.ratio);
       open = alone = false;
@@ -210,10 +236,13 @@ function dot(line, px, py, ratio) {
  * @param {number} from
  * @param {number} to
  * @param {Frame} frame
+ * @param {Uint8Array | null} mask
+ * @param {number} wide pixels of a column
  */
-function columns(line, x, values, from, to, frame) {
+function columns(line, x, values, from, to, frame, mask, wide) {
   const horizontal = placing(frame.x);
   const vertical = placing(frame.y);
+  const left = Math.round(frame.box.left);
   let column = NaN;
   let low = 0;
   let high = 0;
@@ -222,6 +251,11 @@ function columns(line, x, values, from, to, frame) {
   let open = false;
   const flush = () => {
     if (lowAt < 0) return;
+    if (mask && mask[column - left] === 0) {
+      open = false;
+      lowAt = highAt = -1;
+      return;
+    }
     const [first, second] = lowAt <= highAt ? [low, high] : [high, low];
     if (open) line.lineTo(column, first);
     else line.moveTo(column, first);
@@ -231,7 +265,7 @@ function columns(line, x, values, from, to, frame) {
   };
   for (let i = from; i < to; i++) {
     const y = placed(vertical, values[i]);
-    const at = Math.round(placed(horizontal, x[i]));
+    const at = left + wide * Math.round((placed(horizontal, x[i]) - left) / wide);
     if (!Number.isFinite(y) || !Number.isFinite(at)) {
       flush();
       open = false;

@@ -12,6 +12,8 @@ const HEIGHT = 236;
 const HEADER = 34;
 const GAP = 10;
 const WIDEST = 420;
+/** `layer_9` before `layer_10`. */
+const NATURAL = new Intl.Collator("en", { numeric: true });
 
 /** Sections that are closed here. */
 const closed = signal(/** @type {ReadonlySet<string>} */ (new Set()));
@@ -46,7 +48,7 @@ export function layout(names, across, hidden) {
       top += HEADER;
     }
     if (hidden.has(prefix)) continue;
-    members.sort();
+    members.sort(NATURAL.compare);
     for (let at = 0; at < members.length; at += across) {
       lines.push({ kind: "row", top, names: members.slice(at, at + across) });
       top += HEIGHT + GAP;
