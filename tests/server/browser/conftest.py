@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
@@ -31,6 +31,9 @@ _ARGUMENTS = [
     "--disable-sync",
 ]
 _PATIENCE_MS = 20_000  # two cores run other tests beside this one
+
+
+expect.set_options(timeout=_PATIENCE_MS)
 
 
 @dataclass(frozen=True)

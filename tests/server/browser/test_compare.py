@@ -76,7 +76,7 @@ def _question(request: Request) -> dict[str, Any]:
     return (request.post_data_json or {}) if request.url.endswith("/api/v1/curves") else {}
 
 
-def test_runs_are_chosen_one_by_one_and_lie_over_each_other(page: Page, url: str) -> None:
+def test_runs_are_chosen_one_by_one_and_lie_over_each_other(url: str, page: Page) -> None:
     page.goto(f"{url}/?top=2")
     _shown(page, "2 shown of 6 runs")
     expect(_panel(page, "loss")).to_have_attribute("data-state", "drawn")
@@ -93,7 +93,7 @@ def test_runs_are_chosen_one_by_one_and_lie_over_each_other(page: Page, url: str
     expect(panel.get_by_role("rowheader")).to_have_text(["run-4", "run-0"])
 
 
-def test_the_panels_that_are_seen_together_are_one_or_two_questions(page: Page, url: str) -> None:
+def test_the_panels_that_are_seen_together_are_one_or_two_questions(url: str, page: Page) -> None:
     asked: list[Request] = []
     page.on("request", lambda request: asked.append(request) if request.url.endswith("/curves") else None)
     page.goto(url)
@@ -121,7 +121,7 @@ def test_a_zoom_is_in_the_url_and_is_refined_by_the_server(page: Page, root: str
         expect(panel.get_by_text("buckets of 5")).to_be_visible()
 
 
-def test_a_filter_chooses_and_orders(page: Page, url: str) -> None:
+def test_a_filter_chooses_and_orders(url: str, page: Page) -> None:
     page.goto(url)
     _shown(page, "6 shown of 6 runs")
     _apply(page, "params.optimizer = sgd order by params.lr")
@@ -133,7 +133,7 @@ def test_a_filter_chooses_and_orders(page: Page, url: str) -> None:
     _shown(page, "6 shown of 6 runs")
 
 
-def test_names_are_completed(page: Page, url: str) -> None:
+def test_names_are_completed(url: str, page: Page) -> None:
     page.goto(url)
     _shown(page, "6 shown of 6 runs")
     line = page.get_by_label("Filter of runs")
@@ -143,7 +143,7 @@ def test_names_are_completed(page: Page, url: str) -> None:
     expect(line).to_have_value("metrics.val/accuracy ")
 
 
-def test_a_wrong_filter_says_where_it_is_wrong_and_the_runs_stay(page: Page, url: str, expected_errors: list[str]) -> None:
+def test_a_wrong_filter_says_where_it_is_wrong_and_the_runs_stay(url: str, page: Page, expected_errors: list[str]) -> None:
     expected_errors.append("422")
     page.goto(url)
     _shown(page, "6 shown of 6 runs")
@@ -156,7 +156,7 @@ def test_a_wrong_filter_says_where_it_is_wrong_and_the_runs_stay(page: Page, url
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_groups_have_mean_and_deviation_and_lead_to_their_runs(page: Page, url: str) -> None:
+def test_groups_have_mean_and_deviation_and_lead_to_their_runs(url: str, page: Page) -> None:
     page.goto(f"{url}/?columns=params.lr")
     page.get_by_label("Group by").select_option("params.optimizer")
     group = page.locator('[data-group="sgd"]')
@@ -166,7 +166,7 @@ def test_groups_have_mean_and_deviation_and_lead_to_their_runs(page: Page, url: 
     expect(page.get_by_label("Filter of runs")).to_have_value("params.optimizer = 'sgd'")
 
 
-def test_columns_are_chosen_and_are_in_the_url(page: Page, url: str) -> None:
+def test_columns_are_chosen_and_are_in_the_url(url: str, page: Page) -> None:
     page.goto(url)
     page.get_by_role("button", name="Columns").click()
     page.get_by_role("checkbox", name="tags.team").check()
@@ -174,7 +174,7 @@ def test_columns_are_chosen_and_are_in_the_url(page: Page, url: str) -> None:
     assert "columns=tags.team" in page.url
 
 
-def test_the_difference_of_the_shown_runs(page: Page, url: str) -> None:
+def test_the_difference_of_the_shown_runs(url: str, page: Page) -> None:
     page.goto(f"{url}/?filter={quote('order by run')}&top=2")
     _shown(page, "2 shown of 6 runs")
     page.keyboard.press("d")
@@ -185,7 +185,7 @@ def test_the_difference_of_the_shown_runs(page: Page, url: str) -> None:
     expect(_panel(page, "loss")).to_have_attribute("data-state", "drawn")
 
 
-def test_what_a_run_logs_is_appended_while_zoom_and_scroll_stay(page: Page, root: str, url: str) -> None:
+def test_what_a_run_logs_is_appended_while_zoom_and_scroll_stay(root: str, url: str, page: Page) -> None:
     run = halving.init("demo", {"lr": 1.0}, root=root, id="live", system_metrics=None)
     try:
         for step in range(10):
@@ -206,7 +206,7 @@ def test_what_a_run_logs_is_appended_while_zoom_and_scroll_stay(page: Page, root
     expect(page.locator('[data-run="demo/live"] .status')).to_have_text("finished")
 
 
-def test_a_view_is_the_same_in_another_browser(page: Page, url: str, browser: Browser) -> None:
+def test_a_view_is_the_same_in_another_browser(url: str, page: Page, browser: Browser) -> None:
     page.goto(url)
     _shown(page, "6 shown of 6 runs")
     _apply(page, "params.lr > 0.002 order by metrics.loss desc")
@@ -230,7 +230,7 @@ def test_a_view_is_the_same_in_another_browser(page: Page, url: str, browser: Br
         other.close()
 
 
-def test_all_of_it_by_keys(page: Page, url: str) -> None:
+def test_all_of_it_by_keys(url: str, page: Page) -> None:
     page.goto(url)
     _shown(page, "6 shown of 6 runs")
     for key in ("j", "j", "x"):
@@ -247,7 +247,7 @@ def test_all_of_it_by_keys(page: Page, url: str) -> None:
     expect(page.get_by_role("dialog")).to_contain_text("what differs between the shown runs")
 
 
-def test_it_fits_a_phone(page: Page, url: str) -> None:
+def test_it_fits_a_phone(url: str, page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(url)
     expect(_panel(page, "loss")).to_have_attribute("data-state", "drawn")
