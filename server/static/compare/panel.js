@@ -52,9 +52,9 @@ export function Panel({ name, title = name, axis: fixed }) {
     let chart = null;
     const draw = () => {
       const next = stateNow();
-      const whole = complete(next.x, name, shown.peek());
+      const known = complete(next.x, name, shown.peek());
       note.value = bucketsOf(next.curves);
-      state.value = next.curves.length ? "drawn" : whole ? "empty" : "loading";
+      state.value = next.curves.length ? "drawn" : known ? "empty" : "loading";
       if (!chart) {
         if (!next.curves.length) return;
         chart = new LineChart(box, next, {
@@ -72,7 +72,7 @@ export function Panel({ name, title = name, axis: fixed }) {
         });
       } else chart.update(next);
       grown.value += 1;
-      if (whole) performance.mark("halving:painted", { detail: name });
+      if (known) performance.mark("halving:painted", { detail: name });
     };
     let frame = 0;
     const drawSoon = () => {
@@ -119,6 +119,9 @@ export function Panel({ name, title = name, axis: fixed }) {
         <button class="icon" type="button" aria-pressed=${table.value} aria-label=${`${name} as a table`} title="As a table" onClick=${() => (table.value = !table.value)}>
           <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true"><path class="stroke" d="M2 3h12v10H2zM2 6.5h12M2 9.7h12M6.5 3v10" /></svg>
         </button>
+        <button class="icon wide-only" type="button" aria-label=${`${name} on the whole screen`} title="On the whole screen" onClick=${whole}>
+          <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true"><path class="stroke" d="M2 6V2h4M10 2h4v4M14 10v4h-4M6 14H2v-4" /></svg>
+        </button>
       </figcaption>
       <div class="plot" role="img" aria-label=${`Chart of ${name}: ${counted(shown.value.length, "run")}`}>
         <div class="plot-host" ref=${host}></div>
@@ -129,6 +132,13 @@ export function Panel({ name, title = name, axis: fixed }) {
       ${table.value && html`<${CurveTable} name=${name} curves=${curves} axis=${fixed ?? view.axis.value} />`}
     </figure>
   `;
+}
+
+/** A chart on the whole screen, and back. @param {Event} event */
+function whole(event) {
+  const panel = /** @type {HTMLElement} */ (event.currentTarget).closest("figure");
+  if (document.fullscreenElement) void document.exitFullscreen();
+  else void panel?.requestFullscreen();
 }
 
 /** @param {import("../charts/curves.js").Curve[]} curves */

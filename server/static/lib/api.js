@@ -46,7 +46,7 @@ export class ApiError extends Error {
 export async function request(path, options = {}) {
   let response;
   try {
-    response = await fetch(BASE + path, { credentials: "same-origin", ...options });
+    response = (await asked(path)) ?? (await fetch(BASE + path, { credentials: "same-origin", ...options }));
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, "the server does not answer: is halving serve still running?");
@@ -55,6 +55,19 @@ export async function request(path, options = {}) {
   const error = await problem(response);
   if (error.status === 401) loginNeeded.value = true;
   throw error;
+}
+
+/**
+ * The answer to what `early.js` has asked for, once.
+ * @param {string} path
+ * @returns {Promise<Response | null> | undefined}
+ */
+function asked(path) {
+  /** @type {Map<string, Promise<Response | null>> | undefined} */
+  const early = /** @type {any} */ (window).early;
+  const answer = early?.get(path);
+  early?.delete(path);
+  return answer;
 }
 
 /**
