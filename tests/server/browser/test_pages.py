@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
+from server.access.tokens import create_token
 from server.vendor import MODULES
 from tests.server.browser.conftest import Served
 
@@ -53,3 +54,15 @@ def test_every_page_can_be_read_by_everybody(page: Page, served: Served) -> None
             page.evaluate(AXE.read_text())
             found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
             assert not [(one["id"], one["nodes"][0]["html"]) for one in found], (path, theme)
+
+
+def test_who_has_a_token_logs_in_and_comes_back(page: Page, guarded_server: Served, expected_errors: list[str]) -> None:
+    expected_errors.append("401")
+    page.goto(f"{guarded_server.url}/sweeps")
+    page.get_by_label("Token", exact=True).fill("hlv_wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("This token does not hold")
+    page.get_by_label("Token", exact=True).fill(create_token(guarded_server.backend.catalog, "ada"))
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", level=1, name="Sweeps")).to_be_visible()
+    expect(page.get_by_text("ada")).to_be_visible()
