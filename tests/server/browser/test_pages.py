@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
+from halving.query.runs import read_run
 from server.access.tokens import create_token
 from server.vendor import MODULES
 from tests.server.browser.conftest import Served
@@ -54,6 +55,15 @@ def test_every_page_can_be_read_by_everybody(page: Page, served: Served) -> None
             page.evaluate(AXE.read_text())
             found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
             assert not [(one["id"], one["nodes"][0]["html"]) for one in found], (path, theme)
+
+
+def test_a_run_has_what_the_command_shows(page: Page, served: Served) -> None:
+    run = read_run(served.backend.store, "small", f"{served.finished}.0000")
+    page.goto(f"{served.url}/runs/small/{run.run}")
+    main = page.locator("main")
+    expect(main.get_by_role("heading", level=1)).to_have_text(run.run)
+    for shown in (*run.params, "score", f"halving show small/{run.run}"):
+        expect(main.get_by_text(shown, exact=True).first).to_be_visible()
 
 
 def test_who_has_a_token_logs_in_and_comes_back(page: Page, guarded_server: Served, expected_errors: list[str]) -> None:
