@@ -152,7 +152,7 @@ def sweep() -> None:
     count_failures(promote_checkpoint(evaluate_winner(slots.map(work_on_trials).collect())))
 
 
-@dg.op
+@dg.op(retry_policy=_RETRIES)
 def hand_to_sensors(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> None:
     """Open the sweep for the sensors, which then launch a run for each attempt at a trial; an intent's sweep, for whom it says."""
     spec, driver, wanted = stored_spec(planned["spec"]), "sensors", None

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -112,8 +113,11 @@ def snapshot_for(store: Store, catalog: Catalog, spec: SweepSpec) -> Snapshot:
     return snapshot
 
 
-def find_snapshot(catalog: Catalog, reference: str) -> Snapshot:
+def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | None = None) -> Snapshot:
     """A snapshot by its digest, or by ``name@digest``, of which the first digits suffice.
+
+    Args:
+        among: digests of the only ones that may be found or named; None is all.
 
     Raises:
         NotFound: no such snapshot; the message names the newest.
@@ -122,11 +126,13 @@ def find_snapshot(catalog: Catalog, reference: str) -> Snapshot:
     name, _, digits = reference.rpartition("@")
     digits = digits.removeprefix("sha256:")
     digest = f"sha256:{digits}"
-    of_name = [SnapshotRow.name == name] if name else []
+    allowed = [] if among is None else [SnapshotRow.digest.in_(sorted(among))]
+    of_name = [SnapshotRow.name == name, *allowed] if name else allowed
     with catalog.read() as session:
         query = select(SnapshotRow.digest).where(SnapshotRow.digest.startswith(digest, autoescape=True), *of_name)
         found = list(session.scalars(query)) if _REFERENCE.fullmatch(reference) else []
-        newest = session.execute(select(SnapshotRow.name, SnapshotRow.digest).order_by(SnapshotRow.created_at.desc()).limit(_SHOWN)).all()
+        known = select(SnapshotRow.name, SnapshotRow.digest).where(*allowed)
+        newest = session.execute(known.order_by(SnapshotRow.created_at.desc()).limit(_SHOWN)).all()
     if len(found) == 1 and digits:
         return known_snapshot(catalog, found[0])
     if len(found) > 1 and digits:

@@ -153,8 +153,13 @@ class Elsewhere:
         """
         newest = self.scheduler.assignment(trial)
         given = newest if attempt == newest.attempt else self.scheduler.assignment(trial, attempt)
-        if (word := self._recorded(given, epoch)) is not None:
-            return self._verdict(given, epoch, word)
+        if (word := self._recorded(given, epoch)) is not None:  # told again: whoever answered first may have been killed right after
+            if word != "continue":
+                self.settle()
+                return self._verdict(given, epoch, word)
+            if attempt == newest.attempt and newest.granted > epoch:
+                self.scheduler.heartbeat(given, lease_seconds)
+            return self._verdict(given, epoch, word, lease_seconds)
         if found := self._diverged(values, epoch):
             self._ended(given, self.scheduler.failed(given, found, self._lap(given), checkpoint))
             return Verdict("stop", epoch, reason=found)

@@ -18,7 +18,8 @@ class LoopScheduler(Scheduler):
         It never waits: None if params must be chosen first, which is up to :meth:`suggest_ahead`.
         """
         suggester = self._suggester
-        return self._retrying(lambda: self._next_work(worker, suggester, [], lease_seconds=lease_seconds, once=again))
+        unsure: list[Assignment] = []  # of all tries: the answer to a COMMIT may have been lost
+        return self._retrying(lambda: self._next_work(worker, suggester, unsure, lease_seconds=lease_seconds, once=again))
 
     def given_to(self, worker: str) -> Assignment | None:
         """What :meth:`ask` has given to this worker, whatever has become of it."""

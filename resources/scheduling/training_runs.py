@@ -94,7 +94,11 @@ def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Sessio
     """
     sweep_id = sweep_of_run(run)
     intent = intents.of_sweep(catalog, sweep_id)
+    if run != first_run(sweep_id):
+        raise NotOnItsOwn(f"run {project}/{run} is a trial of the sweep {sweep_id}, which decides about it; stop that, or let it go on")
     if intent is not None and intent.payload["spec"]["name"] == project:
+        if max_trials(stored_spec(intent.payload["spec"])) > 1:
+            raise NotOnItsOwn(f"run {project}/{run} is a trial of the sweep {sweep_id}, which is not open yet; it decides about it")
         intents.cancel(catalog, intent.id, actor, session)
         if session.get(SweepRow, sweep_id) is None:
             return

@@ -1,6 +1,7 @@
 """Who asks: by a token, or by the session that a browser opened with one."""
 
 import asyncio
+import logging
 import time
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from starlette.datastructures import Headers
 
 from server.access.caller import LOCAL, Caller
@@ -25,6 +27,7 @@ _KEPT_SECONDS = 300.0  # believed while the catalog is away, so that what the st
 _TOKENS = 1000  # remembered at most
 _THREADS = 4  # of their own: slow queries of routes do not hold up who is asking
 _WRONG_SECONDS = 0.2  # that a wrong token is answered later
+_log = logging.getLogger(__name__)
 
 
 class Authentication:
@@ -36,7 +39,8 @@ class Authentication:
         self.wrong = WrongTokens()
         self._catalog = state.catalog
         self._known: dict[tuple[str, str], tuple[Token | None, float]] = {}
-        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._threads, self._noters = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(1)
+        self._noting: set[asyncio.Task[None]] = set()
 
     async def caller(self, headers: Headers) -> tuple[Caller | None, Session | None]:
         """Who sent a request with these headers, and by which session.
@@ -48,8 +52,8 @@ class Authentication:
         """
         if not self.asks:
             return LOCAL, None
-        if authorization := headers.get("authorization"):
-            token = await self.bearer(authorization)
+        if (given := given_token(headers)) is not None:
+            token = await self.of_token(given)
             return (token.caller(session=False), None) if token else (None, None)
         session = self._session(headers.get("cookie", ""))
         if session is None:
@@ -57,10 +61,9 @@ class Authentication:
         token = await self._find("name", session.token)
         return (token.caller(session=True), session) if token else (None, None)
 
-    async def bearer(self, authorization: str) -> Token | None:
-        """The token of an ``Authorization`` header, if it holds."""
-        scheme, _, given = authorization.partition(" ")
-        return await self._find("digest", digest_of(given.strip())) if scheme.lower() == "bearer" else None
+    async def of_token(self, given: str) -> Token | None:
+        """What is known of a token that somebody sent, if it holds."""
+        return await self._find("digest", digest_of(given.strip()))
 
     async def refused(self, address: str) -> int | None:
         """Answer a wrong token a little later; seconds to wait for, if this address has sent too many."""
@@ -82,19 +85,31 @@ class Authentication:
             return token if token.holds else None
         try:
             found = await anyio.to_thread.run_sync(self._ask, by, value, limiter=self._threads)
-        except DBAPIError:
+        except (DBAPIError, NoConnectionLeft):
             if token is None or now - asked > _KEPT_SECONDS:
                 raise
             return token if token.holds else None
         self._known.pop((by, value), None)
         if found is not None:  # wrong ones are not remembered: there are too many of them
             self._known[by, value] = found, now
+            noting = asyncio.create_task(self._note_use(found))  # nobody waits for a write in order to read
+            self._noting.add(noting)
+            noting.add_done_callback(self._noting.discard)
             while len(self._known) > _TOKENS:
                 del self._known[next(iter(self._known))]
         return found
 
+    async def _note_use(self, token: Token) -> None:
+        try:
+            await anyio.to_thread.run_sync(note_use, self._catalog, token, limiter=self._noters)
+        except (DBAPIError, NoConnectionLeft) as error:
+            _log.info("that a token was used could not be noted: %s", type(error).__name__)
+
     def _ask(self, by: str, value: str) -> Token | None:
-        found = find_token(self._catalog, digest=value) if by == "digest" else find_token(self._catalog, name=value)
-        if found is not None:
-            note_use(self._catalog, found)
-        return found
+        return find_token(self._catalog, digest=value) if by == "digest" else find_token(self._catalog, name=value)
+
+
+def given_token(headers: Headers) -> str | None:
+    """The token that a program sent. Other credentials, such as those that a browser gives to a proxy, are not ours."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else None

@@ -64,8 +64,8 @@ LOCAL = Caller("local", "admin")
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller, as the access checks before every request have found it."""
-    caller: Caller = request.scope.get("halving.caller", LOCAL)
+    """The caller, as the access checks before every request have found it; where they have not, nobody is answered."""
+    caller: Caller = request.scope["halving.caller"]
     return caller
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 import anyio.to_thread
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from resources.catalog import Catalog
 from server.access import audit
-from server.access.authentication import Authentication
+from server.access.authentication import Authentication, given_token
 from server.access.caller import Caller
 from server.access.caller import Scope as TokenScope
 from server.access.headers import add_headers
@@ -29,6 +30,7 @@ _READS_BY_POST = {f"{_V1}/curves"}  # asks for more than fits into a URL, and ch
 _ADMIN = (f"{_V1}/audit",)
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _PROXY = ("x-forwarded-for", "x-forwarded-host", "forwarded")
+_MOST_DIGITS = 18
 _LOOK_AGAIN_SECONDS = 30.0  # how often the token of a stream is looked at again
 _log = logging.getLogger(__name__)
 
@@ -84,14 +86,15 @@ class Gate:
             return problem(421, foreign)
         if not path.startswith(API):
             return None
-        if (length := headers.get("content-length", "0")).isdecimal() and int(length) > self._most_bytes:
-            return problem(413, f"the body has {length} bytes: give at most {self._most_bytes}")
-        # With a token in its header a request was made by who knows the token: a browser adds none by itself.
-        by_token = self.authentication.asks and "authorization" in headers
+        length = headers.get("content-length", "0")
+        if len(length) > _MOST_DIGITS or (length.isdecimal() and int(length) > self._most_bytes):
+            return problem(413, f"the body has {length[:_MOST_DIGITS]} bytes: give at most {self._most_bytes}")
+        # With a token in its header a request was made by who knows the token: a browser adds no Bearer by itself.
+        by_token = self.authentication.asks and given_token(headers) is not None
         site = foreign_origin(headers.get("origin"), headers.get("sec-fetch-site"), headers.get("host", ""))
         if site is not None and method not in _SAFE and not by_token:
             return problem(403, f"origin {site!r} is not accepted: changes are made from this server's own page, or with a token")
-        if (method, path) in _OPEN or path.startswith(_SIGNED):
+        if ("GET" if method == "HEAD" else method, path) in _OPEN or path.startswith(_SIGNED):
             return None
         caller, session = await self.authentication.caller(headers)
         if caller is None:
@@ -105,7 +108,7 @@ class Gate:
         return None
 
     async def _unknown(self, exchange: "_Exchange") -> Response:
-        if "authorization" not in exchange.headers:
+        if given_token(exchange.headers) is None:
             return problem(401, "a token is needed: send Authorization: Bearer hlv_…, or log in", {"WWW-Authenticate": "Bearer"})
         wait = await self.authentication.refused(exchange.address)
         if wait is not None:
@@ -127,7 +130,7 @@ class Gate:
         }
         try:
             await anyio.to_thread.run_sync(lambda: audit.record(self._catalog, **entry))
-        except DBAPIError as error:
+        except (DBAPIError, NoConnectionLeft) as error:
             _log.error("a write could not be added to the audit, and was not acknowledged: %s", entry, exc_info=error)
             return False
         return True

@@ -1,6 +1,7 @@
 """A stamp of each run's points that changes when there are more of them: far cheaper than reading them.
 
-It is made of the names of the run's metric files, which never change, and of how far its journals on this machine are written.
+It is made of the store, of when the run was recorded, of the names of its metric files, which never change, and of how far its journals on
+this machine are written.
 """
 
 import threading
@@ -39,7 +40,10 @@ class Stamps:
 
     def _listed(self, run: tuple[str, str]) -> bytes:
         names = self._store.names(live_folder(*run)) + self._store.names(run_folder(*run))
-        return blake2b("\0".join(names).encode(), digest_size=16).digest()
+        # A run that was deleted and recorded again under its id may have the same names.
+        record = self._store.filesystem.get_file_info(self._store.path(f"runs/project={run[0]}/{run[1]}/record.json"))
+        state = (self._store.root, record.mtime_ns, *names)
+        return blake2b("\0".join(map(str, state)).encode(), digest_size=16).digest()
 
     def _journals(self) -> dict[tuple[str, str], list[str]]:
         """How far each journal of this machine is written, by the run that it is of."""

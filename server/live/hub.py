@@ -131,8 +131,11 @@ class Hub:
                 if not watchers or self._closed:
                     self._thread = None
                     return
-            self._look(watchers)
-            self._wake()
+            try:
+                self._look(watchers)
+                self._wake()
+            except Exception:  # noqa: BLE001  # the streams are told nothing by a thread that has ended
+                _log.exception("cannot follow any run; trying again")
             self._stop.wait(max(0.0, self._seconds - (time.monotonic() - began)))
 
     def _wake(self) -> None:

@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from halving.errors import InvalidInput
+from halving.errors import InvalidInput, NotFound
 from server.access.caller import Caller, Viewer
 from server.chosen_runs import checked_runs, filtered_runs
 from server.curves.answer import ARROW, BINARY, JSON
@@ -73,6 +73,10 @@ async def _answer(state: State, caller: Caller, question: Question, accept: str,
         runs = await run_in_threadpool(filtered_runs, state, caller, question.filter, question.top)
     try:
         answer = await state.curves.answer(question, checked_runs(caller, runs), kind, known)
+    except NotFound as error:
+        if caller.projects is None:
+            raise
+        raise NotFound("no such run, or no such metric of it") from error  # the message may name what others have
     except Overloaded as error:
         return problem(503, str(error), {"Retry-After": str(RETRY_SECONDS)})
     headers = {"ETag": answer.tag, "Cache-Control": "private, no-cache", "Vary": "Accept"}

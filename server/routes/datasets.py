@@ -63,6 +63,13 @@ def one_dataset(name: Annotated[str, Path(examples=["digits"])], state: Shared, 
     return answer(found[0])
 
 
+def seen_snapshots(session: Session, caller: Caller) -> set[str] | None:
+    """The digests of the snapshots that a caller may know; None is all."""
+    if caller.projects is None:
+        return None
+    return set(session.scalars(select(SweepRow.snapshot).where(SweepRow.name.in_(sorted(caller.projects)))))
+
+
 def _datasets(session: Session, caller: Caller, name: str | None = None) -> list[dict[str, object]]:
     query = select(SnapshotRow).order_by(SnapshotRow.name, SnapshotRow.created_at)
     rows = list(session.scalars(query.where(SnapshotRow.name == name) if name is not None else query))

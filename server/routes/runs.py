@@ -22,7 +22,7 @@ from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import IndexState, select_page, select_run, state_of
 from server.access.caller import Caller, Viewer
 from server.answers import answer
-from server.state import Shared
+from server.state import Shared, State
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -172,7 +172,7 @@ def list_runs(
     chosen, fields, projects = _filter(filter_text), _fields("columns", columns, MOST_COLUMNS), _projects(caller, project)
     with reading(state.catalog) as session:
         index = state_of(session)
-        tag = etag(index, chosen, fields, projects, limit, offset)
+        tag = etag(state, index, chosen, fields, projects, limit, offset)
         if known and tag in known:
             return Response(status_code=304, headers=_headers(tag))
         page = select_page(session, chosen, columns=fields, projects=projects, limit=limit, offset=offset)
@@ -198,7 +198,7 @@ def group_runs(
     chosen, fields, projects = _filter(filter_text), _fields("columns", columns, MOST_MEANS), _projects(caller, project)
     with reading(state.catalog) as session:
         index = state_of(session)
-        tag = etag(index, "groups", keys, chosen, fields, projects, limit)
+        tag = etag(state, index, "groups", keys, chosen, fields, projects, limit)
         if known and tag in known:
             return Response(status_code=304, headers=_headers(tag))
         groups = select_groups(session, chosen, keys, columns=fields, projects=projects, limit=limit)
@@ -218,7 +218,7 @@ def list_columns(
     projects = _projects(caller, project)
     with reading(state.catalog) as session:
         index = state_of(session)
-        tag = etag(index, "columns", prefix, projects, limit)
+        tag = etag(state, index, "columns", prefix, projects, limit)
         if known and tag in known:
             return Response(status_code=304, headers=_headers(tag))
         found = select_columns(session, prefix=prefix, projects=projects, limit=limit)
@@ -258,9 +258,9 @@ def one_run(
     return answer({"id": f"{project}/{run}", **details_of(state.store, info), "index": index})
 
 
-def etag(index: IndexState, *asked: Any) -> str:
-    """The tag of an answer from the index: while it is the same, so is the answer."""
-    return f'"{index.revision}-{hashlib.sha256(repr((index.versions, *asked)).encode()).hexdigest()[:16]}"'
+def etag(state: State, index: IndexState, *asked: Any) -> str:
+    """The tag of an answer from the index: while it is the same, so is the answer. The key tells catalogs apart."""
+    return f'"{index.revision}-{hashlib.sha256(repr((state.signing_key, index.versions, *asked)).encode()).hexdigest()[:16]}"'
 
 
 def _headers(tag: str) -> dict[str, str]:

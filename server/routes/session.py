@@ -63,7 +63,7 @@ async def log_in(
     authentication: Authentication = request.app.state.authentication
     if not authentication.asks:
         return answer(_who(request, state, LOCAL, None))
-    found = await authentication.bearer(f"Bearer {token.get_secret_value()}")
+    found = await authentication.of_token(token.get_secret_value())
     if found is None:
         wait = await authentication.refused(request.client.host if request.client else "")
         if wait is not None:

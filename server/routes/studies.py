@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from resources.catalog import IntentRow, utcnow
-from resources.datasets.snapshots import snapshot_for
+from resources.datasets.snapshots import find_snapshot, snapshot_for
 from resources.execution.concurrency import concurrency_of
 from resources.execution.elsewhere import check_study
 from resources.scheduling import intents
@@ -17,6 +17,7 @@ from resources.sweep_spec import SweepSpec, parse_spec
 from server.access.caller import Caller, Viewer
 from server.access.once import Once
 from server.answers import answer
+from server.routes.datasets import seen_snapshots
 from server.state import Shared, State
 
 router = APIRouter(prefix="/hpo/studies", tags=["sweeps"])
@@ -67,6 +68,9 @@ def launch(
     """
     checked = parse_spec(spec)
     caller.check(checked.name)
+    if checked.snapshot is not None:
+        with state.catalog.read() as session:
+            find_snapshot(state.catalog, checked.snapshot, seen_snapshots(session, caller))
     if driver == "sensors":
         concurrency_of(checked)
     else:

@@ -16,6 +16,7 @@ from resources.sweep_spec.sweep import Objective
 from server.access.caller import Caller, Viewer
 from server.access.once import Once
 from server.answers import answer
+from server.routes.datasets import seen_snapshots
 from server.state import Shared
 
 router = APIRouter(prefix="/training-runs", tags=["training runs"])
@@ -66,7 +67,9 @@ def start(body: NewRun, state: Shared, caller: Viewer, once: Once) -> Response:
     caller.check(body.project)
     given = body.model_dump(exclude={"dataset", "objective"})
     objective = body.objective.model_dump(exclude_none=True)
-    return _start(spec_of(find_snapshot(state.catalog, body.dataset), objective=objective, **given), caller, once)
+    with state.catalog.read() as session:
+        among = seen_snapshots(session, caller)
+    return _start(spec_of(find_snapshot(state.catalog, body.dataset, among), objective=objective, **given), caller, once)
 
 
 @router.get("/{project}/{run}", response_model=dict[str, Any])

@@ -92,22 +92,17 @@ class Refresher:
             StoreError: the store cannot be listed, or does not answer any more.
         """
         began, now, done = time.monotonic(), self._clock(), Refreshed()
-
-        def visit(looks: Sequence[_Look]) -> bool:
-            self._visit(looks, done)
+        new = self._list(done)
+        # However long the listing took, something is looked at; and neither what is due nor what is new can keep the other waiting.
+        listed, due = time.monotonic(), self._resumed() or self._due(now)
+        while (due or new) and not (done.looked and time.monotonic() - listed >= seconds):
+            new, newest = new[:-_AT_ONCE], new[-_AT_ONCE:]
+            self._visit([*due, *newest], done)
+            due = self._due(now)
             done.seconds = time.monotonic() - began
             if progress:
                 progress(done)
-            return done.seconds < seconds
-
-        new = self._list(done)
-        going_on = visit(self._resumed())
-        while going_on and (due := self._due(now)):
-            going_on = visit(due)
-        while going_on and new:
-            new, newest = new[:-_AT_ONCE], new[-_AT_ONCE:]
-            going_on = visit(newest)
-        done.left, done.complete = len(new), going_on
+        done.left, done.complete = len(new), not due and not new
         if done.complete and (done.added or done.changed or done.deleted or now >= self._noted + _NOTE_SECONDS):
             with self._catalog.write() as session:
                 session.execute(update(RunIndexRow).values(refreshed_at=now))
@@ -170,7 +165,7 @@ class Refresher:
                     done.deleted += delete_runs(self._catalog, [(look.project, look.run)])
                 else:
                     (confirmed if look.stale else later)[look.row["id"]] = self._problem(look, found, done)
-            if sum(len(entry.values) for entry in entries) >= _MOST_VALUES:
+            if sum(len(entry.values) for entry in entries) >= _MOST_VALUES:  # a bound for memory
                 self._write(entries)
                 entries = []
         self._write(entries)
@@ -198,6 +193,16 @@ class Refresher:
         return again
 
     def _write(self, entries: list[Entry]) -> None:
+        """In transactions of at most :data:`_MOST_VALUES` values, or of one run."""
+        part: list[Entry] = []
+        for entry in entries:
+            if part and sum(len(one.values) for one in part) + len(entry.values) > _MOST_VALUES:
+                self._write_part(part)
+                part = []
+            part.append(entry)
+        self._write_part(part)
+
+    def _write_part(self, entries: list[Entry]) -> None:
         now = self._clock()
         write_entries(self._catalog, [self._with_best(entry) for entry in entries], [next_look(entry.row, now) for entry in entries])
 
@@ -218,7 +223,13 @@ class Refresher:
                 row = session.get(SweepRow, sweep)
             if row is None:
                 return {}
-            self._directions[sweep] = {objective.metric: objective.direction for objective in stored_spec(row.spec).objectives}
+            try:
+                spec = stored_spec(row.spec)
+            except InvalidInput as error:  # of another version; its runs have no best
+                _log.warning("the spec of sweep %s cannot be read: %s", sweep, error)
+                self._directions[sweep] = {}
+            else:
+                self._directions[sweep] = {objective.metric: objective.direction for objective in spec.objectives}
         return self._directions[sweep]
 
 

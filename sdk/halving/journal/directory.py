@@ -8,6 +8,7 @@ what another user could have put there is refused (:mod:`halving.journal.trust`)
 
 import contextlib
 import fcntl
+import fnmatch
 import os
 import re
 import secrets
@@ -199,9 +200,22 @@ def _folders(store: Store, project: str | None, run: str | None, name: str, untr
     left_out = set() if untrusted is None else untrusted
     for home in dict.fromkeys((_home(store), _fallback(store))):
         if _is_own(home.folder, home.base, left_out):
-            for folder in home.folder.glob(f"project={project or '*'}/run={run or '*'}/{name}"):
+            for folder in _matching(home.folder, f"project={project or '*'}", f"run={run or '*'}", name):
                 if _is_own(folder, home.folder, left_out):
                     yield folder
+
+
+def _matching(folder: Path, pattern: str, *below: str) -> Iterator[Path]:
+    """What lies below a folder under names that match. A folder that vanishes meanwhile has nothing in it: ``Path.glob`` raises then."""
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    for name in fnmatch.filter(names, pattern):
+        if below:
+            yield from _matching(folder / name, *below)
+        else:
+            yield folder / name
 
 
 def _is_own(folder: Path, base: Path, left_out: set[str]) -> bool:

@@ -295,7 +295,7 @@ def test_a_refresh_ends_in_time_and_the_next_goes_on(backend: Backend) -> None:
         record_of(backend.store, f"r{number}").parent.mkdir(parents=True)
     add_run(backend.store, "a")
     first = Refresher(backend.store, backend.catalog).refresh(0.0)
-    assert (first.complete, first.left) == (False, 71)
+    assert (first.complete, first.left) == (False, 7)  # however short its time, something is looked at
     assert Refresher(backend.store, backend.catalog).refresh().complete
     assert names(backend.catalog) == ["a"]
 
