@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from benchmarks.machine import Setting, in_child, settle
+from benchmarks.machine import ChildFailed, Setting, in_child, settle
 from benchmarks.results import Part, Table, Target, spread
 from benchmarks.server import running_server
 from benchmarks.stores import PROJECT
@@ -176,7 +176,11 @@ def _tab(browser: Any, port: int, path: str, size: dict[str, int]) -> Iterator[A
 
 def _painted(page: Any, panels: int) -> float:
     """Seconds from navigation until so many panels were painted."""
-    page.wait_for_function("(count) => new Set(measured.painted.map(([name]) => name)).size >= count", arg=panels)
+    try:
+        page.wait_for_function("(count) => new Set(measured.painted.map(([name]) => name)).size >= count", arg=panels)
+    except Exception as error:
+        said = " ".join(page.locator("main").inner_text().split())
+        raise ChildFailed(f"{panels} panels are not painted; the page says: {said[:300]}") from error
     firsts: dict[str, float] = {}
     for name, end in page.evaluate("measured.painted"):
         firsts.setdefault(name, end / 1000)
