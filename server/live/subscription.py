@@ -30,7 +30,7 @@ class Event(NamedTuple):
 Batch = tuple[list[Event], dict[Run, str]]
 """Events, and the runs' positions after them as :func:`~server.live.cursor.text_of` gives them."""
 
-RESYNC = "resync"
+RESYNC, POINTS = "resync", "points"
 
 
 class Subscription:
@@ -54,7 +54,8 @@ class Subscription:
     def put(self, run: Run, events: Iterable[Event], position: str) -> None:
         """Add events of a run, after which it is read up to ``position``. Called by the thread that polls, which wakes the client later.
 
-        A client that does not keep up loses what waits, and is told to read the curves again.
+        A client that does not keep up loses the points that wait, and is told to read the curves again; one that takes nothing at all
+        is left, and may come again.
         """
         with self._lock:
             self._positions[run] = position
@@ -62,8 +63,10 @@ class Subscription:
                 self._events.append(event)
                 self._bytes += len(event.sent)
             if self._bytes > self._most:
-                self._events = deque([Event.of(RESYNC, {})])
-                self._bytes = 0
+                kept = [event for event in self._events if event.name != POINTS]
+                self._events = deque([Event.of(RESYNC, {}), *kept])
+                self._bytes = sum(len(event.sent) for event in self._events)
+                self._closed = self._bytes > self._most
 
     def close(self) -> None:
         """End the stream."""

@@ -14,7 +14,7 @@ from halving.query.run_follower import NewPoints, Position, RunFollower
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
 from halving.store.store import Store
 from server.live.cursor import Run, text_of
-from server.live.subscription import RESYNC, Event, Subscription
+from server.live.subscription import POINTS, RESYNC, Event, Subscription
 
 MOST_POINTS = 50_000
 """Points of a run that are sent at once; a client that is further behind is told to read the curves."""
@@ -40,6 +40,7 @@ class Watcher:
         self._looked = 0.0
         self._info = self._read_info()
         self._ended = False
+        self._sent = self._state()
         self._follower = RunFollower(store, *run)
 
     @property
@@ -84,14 +85,14 @@ class Watcher:
 
     def _look(self, folders: Collection[Path] | None) -> None:
         # The state first: when it says that the run has ended, all points are in the store.
-        before = self._state()
         ended = self._look_at_state(folders)
         subscriptions = self._subscriptions
         wanted = frozenset(key for subscription in subscriptions for key in subscription.keys)
         news = self._follower.look(wanted, MOST_POINTS, folders)
         common = []
-        if self._state() != before:
+        if self._state() != self._sent:  # not what was read before: the look that read it may have failed
             common.append(self._state_event())
+            self._sent = self._state()
         if not news.complete:
             common.append(self._resync())
         ends = [self._end_event()] if ended and not self._ended else []
@@ -170,5 +171,5 @@ class Watcher:
                     "t": (times[here] / 1000).tolist(),
                     "value": jsonable(values[here].tolist()),
                 }
-                found.append((key, Event.of("points", data)))
+                found.append((key, Event.of(POINTS, data)))
         return found

@@ -60,7 +60,7 @@ class RunFollower:
         position: go on from here; None: from now on.
 
     Raises:
-        StoreError: the store cannot be read; here and in :meth:`look`, after which nothing is missed.
+        StoreError: the store cannot be read; here and in :meth:`look`, after which the next look is not complete.
     """
 
     def __init__(self, store: Store, project: str, run: str, position: Position | None = None) -> None:
@@ -69,6 +69,7 @@ class RunFollower:
         self._listing: list[str] | None = None
         self._room = 0
         self._complete = True
+        self._is_cut = False
         if position is None:
             files = run_files(store, project, run)
             for number in {*files.manifest.absorbed, *(attempt for attempt, _ in files.segments.values())}:
@@ -95,7 +96,8 @@ class RunFollower:
             most: points; what is more is left out.
             folders: the run's journals on this machine, where they are known already.
         """
-        self._room, self._complete = most, True
+        # What a look has read of the journals before the store failed is gone with it.
+        self._room, self._complete, self._is_cut = most, not self._is_cut, True
         if folders is None:
             folders = directory.attempt_folders(self._store, self._project, self._run)
         # The journals first: what is drained meanwhile is in the segments that are listed after it.
@@ -112,6 +114,7 @@ class RunFollower:
             self._room -= len(points.steps)
             if self._room >= 0:
                 kept.append(points)
+        self._is_cut = False
         return News(kept, self._complete and self._room >= 0)
 
     def _in_journals(self, folders: Collection[Path], keys: Collection[str]) -> Iterator[NewPoints]:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from halving import InvalidInput, Store
+from halving.errors import StoreUnavailable
 from halving.ingest.metric_writer import MetricWriter
 from halving.maintenance.compaction import compact
 from halving.metrics.parquet_reader import Files
@@ -152,3 +153,19 @@ def test_what_is_more_than_the_limit_is_left_out_and_said(store: Store) -> None:
 def test_what_is_no_position_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidInput, match="is not accepted"):
         position_of(wrong)
+
+
+def test_after_a_look_that_the_store_cut_short_the_next_one_says_that_something_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "store")
+    follower, writer = RunFollower(store, "p", "r"), MetricWriter(store, "p", "r", 1, delay=3600)
+    writer.append({"a": 1.0}, 1, 5_000_000)
+    with monkeypatch.context() as away:
+        away.setattr(store, "names", lambda folder: (_ for _ in ()).throw(StoreUnavailable(folder)))
+        with pytest.raises(StoreUnavailable):
+            follower.look({"a"}, EVERYTHING)
+    assert not follower.look({"a"}, EVERYTHING).complete
+    assert follower.look({"a"}, EVERYTHING).complete
+    assert writer.close()
+    writer.release()
