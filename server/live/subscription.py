@@ -63,7 +63,7 @@ class Subscription:
                 self._events.append(event)
                 self._bytes += len(event.sent)
             if self._bytes > self._most:
-                kept = [event for event in self._events if event.name != POINTS]
+                kept = [event for event in self._events if event.name not in (POINTS, RESYNC)]
                 self._events = deque([Event.of(RESYNC, {}), *kept])
                 self._bytes = sum(len(event.sent) for event in self._events)
                 self._closed = self._bytes > self._most

@@ -183,14 +183,16 @@ class _Attempt:
     def new_blocks(self, folder: Path | None) -> Iterator[Block]:
         """What is new in the attempt's journal; None where that is removed: what is left is what was mapped before.
 
-        A log segment is only read when the one before it was: else what is between them is in the store's segments, and comes first.
+        A log segment is only read when the one before it was, to its end: else what is between them is in the store's segments, and comes
+        first.
         """
         present = {(appender, number): path for appender, files in (files_in(folder) if folder else {}).items() for number, path in files}
         for appender, number in sorted({*self.readings, *present}):
             last, offset = self.reached.get(appender, [-1, 0])
             reading = self.readings.get((appender, number))
             if reading is None:
-                if number < last or number > last + 1 or (reading := reading_of(present[appender, number])) is None:
+                is_next = number == last + 1 and (last < 0 or (appender, last) in self.readings)
+                if not (number == last or is_next) or (reading := reading_of(present[appender, number])) is None:
                     continue
                 for _ in reading.blocks(end=offset) if number == last else ():
                     pass

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from halving import InvalidInput, Store
@@ -79,6 +79,7 @@ STEPS = st.lists(st.sampled_from(["log", "log", "log", "flush", "compact", "look
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=STEPS)
+@example(steps=["log", "log", "look", "log", "flush", "hand over"])  # the rest of a log segment is only in the store
 def test_nothing_is_lost_whatever_happens_between_two_looks(steps: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     store = Store(tmp_path_factory.mktemp("follow"))
     attempt, step, seen = 1, 0, Seen()
