@@ -21,7 +21,7 @@ router = APIRouter(prefix="/reports", tags=["reports"])
 SweepId = Annotated[str, Path(description="The sweep's id.", examples=["digits-7f3a"])]
 
 # A report holds texts of trials: of exceptions, params, labels. They are escaped there; should that fail one day, a script of theirs runs
-# in an origin of its own, without this origin's cookie, and reaches no network. Its own scripts, Plotly and the figures, are inline.
+# in an origin of its own, without this origin's cookie, and can load nothing. Its own scripts, Plotly and the figures, are inline.
 _INERT = {
     "Content-Security-Policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; frame-ancestors 'self'",

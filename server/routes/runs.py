@@ -80,7 +80,7 @@ class Runs(BaseModel):
 
     total: int = Field(description="How many runs the filter chooses.", examples=[1])
     revision: int = Field(description="Counts the changes of the index.", examples=[42])
-    indexed_at: datetime | None = Field(description="When the index was last found complete.")
+    indexed_at: datetime | None = Field(description="When the index was last found complete; a 304 does not say that it was again.")
     runs: list[Run]
 
 

@@ -121,6 +121,9 @@ def test_webserver_and_daemon_know_no_catalog(manifests: list[dict[str, Any]]) -
 def test_the_server_asks_for_tokens_and_knows_nothing_of_dagsters_database(manifests: list[dict[str, Any]]) -> None:
     ((_, pod, container),) = [found for found in _containers(manifests) if found[0].startswith("server/")]
     (deployment,) = [item for item in manifests if item["kind"] == "Deployment" and item["metadata"]["name"] == "server"]
+    # Specs are checked against the cluster that Dagster knows, not against the server's own pod.
+    assert {"name": "HALVING_CLUSTER", "value": "/etc/halving/cluster.yaml"} in container["env"]
+    assert {"name": "cluster", "mountPath": "/etc/halving"} in container["volumeMounts"]
     assert deployment["spec"]["replicas"] >= 2
     assert pod["automountServiceAccountToken"] is False
     keys = [entry["valueFrom"]["secretKeyRef"]["key"] for entry in container["env"] if "secretKeyRef" in entry.get("valueFrom", {})]
