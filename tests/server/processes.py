@@ -110,6 +110,12 @@ class Stream:
                     found[place] = (data["attempt"], value)
         return {place: value for place, (_, value) in found.items()}
 
+    def is_past(self, step: int) -> bool:
+        """Whether the point of a step was seen, and after it an id to go on from."""
+        events = list(self.events)
+        at = next((i for i, event in enumerate(events) if event.name == "points" and step in event.data["x"]), len(events))
+        return any(event.id for event in events[at:])
+
     def close(self) -> None:
         """Leave."""
         if self._answer is not None:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ if sys.argv[5:] == ["hang"]:
     time.sleep(600)
 run.finish()
 """
+Training = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
@@ -45,9 +46,20 @@ def server(store: Store) -> Iterator[ServerProcess]:
         yield server
 
 
-def training(store: Store, *arguments: object) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", TRAINER, "r", store.root, *map(str, arguments)]
-    return subprocess.Popen(command, cwd=Path(store.root).parent)
+@pytest.fixture
+def training(store: Store) -> Iterator[Training]:
+    """Starts trainers, each of which is gone at the test's end, however that ends."""
+    started = []
+
+    def start(*arguments: object) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-c", TRAINER, "r", store.root, *map(str, arguments)]
+        started.append(subprocess.Popen(command, cwd=Path(store.root).parent))
+        return started[-1]
+
+    yield start
+    for trainer in started:
+        trainer.kill()
+        trainer.wait()
 
 
 def logged(first: int, end: int, run: str = "p/r", key: str = "loss") -> dict[tuple[str, str, int], float]:
@@ -85,8 +97,8 @@ def test_a_point_is_seen_within_two_seconds_and_then_the_end(store: Store, serve
     stream.close()
 
 
-def test_a_run_is_streamed_from_its_beginning_to_its_end(store: Store, server: ServerProcess) -> None:
-    trainer = training(store, 0, 200)
+def test_a_run_is_streamed_from_its_beginning_to_its_end(store: Store, server: ServerProcess, training: Training) -> None:
+    trainer = training(0, 200)
     wait_for(lambda: store.exists("runs/project=p/r/record.json"), 20, "the run has begun")
     stream = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})
     assert stream.ended.wait(30)
@@ -100,28 +112,33 @@ def test_a_run_is_streamed_from_its_beginning_to_its_end(store: Store, server: S
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_a_restart_of_the_server_loses_no_point(store: Store, server: ServerProcess, how: str) -> None:
-    trainer = training(store, 0, 600)
-    wait_for(lambda: store.exists("runs/project=p/r/record.json"), 20, "the run has begun")
-    streams = [Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})]
-    for _ in range(2):
-        wait_for(lambda: streams[-1].named("points") and streams[-1].last, 20, "points are seen, and how far they go")
+    run = start(store)
+    metrics = f"{server.address}/api/v1/training-runs/p/r/metrics"
+
+    def log(first: int) -> None:
+        for step in range(first, first + 100):
+            run.log({"loss": step + 0.5}, step=step)
+
+    log(0)
+    streams = [Stream(metrics, {"key": "loss"})]
+    for first in (0, 200):
+        wait_for(lambda last=first + 99: streams[-1].is_past(last), 20, "the points are seen, and how far they go")  # type: ignore[misc]
         server.kill() if how == "killed" else server.stop()
         assert streams[-1].ended.wait(10)
-        time.sleep(0.5)  # more is logged while no server is there
+        log(first + 100)  # while no server is there
         server.start()
-        streams.append(Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"}, streams[-1].last))
+        log(first + 200)
+        streams.append(Stream(metrics, {"key": "loss"}, streams[-1].last))
+    run.finish()
     assert streams[-1].ended.wait(30)
     assert streams[-1].named("end")
-    seen: dict[Any, float] = {}
-    for stream in streams:
-        seen |= stream.points()
-    assert seen == logged(0, 600)
-    assert len(streams[-1].points()) < 600  # only what was new
-    assert trainer.wait(20) == 0
+    assert {place: value for stream in streams for place, value in stream.points().items()} == logged(0, 500)
 
 
-def test_a_trainer_that_is_killed_is_seen_to_its_last_point_and_its_next_attempt_goes_on(store: Store, server: ServerProcess) -> None:
-    trainer = training(store, 0, 50, "hang")
+def test_a_killed_trainer_is_seen_to_its_last_point_and_its_next_attempt_goes_on(
+    store: Store, server: ServerProcess, training: Training
+) -> None:
+    trainer = training(0, 50, "hang")
     wait_for(lambda: store.exists("runs/project=p/r/record.json"), 20, "the run has begun")
     stream = Stream(f"{server.address}/api/v1/live", {"run": "p/r", "key": "loss"})
     wait_for(lambda: stream.named("ready"), 10, "the stream is ready")
@@ -130,7 +147,7 @@ def test_a_trainer_that_is_killed_is_seen_to_its_last_point_and_its_next_attempt
     trainer.wait()
     wait_for(lambda: (stream.named("run")[-1]["status"]) == "unfinished", 10, "the death is seen")
     assert max(step for _, _, step in stream.points()) == 49
-    assert training(store, 40, 60).wait(30) == 0
+    assert training(40, 60).wait(30) == 0
     wait_for(lambda: stream.named("end"), 10, "the end is seen")
     assert stream.named("run")[-1]["attempt"] == 2
     assert {data["attempt"] for data in stream.named("points")} == {1, 2}
