@@ -25,6 +25,7 @@ PARTS = (
     "runs",
     "server",
     "page",
+    "pages",
     "search",
     "objects",
     "scale",
@@ -112,6 +113,7 @@ def _kept(results: Path) -> list[Part]:
 _MODULES = {
     "runs": "run_index",
     "peers": "peers.compare",
+    "pages": "peers.pages",
     "scale": "search_scale",
     "decisions": "search_latency",
     "suggestions": "search_suggestions",

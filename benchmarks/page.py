@@ -23,8 +23,8 @@ navigation on, its scripts, its decoding and its rasterizing included. *A frame*
 frame that answers it is done.
 """
 CHROMIUM = Path("/usr/bin/chromium")
-_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
-_SIZE = {"width": 1600, "height": 1000}
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
+SIZE = {"width": 1600, "height": 1000}
 _TALL = {"width": 1600, "height": 2400}
 _WATCH = """
 window.measured = {painted: [], rows: 0};
@@ -58,7 +58,7 @@ def measure(setting: Setting) -> Part:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=_ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
         part.tables = [_panels(setting, part, browser), _metrics(setting, part, browser), _runs(setting, part, browser)]
         browser.close()
     return part
@@ -70,7 +70,7 @@ def _panels(setting: Setting, part: Part, browser: Any) -> Table:
     name = f"{runs} runs x {points:,} points"
     first, nine, cpu, zoom, refined, hover = [], [], [], [], [], []
     for _ in range(rounds):
-        with running_server(root) as (_, port), _tab(browser, port, f"/?top={runs}", _SIZE) as page:
+        with running_server(root) as (_, port), _tab(browser, port, f"/?top={runs}", SIZE) as page:
             first.append(_painted(page, 1))
             nine.append(_painted(page, 9))
             page.wait_for_load_state("networkidle")  # the panels below the ninth, too
@@ -81,7 +81,7 @@ def _panels(setting: Setting, part: Part, browser: Any) -> Table:
         for _ in range(rounds):
             cpu.append(_cpu(browser, port, f"/?top={runs}", 20))
     long = _store(setting, "long", runs=setting.choose(5, 20), metrics=4, points=setting.choose(5_000, 50_000))
-    with running_server(long) as (_, port), _tab(browser, port, "/?top=20", _SIZE) as page:
+    with running_server(long) as (_, port), _tab(browser, port, "/?top=20", SIZE) as page:
         _painted(page, 4)
         refined += [_refined(page, place) for place in range(rounds)]
     part.targets += [
@@ -102,7 +102,7 @@ def _metrics(setting: Setting, part: Part, browser: Any) -> Table:
     with running_server(root) as (_, port):
         _indexed(port, 1)
         for _ in range(setting.choose(2, 5)):
-            with _tab(browser, port, "/", _SIZE) as page:
+            with _tab(browser, port, "/", SIZE) as page:
                 usable.append(_painted(page, 1))
                 page.evaluate(_FRAMES, "input")
                 page.get_by_role("searchbox", name="Find metrics").press_sequentially(f"{names - 1}")
@@ -123,7 +123,7 @@ def _runs(setting: Setting, part: Part, browser: Any) -> Table:
     with running_server(root) as (_, port):
         _indexed(port, runs)
         for place in range(setting.choose(2, 5)):
-            with _tab(browser, port, "/", _SIZE) as page:
+            with _tab(browser, port, "/", SIZE) as page:
                 page.wait_for_function("measured.rows > 0")
                 rows.append(page.evaluate("measured.rows") / 1000)
                 _painted(page, 1)

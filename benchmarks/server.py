@@ -32,7 +32,7 @@ BINARY = "application/vnd.halving.curves"
 RUNS, METRICS, POINTS = 100, 10, 1_000
 LIVE = 20
 _THINK = 5.0
-_SERVER = """
+SERVER = """
 import sys
 from server.serving import serve
 from server.settings import Settings
@@ -171,7 +171,7 @@ def _asked(process: int, port: int, runs: Sequence[str], keys: list[str], most: 
 def running_server(root: str) -> Iterator[tuple[int, int]]:
     """The process id and the port of a server on a store, which has looked at it once."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-c", _SERVER, root, str(port)], cwd=CHECKOUT, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", SERVER, root, str(port)], cwd=CHECKOUT, stdout=subprocess.DEVNULL)
 
     def answers() -> bool:
         try:

@@ -46,16 +46,16 @@ class Peer:
     paced: int = 2_000
 
 
-_TENSORBOARD = (("tensorboard==2.21.0", "torch==2.13.0"),)
-_MLFLOW = (("mlflow==3.18.0",), ("mlflow==3.17.2",))
+TENSORBOARD = (("tensorboard==2.21.0", "torch==2.13.0"),)
+MLFLOW = (("mlflow==3.18.0",), ("mlflow==3.17.2",))
 PEERS = (
     Peer("Halving", "use_halving", "Parquet, synced"),
-    Peer("TensorBoard", "use_tensorboard", "event file, not synced", "tensorboard", _TENSORBOARD, "torch.utils.tensorboard"),
+    Peer("TensorBoard", "use_tensorboard", "event file, not synced", "tensorboard", TENSORBOARD, "torch.utils.tensorboard"),
     Peer("trackio", "use_trackio", "SQLite", "trackio", (("trackio==0.43.0",),), "trackio"),
     Peer("W&B, offline", "use_wandb", "its log file, to be uploaded", "wandb", (("wandb==0.31.0",),), "wandb"),
     Peer("Aim", "use_aim", "RocksDB", "aim", (("aim==3.29.1",),), "aim", tight=3_000, paced=1_000),
-    Peer("MLflow, async", "use_mlflow", "SQLite", "mlflow", _MLFLOW, "mlflow", {"asynchronous": True}, tight=1_500, paced=1_000),
-    Peer("MLflow, sync", "use_mlflow", "SQLite", "mlflow", _MLFLOW, "mlflow", {"asynchronous": False}, tight=1_000, paced=500),
+    Peer("MLflow, async", "use_mlflow", "SQLite", "mlflow", MLFLOW, "mlflow", {"asynchronous": True}, tight=1_500, paced=1_000),
+    Peer("MLflow, sync", "use_mlflow", "SQLite", "mlflow", MLFLOW, "mlflow", {"asynchronous": False}, tight=1_000, paced=500),
 )
 
 

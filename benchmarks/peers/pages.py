@@ -1,0 +1,282 @@
+"""The same curves on Halving's page and on other trackers' pages, in one browser, in turn."""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from benchmarks import page, server
+from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, run_json, settle
+from benchmarks.peers.compare import MLFLOW, TENSORBOARD
+from benchmarks.peers.installs import environment, install
+from benchmarks.results import Part, Table, number, spread
+from benchmarks.stores import PROJECT
+from tests.ports import free_port
+from tests.waiting import wait_for
+
+_TEXT = """
+100 runs x 10 metrics x 1,000 points of noisy losses in each tracker's own files (MLflow's in SQLite), its server newly started on this
+machine. *An answer* is what its page asks for to draw one metric of all runs, sent by a client without a browser, after the same for
+another metric, so that no server pays for its first imports. *A page* is opened in headless Chromium at the address that shows one metric
+of all runs, and is done when no request is under way and its main thread has rested for two seconds; these are not counted. TensorBoard
+selects no runs by itself where they are many: its page is opened before, and its time begins with the click on all of them.
+"""
+_PROGRAM = "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+_QUIET = 2.0
+_LONGEST = 240.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """A tracker's server with the runs.
+
+    Attributes:
+        name, version: in the table.
+        command: with ``{port}``; runs in ``folder`` with ``variables``.
+        ready: a path that answers once the runs can be read.
+        asked: path, body and headers of the request for one metric of all runs.
+        points: how many points an answer has, of its body.
+        path: of the page that shows that metric.
+        all_runs: what is clicked there to select all runs, where they are not.
+    """
+
+    name: str
+    version: str
+    command: Sequence[str]
+    folder: Path
+    variables: Mapping[str, str]
+    ready: Callable[[int], bool]
+    asked: Callable[[str], tuple[str, bytes | None, Mapping[str, str]]]
+    points: Callable[[bytes], int]
+    path: str
+    all_runs: str | None = None
+
+
+def measure(setting: Setting) -> Part:
+    """An answer and a page of each tracker; one that cannot be installed is named. A quick run installs nothing."""
+    part = Part("pages", "One metric of 100 runs on the pages of trackers", _TEXT)
+    sizes = {"runs": setting.choose(5, 100), "metrics": 10, "points": setting.choose(50, 1_000)}
+    sites = [_halving(setting, sizes)]
+    for make in (_tensorboard, _mlflow):
+        try:
+            sites.append(make(setting, sizes))
+        except ChildFailed as error:
+            part.missing.append(str(error))
+    answers = Table(["tracker", "version", "points", "MB", "server CPU, s", "s", "time ratio"], [], "An answer")
+    pages = Table(["tracker", "version", "until it is drawn, s", "main thread, s", "time ratio"], [], "A page")
+    walls: list[list[float]] = []
+    for site in sites:
+        figures = [_answered(site) for _ in range(setting.choose(1, 3))]
+        walls.append([each["s"] for each in figures])
+        cells = [f"{figures[0]['points']:,}", number(figures[0]["bytes"] / 1e6), spread([each["cpu"] for each in figures])]
+        answers.rows.append([site.name, site.version, *cells, spread(walls[-1]), _ratio(walls)])
+    part.tables.append(answers)
+    if not page.CHROMIUM.exists():
+        part.missing.append(f"pages: no {page.CHROMIUM} on this machine")
+        return part
+    walls = []
+    for site in sites:
+        shown = [_shown(site) for _ in range(setting.choose(1, 3))]
+        walls.append([seconds for seconds, _ in shown])
+        pages.rows.append([site.name, site.version, spread(walls[-1]), spread([busy for _, busy in shown]), _ratio(walls)])
+    part.tables.append(pages)
+    return part
+
+
+def _halving(setting: Setting, sizes: Mapping[str, int]) -> Site:
+    root = str(setting.work / "halving")
+    runs = in_child("benchmarks.stores:write_runs", root=root, segments=1, **sizes)
+    in_child("benchmarks.stores:compact", root=root, runs=runs)
+    headers = {"Accept": server.BINARY, "Content-Type": "application/json"}
+
+    def asked(metric: str) -> tuple[str, bytes, Mapping[str, str]]:
+        return "/api/v1/curves", json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": [metric]}).encode(), headers
+
+    def ready(port: int) -> bool:
+        return int(json.loads(_get(port, f"/api/v1/runs?limit=1&project={quote(PROJECT)}"))["total"]) == sizes["runs"]
+
+    def points(answer: bytes) -> int:
+        length = int.from_bytes(answer[:4], "little")
+        return sum(int(curve["rows"]) for curve in json.loads(answer[4 : 4 + length])["curves"])
+
+    command = (sys.executable, "-c", server.SERVER, root, "{port}")
+    path = f"/?top={sizes['runs']}&metrics=metric_0"
+    return Site("Halving", "this commit", command, CHECKOUT, os.environ, ready, asked, points, path)
+
+
+def _tensorboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
+    python, folder, filled = _filled(setting, "tensorboard", TENSORBOARD, "torch.utils.tensorboard", sizes)
+    data = "/experiment/defaultExperimentId/data/plugin/timeseries"
+
+    def asked(metric: str) -> tuple[str, bytes, Mapping[str, str]]:
+        return f"{data}/timeSeries", urlencode({"requests": json.dumps([{"plugin": "scalars", "tag": metric}])}).encode(), {}
+
+    def ready(port: int) -> bool:
+        return len(json.loads(_get(port, f"{data}/tags"))["scalars"]["runTagInfo"]) == sizes["runs"]
+
+    def points(answer: bytes) -> int:
+        return sum(len(each) for each in json.loads(answer)[0]["runToSeries"].values())
+
+    command = (
+        str(python),
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        str(folder / "data"),
+        "--port",
+        "{port}",
+        "--samples_per_plugin",
+        "scalars=1000",
+    )
+    return Site(
+        "TensorBoard", filled["version"], command, folder, environment(folder), ready, asked, points, "/#timeseries&tagFilter=metric_0"
+    )
+
+
+def _mlflow(setting: Setting, sizes: Mapping[str, int]) -> Site:
+    python, folder, filled = _filled(setting, "mlflow", MLFLOW, "mlflow", sizes)
+    runs = filled["runs"]
+
+    def asked(metric: str) -> tuple[str, None, Mapping[str, str]]:
+        # Its page asks for the histories of one metric of up to 100 runs at once, of each at most 320 points.
+        chosen = [*(("run_ids", run) for run in runs), ("metric_key", metric), ("max_results", "320")]
+        return f"/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval?{urlencode(chosen)}", None, {}
+
+    def ready(port: int) -> bool:
+        return bool(_get(port, "/health"))
+
+    def points(answer: bytes) -> int:
+        return len(json.loads(answer)["metrics"])
+
+    database = f"sqlite:///{folder / 'data'}"
+    command = (str(python), "-m", "mlflow", "server", "--backend-store-uri", database, "--port", "{port}", "--workers", "1")
+    shown = {"runs": json.dumps(runs), "metric": json.dumps("metric_0"), "experiments": json.dumps([filled["experiment"]])}
+    path = f"/#/metric?{urlencode({**shown, 'plot_metric_keys': json.dumps(['metric_0'])})}"
+    return Site("MLflow", filled["version"], command, folder, environment(folder), ready, asked, points, path)
+
+
+def _filled(
+    setting: Setting, name: str, choices: Sequence[Sequence[str]], imports: str, sizes: Mapping[str, int]
+) -> tuple[Path, Path, dict[str, Any]]:
+    """A tracker's interpreter, its folder whose ``data`` has the runs, and what filling it gave."""
+    installed = install(setting.home / name, choices, imports, allowed=not setting.quick)
+    if installed.python is None:
+        raise ChildFailed(f"{name}: {installed.reason}")
+    folder = setting.work / name
+    folder.mkdir()
+    given = json.dumps({"data": str(folder / "data"), **sizes})
+    command = [str(installed.python), "-c", _PROGRAM, given, str(CHECKOUT), f"benchmarks.peers.fill_{name}"]
+    return installed.python, folder, run_json(command, cwd=folder, environment=environment(folder))
+
+
+def _answered(site: Site) -> dict[str, float]:
+    """Bytes, points, the seconds, and CPU of the server with its children."""
+    with _running(site) as (process, port):
+        _get(port, *site.asked("metric_1"))
+        before, began = _cpu(process), time.monotonic()
+        body = _get(port, *site.asked("metric_0"))
+        took, spent = time.monotonic() - began, _cpu(process) - before
+    return {"s": took, "cpu": spent, "bytes": len(body), "points": site.points(body)}
+
+
+def _shown(site: Site) -> tuple[float, float]:
+    """Seconds from navigation until the page rests, and seconds of its main thread."""
+    from playwright.sync_api import sync_playwright
+
+    with _running(site) as (_, port), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(page.CHROMIUM), args=page.ARGUMENTS)
+        tab = browser.new_context(viewport=page.SIZE).new_page()
+        session = tab.context.new_cdp_session(tab)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        under_way: set[Any] = set()
+        tab.on("request", lambda request: under_way.add(request))
+        tab.on("requestfinished", lambda request: under_way.discard(request))
+        tab.on("requestfailed", lambda request: under_way.discard(request))
+        began, busy = time.monotonic(), _computed(session)
+        tab.goto(f"http://127.0.0.1:{port}{site.path}", wait_until="commit")
+        done = _rested(site, tab, session, under_way)
+        if site.all_runs:
+            began, busy = time.monotonic(), _computed(session)
+            tab.locator(site.all_runs).first.click()
+            done = _rested(site, tab, session, under_way)
+        busy = _computed(session) - busy
+        browser.close()
+    return done - began, busy
+
+
+def _rested(site: Site, tab: Any, session: Any, under_way: Collection[Any]) -> float:
+    """When the page began to rest."""
+    began = last = time.monotonic()
+    busy = _computed(session)
+    while (now := time.monotonic()) - last < _QUIET:
+        tab.wait_for_timeout(50)
+        computed = _computed(session)
+        # A stream stays open, and of a worker's script no end is reported.
+        asked = [request for request in under_way if "/live" not in request.url and not request.url.endswith(".worker.js")]
+        if asked or computed - busy > 0.1 * (time.monotonic() - now):
+            last = time.monotonic()
+        busy = computed
+        if now - began > _LONGEST:
+            raise ChildFailed(f"{site.name}: its page is not done after {_LONGEST:g} s")
+    return last
+
+
+def _computed(session: Any) -> float:
+    return float(next(each["value"] for each in session.send("Performance.getMetrics")["metrics"] if each["name"] == "TaskDuration"))
+
+
+@contextmanager
+def _running(site: Site) -> Iterator[tuple[int, int]]:
+    """The process id and the port of a tracker's server that can read all runs."""
+    port = free_port()
+    command = [each.format(port=port) if "{port}" in each else each for each in site.command]
+    settle()
+    process = subprocess.Popen(
+        command, cwd=site.folder, env=dict(site.variables), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+
+    def answers() -> bool:
+        try:
+            return site.ready(port)
+        except (OSError, KeyError):
+            return False
+
+    try:
+        wait_for(answers, 300, f"{site.name}'s server has read the runs")
+        yield process.pid, port
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _get(port: int, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, dict(headers or {}))
+    with urllib.request.urlopen(request, timeout=_LONGEST) as answer:
+        return bytes(answer.read())
+
+
+def _cpu(leader: int) -> float:
+    """Seconds of CPU of all processes of a session."""
+    total = 0.0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader:
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def _ratio(walls: Sequence[Sequence[float]]) -> str:
+    return f"{number(statistics.median(walls[-1]) / statistics.median(walls[0]))}x"
