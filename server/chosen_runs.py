@@ -8,7 +8,7 @@ from halving.identifiers import check_name
 from halving.query.run_filter_parser import parse_filter
 from resources.analysis.run_index import select_names
 from resources.analysis.run_index.reading import reading
-from server.access.caller import Caller
+from server.identity.caller import Caller
 from server.state import State
 
 

@@ -58,7 +58,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _create(arguments: argparse.Namespace) -> int:
     """Make a token. Only the token is on the standard output, for ``$(…)``. JSON: ``{"name", "token"}``."""
-    from server.access.tokens import create_token
+    from server.identity.tokens import create_token
 
     given = {name: getattr(arguments, name) for name in ("scope", "days")}
     token = create_token(_catalog(arguments), arguments.name, projects=arguments.project, **given)
@@ -77,7 +77,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"tokens": [{"name", "scope", "projects", "created_at", "last_used_at", "expires_at", "revoked_at", "holds"}]}``.
     """
-    from server.access.tokens import list_tokens
+    from server.identity.tokens import list_tokens
 
     found = list_tokens(_catalog(arguments))
     if arguments.json:
@@ -97,7 +97,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _revoke(arguments: argparse.Namespace) -> int:
     """Revoke a token. JSON: the token, as ``halving tokens list --json`` has it."""
-    from server.access.tokens import revoke_token
+    from server.identity.tokens import revoke_token
 
     token = revoke_token(_catalog(arguments), arguments.name)
     if arguments.json:

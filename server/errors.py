@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from halving.cli.output import jsonable
 from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound, StoreError
 from resources.catalog.retry import is_transient
-from server.access.tokens import without_tokens
+from server.identity.tokens import without_tokens
 
 RETRY_SECONDS = 5
 MEDIA_TYPE = "application/problem+json"

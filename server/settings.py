@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from server.access.origins import is_loopback
+from server.identity.origins import is_loopback
 
 PORT = 3001
 

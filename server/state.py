@@ -8,8 +8,8 @@ from fastapi import Depends, Request
 from halving import Store
 from resources.catalog import Catalog
 from resources.catalog.opening import open_catalog
-from server.access.secret_keys import signing_key
 from server.curves.service import CurveService
+from server.identity.secret_keys import signing_key
 from server.live.hub import Hub
 from server.loops import Loops
 from server.settings import Settings

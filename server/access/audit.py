@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from sqlalchemy import insert, select
 
 from resources.catalog import AuditRow, Catalog, utcnow
-from server.access.tokens import without_tokens
+from server.identity.tokens import without_tokens
 
 _LONGEST = 500  # characters of a path
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])

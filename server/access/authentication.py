@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -12,13 +11,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from starlette.datastructures import Headers
 
-from server.access.caller import LOCAL, Caller
-from server.access.sessions import COOKIE, Session, Sessions
-from server.access.tokens import Token, digest_of, find_token, note_use
-from server.access.wrong_tokens import WrongTokens
-
-if TYPE_CHECKING:
-    from server.state import State
+from server.identity.caller import LOCAL, Caller
+from server.identity.sessions import COOKIE, Session, Sessions
+from server.identity.tokens import Token, digest_of, find_token, note_use
+from server.identity.wrong_tokens import WrongTokens
+from server.state import State
 
 FRESH_SECONDS = 2.0
 """How long what is known of a token is believed: a token that was revoked holds at most so much longer."""
@@ -33,7 +30,7 @@ _log = logging.getLogger(__name__)
 class Authentication:
     """Finds the caller of each request."""
 
-    def __init__(self, state: "State") -> None:
+    def __init__(self, state: State) -> None:
         self.asks = state.settings.asks_for_tokens
         self.sessions = Sessions(state.signing_key)
         self.wrong = WrongTokens()

@@ -14,13 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from resources.catalog import Catalog
 from server.access import audit
 from server.access.authentication import Authentication, given_token
-from server.access.caller import Caller
-from server.access.caller import Scope as TokenScope
 from server.access.headers import add_headers
-from server.access.origins import foreign_origin, host_name, is_loopback
 from server.access.project_limits import Routes
-from server.access.sessions import Session
 from server.errors import answer_of, problem
+from server.identity.caller import Caller
+from server.identity.caller import Scope as TokenScope
+from server.identity.origins import foreign_origin, host_name, is_loopback
+from server.identity.sessions import Session
 
 API = "/api/"
 _V1 = "/api/v1"

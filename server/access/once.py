@@ -29,8 +29,8 @@ from sqlalchemy.orm import Session
 from halving.cli.output import jsonable
 from halving.errors import InvalidInput
 from resources.catalog import AnswerRow, utcnow
-from server.access.caller import caller_of
 from server.answers import answer
+from server.identity.caller import caller_of
 from server.state import Shared, State
 
 KEPT = timedelta(days=1)

@@ -12,12 +12,12 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from halving.errors import InvalidInput, NotFound
-from server.access.caller import Caller, Viewer
 from server.chosen_runs import checked_runs, filtered_runs
 from server.curves.answer import ARROW, BINARY, JSON
 from server.curves.limits import Overloaded
 from server.curves.question import Axis, Question
 from server.errors import RETRY_SECONDS, problem
+from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 
 router = APIRouter(tags=["curves"])

@@ -20,9 +20,9 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
 from halving.errors import InvalidInput
-from server.access.caller import LOCAL, Caller, Viewer
 from server.chosen_runs import checked_runs, filtered_runs
 from server.errors import RETRY_SECONDS
+from server.identity.caller import LOCAL, Caller, Viewer
 from server.live.cursor import cursor_of, positions_of
 from server.live.hub import MOST_KEYS, MOST_RUNS, TooManyStreams
 from server.live.subscription import Subscription

@@ -20,8 +20,8 @@ from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.groups import select_groups
 from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import IndexState, select_page, select_run, state_of
-from server.access.caller import Caller, Viewer
 from server.answers import answer
+from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 
 router = APIRouter(prefix="/runs", tags=["runs"])

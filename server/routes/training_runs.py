@@ -13,9 +13,9 @@ from resources.scheduling import intents
 from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.sweep import Objective
-from server.access.caller import Caller, Viewer
 from server.access.once import Once
 from server.answers import answer
+from server.identity.caller import Caller, Viewer
 from server.routes.datasets import seen_snapshots
 from server.state import Shared
 

@@ -11,8 +11,8 @@ from fastapi.testclient import TestClient
 from resources.backend import Backend
 from resources.sweep_spec import SweepSpec
 from server.access.authentication import FRESH_SECONDS
-from server.access.sessions import COOKIE
-from server.access.tokens import create_token, list_tokens, revoke_token
+from server.identity.sessions import COOKIE
+from server.identity.tokens import create_token, list_tokens, revoke_token
 from server.pages import PATHS
 from server.settings import Settings
 from tests.searches import search

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from resources.backend import Backend
 from resources.sweep_spec import SweepSpec
-from server.access.tokens import create_token
+from server.identity.tokens import create_token
 from tests.searches import search
 
 Spec = Callable[..., SweepSpec]

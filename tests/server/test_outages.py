@@ -11,7 +11,7 @@ from sqlalchemy import make_url
 
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
-from server.access.tokens import create_token
+from server.identity.tokens import create_token
 from server.settings import Settings
 from tests.backends import SMALL
 from tests.postgres import Postgres
