@@ -19,9 +19,15 @@ from server.identity.tokens import without_tokens
 
 RETRY_SECONDS = 5
 MEDIA_TYPE = "application/problem+json"
-_STATUS = {NotFound: 404, AlreadyExists: 409, InvalidInput: 422, StoreError: 503}
 _SHOWN = 100  # characters of a value
 _log = logging.getLogger(__name__)
+
+
+class Busy(HalvingError):
+    """Too much is asked at a time; the same may be answered a little later."""
+
+
+_STATUS = {NotFound: 404, AlreadyExists: 409, InvalidInput: 422, StoreError: 503, Busy: 503}
 
 
 class Problem(BaseModel):

@@ -22,7 +22,7 @@ FRESH_SECONDS = 2.0
 
 _KEPT_SECONDS = 300.0  # believed while the catalog is away, so that what the store alone can answer is still answered
 _TOKENS = 1000  # remembered at most
-_THREADS = 4  # of their own: slow queries of routes do not hold up who is asking
+_THREADS = 4  # of their own, as the connections are: slow queries of routes do not hold up who is asking
 _WRONG_SECONDS = 0.2  # that a wrong token is answered later
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Authentication:
         self.asks = state.settings.asks_for_tokens
         self.sessions = Sessions(state.signing_key)
         self.wrong = WrongTokens()
-        self._catalog = state.catalog
+        self._catalog = state.access_catalog
         self._known: dict[tuple[str, str], tuple[Token | None, float]] = {}
         self._threads, self._noters = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(1)
         self._noting: set[asyncio.Task[None]] = set()

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
@@ -49,7 +48,7 @@ async def _many(
 ) -> AsyncIterator[Subscription]:
     if bool(run) == (filter_text is not None):
         raise InvalidInput(f"{len(run)} runs and the filter {filter_text!r} are not accepted: give either of them")
-    runs = run if filter_text is None else await run_in_threadpool(filtered_runs, state, caller, filter_text, top)
+    runs = run if filter_text is None else await filtered_runs(state, caller, filter_text, top)
     async with _opened(state, caller, runs, key, last_event_id or cursor, history=False) as subscription:
         yield subscription
 
