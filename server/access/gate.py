@@ -1,21 +1,15 @@
 """The gate before every request: who asks, whether they may, from where; and behind every answer: its headers, and the audit of writes."""
 
 import asyncio
-import logging
 from collections.abc import Iterable
 
-import anyio.to_thread
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from resources.catalog import Catalog
-from server.access import audit
+from server.access.audit import Audit
 from server.access.authentication import Authentication, given_token
 from server.access.headers import add_headers
-from server.access.project_limits import Routes
 from server.errors import answer_of, problem
 from server.identity.caller import Caller
 from server.identity.caller import Scope as TokenScope
@@ -32,7 +26,6 @@ _SAFE = {"GET", "HEAD", "OPTIONS"}
 _PROXY = ("x-forwarded-for", "x-forwarded-host", "forwarded")
 _MOST_DIGITS = 18
 _LOOK_AGAIN_SECONDS = 30.0  # how often the token of a stream is looked at again
-_log = logging.getLogger(__name__)
 
 
 class Gate:
@@ -40,7 +33,6 @@ class Gate:
 
     Args:
         policy: the page's content security policy.
-        routes: what is known of the application's routes.
         most_bytes: of a request's body, by its ``Content-Length``; a route may set ``max_body_size`` to take less.
     """
 
@@ -49,14 +41,13 @@ class Gate:
         app: ASGIApp,
         *,
         authentication: Authentication,
-        catalog: Catalog,
+        audit: Audit,
         policy: str,
-        routes: Routes,
         streams: "OpenStreams",
         most_bytes: int,
     ) -> None:
-        self._app, self._catalog, self._routes, self._most_bytes = app, catalog, routes, most_bytes
-        self.authentication, self.policy, self.streams = authentication, policy, streams
+        self._app, self._most_bytes = app, most_bytes
+        self.authentication, self.audit, self.policy, self.streams = authentication, audit, policy, streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -116,24 +107,6 @@ class Gate:
         return problem(
             401, "this token does not hold: it is wrong, revoked or too old", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         )
-
-    async def record(self, exchange: "_Exchange", status: int) -> bool:
-        """Add a write to the audit before it is answered; whether that was possible."""
-        caller: Caller = exchange.scope["halving.caller"]
-        endpoint = exchange.scope.get("endpoint")
-        entry = {
-            "actor": caller.actor,
-            "method": exchange.method,
-            "route": self._routes.template(endpoint),
-            "target": exchange.path,
-            "status": status,
-        }
-        try:
-            await anyio.to_thread.run_sync(lambda: audit.record(self._catalog, **entry))
-        except (DBAPIError, NoConnectionLeft) as error:
-            _log.error("a write could not be added to the audit, and was not acknowledged: %s", entry, exc_info=error)
-            return False
-        return True
 
 
 class OpenStreams:
@@ -228,15 +201,13 @@ class _Exchange:
         await self._send(message)
 
     async def _instead_of(self, start: Message) -> Response | None:
-        """Another answer than the application's: where it is not in our form, or a write could not be audited."""
+        """Another answer than the application's, where that is not in our form; a write is audited before it is answered."""
         status, plain = start["status"], Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")
         if status == 413 and plain:  # the web framework's own words
             return problem(413, "the body is larger than this route takes")
-        if not self.writes or "halving.caller" not in self.scope or not self._is_audited():
-            return None
-        if await self._gate.record(self, status) or status >= 400:
-            return None
-        return answer_of(DBAPIError("", None, Exception("the audit"), connection_invalidated=True))
+        if self.writes and "halving.caller" in self.scope and self._is_audited():
+            await self._gate.audit.record(self.scope, status)
+        return None
 
     def _is_audited(self) -> bool:
         endpoint = self.scope.get("endpoint")

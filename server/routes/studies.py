@@ -68,6 +68,8 @@ def launch(
     """
     checked = parse_spec(spec)
     caller.check(checked.name)
+    if stored := once.stored():
+        return stored
     if checked.snapshot is not None:
         with state.catalog.read() as session:
             find_snapshot(state.catalog, checked.snapshot, seen_snapshots(session, caller))

@@ -65,6 +65,8 @@ class Started(BaseModel):
 def start(body: NewRun, state: Shared, caller: Viewer, once: Once) -> Response:
     """Train once, with these hyperparameters, on a snapshot that there is. It is recorded at once, also while Dagster is down."""
     caller.check(body.project)
+    if stored := once.stored():
+        return stored
     given = body.model_dump(exclude={"dataset", "objective"})
     objective = body.objective.model_dump(exclude_none=True)
     with state.catalog.read() as session:
@@ -108,6 +110,8 @@ def restore(
 ) -> Response:
     """Start a new run that goes on from a checkpoint, with the same hyperparameters on the same data."""
     caller.check(project)
+    if stored := once.stored():
+        return stored
     return _start(spec_of_restored(state.catalog, state.store, project, run, epoch, epochs), caller, once)
 
 
