@@ -51,7 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
     known, streams = Routes(app.routes), OpenStreams()
     audit = Audit(state.access_catalog, known, settings.audit_days)
     app.state.routes, app.state.streams, app.state.audit = known, streams, audit
-    add_error_handlers(app)
+    add_error_handlers(app, state.store.root)
     # The scheme is for OpenAPI; the gate has looked at the token before.
     bearer = HTTPBearer(auto_error=False, description="A token: hlv_…")
     api = APIRouter(
@@ -68,7 +68,6 @@ def create_app(settings: Settings) -> FastAPI:
         authentication=authentication,
         audit=audit,
         policy=content_policy(STATIC),
-        routes=known,
         streams=streams,
         most_bytes=MOST_BYTES,
     )

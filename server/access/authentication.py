@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 
 from server.identity.caller import LOCAL, Caller
 from server.identity.sessions import COOKIE, Session, Sessions
-from server.identity.tokens import Token, digest_of, find_token, note_use
+from server.identity.tokens import PREFIX, Token, digest_of, find_token, note_use
 from server.identity.wrong_tokens import WrongTokens
 from server.state import State
 
@@ -107,6 +107,7 @@ class Authentication:
 
 
 def given_token(headers: Headers) -> str | None:
-    """The token that a program sent. Other credentials, such as those that a browser gives to a proxy, are not ours."""
+    """The token of ours that a program sent. Other credentials, which a browser or a proxy adds for somebody else, say nothing here."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
-    return given.strip() if scheme.lower() == "bearer" else None
+    given = given.strip()
+    return given if scheme.lower() == "bearer" and given.startswith(PREFIX) else None

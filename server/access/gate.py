@@ -75,12 +75,16 @@ class Gate:
         headers, method, path = exchange.headers, exchange.method, exchange.path
         if not self.authentication.asks and (foreign := _by_another_name(headers)):
             return problem(421, foreign)
+        if not _is_text(path):
+            return problem(404, "nothing has an address with NUL or half of a surrogate pair in it")
+        if b"%00" in exchange.scope["query_string"]:
+            return problem(422, "the query holds NUL, which is not accepted: no text that is kept has one")
         if not path.startswith(API):
             return None
         length = headers.get("content-length", "0")
         if len(length) > _MOST_DIGITS or (length.isdecimal() and int(length) > self._most_bytes):
             return problem(413, f"the body has {length[:_MOST_DIGITS]} bytes: give at most {self._most_bytes}")
-        # With a token in its header a request was made by who knows the token: a browser adds no Bearer by itself.
+        # With a token in its header a request was made by who knows the token: neither a browser nor a proxy adds one of ours by itself.
         by_token = self.authentication.asks and given_token(headers) is not None
         site = foreign_origin(headers.get("origin"), headers.get("sec-fetch-site"), headers.get("host", ""))
         if site is not None and method not in _SAFE and not by_token:
@@ -100,7 +104,9 @@ class Gate:
 
     async def _unknown(self, exchange: "_Exchange") -> Response:
         if given_token(exchange.headers) is None:
-            return problem(401, "a token is needed: send Authorization: Bearer hlv_…, or log in", {"WWW-Authenticate": "Bearer"})
+            given = "authorization" in exchange.headers
+            needed = "what Authorization holds is not a token of this server" if given else "a token is needed"
+            return problem(401, f"{needed}: send Authorization: Bearer hlv_…, or log in", {"WWW-Authenticate": "Bearer"})
         wait = await self.authentication.refused(exchange.address)
         if wait is not None:
             return problem(429, "too many tokens that do not hold were sent from this address", {"Retry-After": str(wait)})
@@ -238,6 +244,11 @@ def _by_another_name(headers: Headers) -> str | None:
     if _any(headers, _PROXY):
         return "a proxy has sent this, and no token is asked for: start the server with halving serve --tokens"
     return None
+
+
+def _is_text(asked: str) -> bool:
+    """Whether every database takes it."""
+    return "\0" not in asked and not any("\ud800" <= letter <= "\udfff" for letter in asked)
 
 
 def _any(headers: Headers, names: Iterable[str]) -> bool:

@@ -15,6 +15,7 @@ from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.sweep import Objective
 from server.access.once import Once
 from server.answers import answer
+from server.errors import without_root
 from server.identity.caller import Caller, Viewer
 from server.routes.datasets import seen_snapshots
 from server.state import Shared
@@ -83,7 +84,9 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
     ``restored_from``, ``sweep``, ``snapshot``.
     """
     caller.check(project)
-    return answer(training_run(state.catalog, state.store, project, run).as_dict())
+    found = training_run(state.catalog, state.store, project, run).as_dict()
+    unavailable = found["unavailable"] and without_root(found["unavailable"], state.store.root)
+    return answer({**found, "unavailable": unavailable})
 
 
 @router.post("/{project}/{run}/cancel", response_model=dict[str, Any])
