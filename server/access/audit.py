@@ -77,12 +77,16 @@ class Audit:
         entry = self._entry(scope, status)
         if scope.get(AUDITED) or self._is_repeated(entry):
             return
-        try:
-            await anyio.to_thread.run_sync(self._write, [entry], limiter=self._thread)
-        except (DBAPIError, NoConnectionLeft) as error:
-            _log.error("the audit could not be written, and will be tried again: %s: %s", type(error).__name__, _shown(entry))
-            if len(self._waiting) < _MOST_WAITING:
-                self._waiting.append(entry)
+        if not self._waiting:  # else the catalog is away, and nobody needs to find that out again
+            try:
+                await anyio.to_thread.run_sync(self._write, [entry], limiter=self._thread)
+                return
+            except (DBAPIError, NoConnectionLeft) as error:
+                _log.error("the audit could not be written, and will be tried again: %s: %s", type(error).__name__, _shown(entry))
+        if len(self._waiting) < _MOST_WAITING:
+            self._waiting.append(entry)
+        else:
+            _log.error("the audit lacks an entry, because too many wait for the catalog: %s", _shown(entry))
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
@@ -95,8 +99,8 @@ class Audit:
             with suppress(asyncio.CancelledError):
                 await keeping
             await anyio.to_thread.run_sync(self._catch_up)
-            if self._waiting:
-                _log.error("%d entries of the audit are lost but for the log: the catalog did not take them", len(self._waiting))
+            for entry in self._waiting:
+                _log.error("the audit lacks an entry, because the catalog did not take it before the server ended: %s", _shown(entry))
 
     async def _keep(self) -> None:
         forget_at = time.monotonic()
@@ -115,7 +119,7 @@ class Audit:
             if entries:
                 self._write(entries)
         except (DBAPIError, NoConnectionLeft):
-            return  # the log has each of them
+            return  # next time
         for _ in entries:
             self._waiting.popleft()
 
