@@ -10,6 +10,7 @@ from fastapi.security import HTTPBearer
 
 from halving import __version__
 from server import routes
+from server.access.audit import Audit
 from server.access.authentication import Authentication
 from server.access.gate import Gate, OpenStreams
 from server.access.headers import content_policy
@@ -48,8 +49,9 @@ def create_app(settings: Settings) -> FastAPI:
     state = app.state.halving = State.of(settings)
     authentication = app.state.authentication = Authentication(state)
     known, streams = Routes(app.routes), OpenStreams()
-    app.state.routes, app.state.streams = known, streams
-    add_error_handlers(app)
+    audit = Audit(state.access_catalog, known, settings.audit_days)
+    app.state.routes, app.state.streams, app.state.audit = known, streams, audit
+    add_error_handlers(app, state.store.root)
     # The scheme is for OpenAPI; the gate has looked at the token before.
     bearer = HTTPBearer(auto_error=False, description="A token: hlv_…")
     api = APIRouter(
@@ -64,9 +66,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(
         Gate,
         authentication=authentication,
-        catalog=state.catalog,
+        audit=audit,
         policy=content_policy(STATIC),
-        routes=known,
         streams=streams,
         most_bytes=MOST_BYTES,
     )
@@ -78,5 +79,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         for service in SERVICES:
             await stack.enter_async_context(service(app.state.halving))
+        await stack.enter_async_context(app.state.audit.kept())
         yield
     await asyncio.to_thread(app.state.halving.close)

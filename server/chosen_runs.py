@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from fastapi.concurrency import run_in_threadpool
+
 from halving.errors import InvalidInput
 from halving.identifiers import check_name
 from halving.query.run_filter_parser import parse_filter
 from resources.analysis.run_index import select_names
 from resources.analysis.run_index.reading import reading
-from server.access.caller import Caller
+from server.identity.caller import Caller
 from server.state import State
 
 
@@ -29,12 +31,18 @@ def checked_runs(caller: Caller, ids: Iterable[str]) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def filtered_runs(state: State, caller: Caller, text: str, top: int) -> list[str]:
+async def filtered_runs(state: State, caller: Caller, text: str, top: int) -> list[str]:
     """The ids of the first runs that a filter finds among the caller's.
 
     Raises:
         InvalidFilter: it is not accepted.
+        Busy: too many questions to the index wait already.
     """
+    async with state.index_turns.turn(caller.actor):
+        return await run_in_threadpool(_filtered, state, caller, text, top)
+
+
+def _filtered(state: State, caller: Caller, text: str, top: int) -> list[str]:
     chosen = parse_filter(text, now=datetime.now(UTC).replace(microsecond=0))
     with reading(state.catalog) as session:
         names = select_names(session, chosen, projects=None if caller.projects is None else sorted(caller.projects), limit=top)

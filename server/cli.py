@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import NONE, console, print_json, print_table
 from halving.cli.parser import add_common
-from server.settings import PORT, Settings
+from server.settings import AUDIT_DAYS, PORT, Settings
 
 if TYPE_CHECKING:
     from resources.catalog import Catalog
@@ -22,6 +22,13 @@ def add_commands(commands: Any) -> None:
     serve.add_argument("--port", type=int, default=PORT, help=f"default: {PORT}")
     serve.add_argument("--tokens", action="store_true", help="ask for tokens also on this machine alone, as behind a proxy")
     serve.add_argument("--dagster-url", metavar="URL", help="where Dagster's UI is, for links into it")
+    serve.add_argument(
+        "--audit-days",
+        type=float,
+        default=AUDIT_DAYS,
+        metavar="N",
+        help=f"after which the audit forgets a write (default: {AUDIT_DAYS:g}; the longest, 36500, is a hundred years)",
+    )
     tokens = commands.add_parser(
         "tokens", help="make, list and revoke the server's tokens", description="Make, list and revoke the server's tokens."
     )
@@ -52,13 +59,13 @@ def _serve(arguments: argparse.Namespace) -> int:
     """
     from server.serving import serve
 
-    names = ("root", "host", "port", "tokens", "dagster_url")
+    names = ("root", "host", "port", "tokens", "dagster_url", "audit_days")
     return serve(Settings(**{name: getattr(arguments, name) for name in names}), as_json=arguments.json)
 
 
 def _create(arguments: argparse.Namespace) -> int:
     """Make a token. Only the token is on the standard output, for ``$(…)``. JSON: ``{"name", "token"}``."""
-    from server.access.tokens import create_token
+    from server.identity.tokens import create_token
 
     given = {name: getattr(arguments, name) for name in ("scope", "days")}
     token = create_token(_catalog(arguments), arguments.name, projects=arguments.project, **given)
@@ -77,7 +84,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"tokens": [{"name", "scope", "projects", "created_at", "last_used_at", "expires_at", "revoked_at", "holds"}]}``.
     """
-    from server.access.tokens import list_tokens
+    from server.identity.tokens import list_tokens
 
     found = list_tokens(_catalog(arguments))
     if arguments.json:
@@ -97,7 +104,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _revoke(arguments: argparse.Namespace) -> int:
     """Revoke a token. JSON: the token, as ``halving tokens list --json`` has it."""
-    from server.access.tokens import revoke_token
+    from server.identity.tokens import revoke_token
 
     token = revoke_token(_catalog(arguments), arguments.name)
     if arguments.json:

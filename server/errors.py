@@ -1,6 +1,7 @@
 """Errors as answers: ``application/problem+json`` (RFC 9457) with the library's own message."""
 
 import logging
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -15,13 +16,19 @@ from starlette.exceptions import HTTPException
 from halving.cli.output import jsonable
 from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound, StoreError
 from resources.catalog.retry import is_transient
-from server.access.tokens import without_tokens
+from server.identity.tokens import without_tokens
 
 RETRY_SECONDS = 5
 MEDIA_TYPE = "application/problem+json"
-_STATUS = {NotFound: 404, AlreadyExists: 409, InvalidInput: 422, StoreError: 503}
 _SHOWN = 100  # characters of a value
 _log = logging.getLogger(__name__)
+
+
+class Busy(HalvingError):
+    """Too much is asked at a time; the same may be answered a little later."""
+
+
+_STATUS = {NotFound: 404, AlreadyExists: 409, InvalidInput: 422, StoreError: 503, Busy: 503}
 
 
 class Problem(BaseModel):
@@ -47,16 +54,24 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """Answer errors with their messages; an unexpected one is logged and says nothing of the inside."""
+def add_error_handlers(app: FastAPI, root: str) -> None:
+    """Answer errors with their messages; an unexpected one is logged and says nothing of the inside.
+
+    Args:
+        root: of the store; see :func:`without_root`.
+    """
+
+    def handled(_: Request, error: Exception) -> JSONResponse:
+        return answer_of(error, root)
+
     for kind in (HalvingError, DBAPIError, NoConnectionLeft, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, _handled)
+        app.add_exception_handler(kind, handled)
 
 
-def answer_of(error: Exception) -> JSONResponse:
-    """The answer to a request that raised this."""
+def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
+    """The answer to a request that raised this; ``root`` is the store's, which is not for everybody who may ask."""
     if isinstance(error, HalvingError):
-        return _known(error)
+        return _known(error, root)
     if isinstance(error, RequestValidationError):
         return problem(422, _sentence(error))
     if isinstance(error, HTTPException):
@@ -67,15 +82,19 @@ def answer_of(error: Exception) -> JSONResponse:
     return problem(500, "the server made an error; its log has more")
 
 
-def _handled(_: Request, error: Exception) -> JSONResponse:
-    return answer_of(error)
+def without_root(text: str, root: str) -> str:
+    """A message of the library, which names the store by its address, as those may know it who see neither its disk nor its bucket."""
+    for known in (root, root.partition("?")[0]):  # on S3 its options follow
+        text = re.sub(rf"(?:\bthe store )?(?<![\w/]){re.escape(known)}(?![\w-])", "the store", text)
+    return text
 
 
-def _known(error: HalvingError) -> JSONResponse:
+def _known(error: HalvingError, root: str | None) -> JSONResponse:
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
     column = getattr(error, "column", None)
     more = {"column": column} if column is not None else {}
-    return problem(status, str(error), {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None, **more)
+    detail = str(error) if root is None else without_root(str(error), root)
+    return problem(status, detail, {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None, **more)
 
 
 def _words(error: HTTPException) -> str:

@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from halving.cli.output import console
 from halving.errors import InvalidInput
 from resources.catalog import masked
-from server.access.tokens import list_tokens
 from server.app import create_app
+from server.identity.tokens import list_tokens
 from server.settings import Settings
 from server.state import State
 

@@ -2,9 +2,14 @@
 
 from dataclasses import dataclass
 
-from server.access.origins import is_loopback
+from halving.errors import InvalidInput
+from server.identity.origins import is_loopback
 
 PORT = 3001
+AUDIT_DAYS = 400.0
+"""How long the audit keeps a write unless somebody says otherwise: a year, and time to look back at it."""
+
+_MOST_DAYS = 36_500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +22,10 @@ class Settings:
         host, port: where it listens.
         tokens: ask for tokens also when it listens on this machine alone, because a proxy there lets others in.
         dagster_url: where Dagster's UI is, for links into it; None shows none.
+        audit_days: after which the audit forgets a write; None keeps all.
+
+    Raises:
+        InvalidInput: ``audit_days`` is not accepted.
     """
 
     root: str | None = None
@@ -25,6 +34,11 @@ class Settings:
     port: int = PORT
     tokens: bool = False
     dagster_url: str | None = None
+    audit_days: float | None = AUDIT_DAYS
+
+    def __post_init__(self) -> None:
+        if self.audit_days is not None and not 0 < self.audit_days <= _MOST_DAYS:
+            raise InvalidInput(f"audit_days = {self.audit_days:g} is not accepted: give more than 0, at most {_MOST_DAYS}")
 
     @property
     def asks_for_tokens(self) -> bool:

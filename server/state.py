@@ -8,14 +8,16 @@ from fastapi import Depends, Request
 from halving import Store
 from resources.catalog import Catalog
 from resources.catalog.opening import open_catalog
-from server.access.secret_keys import signing_key
 from server.curves.service import CurveService
+from server.identity.secret_keys import signing_key
 from server.live.hub import Hub
 from server.loops import Loops
 from server.settings import Settings
+from server.turns import Turns
 
 CATALOG_PATIENCE = 2.0  # seconds; people and probes are better told at once that it is away
-_CONNECTIONS = 8  # to Postgres; the server's threads share them
+_CONNECTIONS, _ACCESS_CONNECTIONS = 8, 2  # to Postgres; the server's threads share them
+INDEX_QUERIES, EACH = 6, 3  # questions to the index of runs at a time, and of one token
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class State:
     """A server's own state; nothing in it is lost with the process.
 
     Attributes:
+        access_catalog: the same catalog by connections of their own: to find out who asks, and to record it, waits for no route's queries.
+        index_turns: questions to the index of runs take turns.
         signing_key: what sessions and addresses are signed with; the same in all replicas.
         loops: studies whose trials run elsewhere.
     """
@@ -30,6 +34,8 @@ class State:
     settings: Settings
     store: Store
     catalog: Catalog
+    access_catalog: Catalog
+    index_turns: Turns
     signing_key: str = field(repr=False)
     curves: CurveService
     live: Hub
@@ -38,14 +44,28 @@ class State:
     @classmethod
     def of(cls, settings: Settings) -> "State":
         store = Store(settings.root)
-        catalog = open_catalog(store, settings.catalog_url, patience=CATALOG_PATIENCE, connections=_CONNECTIONS)
-        return cls(settings, store, catalog, signing_key(catalog), CurveService(store), Hub(store), Loops(catalog))
+        catalog, access_catalog = (
+            open_catalog(store, settings.catalog_url, patience=CATALOG_PATIENCE, connections=count)
+            for count in (_CONNECTIONS, _ACCESS_CONNECTIONS)
+        )
+        return cls(
+            settings=settings,
+            store=store,
+            catalog=catalog,
+            access_catalog=access_catalog,
+            index_turns=Turns(INDEX_QUERIES, EACH),
+            signing_key=signing_key(catalog),
+            curves=CurveService(store),
+            live=Hub(store),
+            loops=Loops(catalog),
+        )
 
     def close(self) -> None:
         """End what it has started."""
         self.live.close()
         self.loops.close()
         self.catalog.close()
+        self.access_catalog.close()
 
 
 def _state(request: Request) -> State:

@@ -1,5 +1,4 @@
-"""Who may do what: tokens, sessions of browsers, the checks before every request, and the record of every write.
+"""The checks before every request, and the record of every write.
 
-It knows the catalog's tables of tokens and the audit, and HTTP; it must not know what a route does. A route takes
-:data:`server.access.caller.Viewer` where it lists things of several projects.
+It stands on :mod:`server.identity`, which says who asks, and on the server's state; it must not know what a route does.
 """

@@ -1,16 +1,44 @@
 """The audit: every write that was asked of the server, and how it was answered."""
 
-from collections.abc import Callable
-from datetime import datetime
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import insert, select
+import anyio
+import anyio.to_thread
+from sqlalchemy import delete, insert, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeft
+from sqlalchemy.orm import Session
+from starlette.types import Scope
 
 from resources.catalog import AuditRow, Catalog, utcnow
-from server.access.tokens import without_tokens
+from server.access.project_limits import Routes
+from server.identity.caller import Caller
+from server.identity.tokens import without_tokens
 
-_LONGEST = 500  # characters of a path
+AUDITED = "halving.audited"
+"""In a request's scope: nothing more is to be recorded of it, because it was with its work, or did nothing again."""
+
+BATCH = 1_000
+"""Old entries that are deleted in one transaction: on SQLite workers wait for it."""
+
+REPEAT_SECONDS = 60.0
+"""Within which refusals that are alike are one entry."""
+
+LOOK_SECONDS = 2.0
+"""How often what could not be written is tried again."""
+
+_LONGEST, _LONGEST_METHOD = 500, 20  # characters
+_FORGET_SECONDS = 3600.0  # how often what is old is deleted
+_MOST_WAITING = 1_000  # entries that could not be written yet
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+_log = logging.getLogger(__name__)
 
 
 def unaudited(endpoint: _Endpoint) -> _Endpoint:
@@ -19,17 +47,131 @@ def unaudited(endpoint: _Endpoint) -> _Endpoint:
     return endpoint
 
 
-def record(catalog: Catalog, *, actor: str, method: str, route: str, target: str, status: int) -> None:
-    """Add a write to the audit.
+class Audit:
+    """Adds writes to the audit.
+
+    What changes the catalog is added in the transaction of its work (:meth:`add`): neither is ever there without the other. The rest,
+    refused writes and browsers that log in, changes nothing (:meth:`record`): alike ones are recorded once a minute, so that
+    nobody who may not write can keep the catalog's writers waiting; the log has how many there were.
 
     Args:
-        route: the route's template, ``/api/v1/models/{model}/versions/{version}/promote``.
-        target: the path as it was asked for, without its query.
-        status: that the write is answered with.
+        catalog: with connections of its own, so that slow questions do not hold it up.
+        days: after which an entry is deleted; None keeps all.
     """
-    values = {"actor": actor, "method": method, "route": route, "target": without_tokens(target)[:_LONGEST], "status": status}
-    with catalog.write() as session:
-        session.execute(insert(AuditRow).values(at=utcnow(), **values))
+
+    def __init__(self, catalog: Catalog, routes: Routes, days: float | None) -> None:
+        self._catalog, self._routes, self._days = catalog, routes, days
+        self._thread = anyio.CapacityLimiter(1)
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._repeats: dict[tuple[str, str, int], _Repeat] = {}
+
+    def add(self, session: Session, scope: Scope, status: int) -> None:
+        """Add a write in the transaction that does it; once that has ended, the scope is to be marked as :data:`AUDITED`."""
+        session.execute(insert(AuditRow).values(self._entry(scope, status)))
+
+    async def record(self, scope: Scope, status: int) -> None:
+        """Add a request that was answered without a transaction of its own.
+
+        A catalog that does not take it now gets it later: what was answered stays answered.
+        """
+        entry = self._entry(scope, status)
+        if scope.get(AUDITED) or self._is_repeated(entry):
+            return
+        if not self._waiting:  # else the catalog is away, and nobody needs to find that out again
+            try:
+                await anyio.to_thread.run_sync(self._write, [entry], limiter=self._thread)
+                return
+            except (DBAPIError, NoConnectionLeft) as error:
+                _log.error("the audit could not be written, and will be tried again: %s: %s", type(error).__name__, _shown(entry))
+        if len(self._waiting) < _MOST_WAITING:
+            self._waiting.append(entry)
+        else:
+            _log.error("the audit lacks an entry, because too many wait for the catalog: %s", _shown(entry))
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """For the length of the ``with`` block: write what could not be written at once, and delete what is too old."""
+        keeping = asyncio.create_task(self._keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeping
+            await anyio.to_thread.run_sync(self._catch_up)
+            for entry in self._waiting:
+                _log.error("the audit lacks an entry, because the catalog did not take it before the server ended: %s", _shown(entry))
+
+    async def _keep(self) -> None:
+        forget_at = time.monotonic()
+        while True:
+            await anyio.to_thread.run_sync(self._catch_up, limiter=self._thread)
+            self._end_repeats()
+            if time.monotonic() >= forget_at:
+                while await anyio.to_thread.run_sync(self._forget, limiter=self._thread) == BATCH:
+                    await asyncio.sleep(0.1)  # other writers' turn
+                forget_at = time.monotonic() + _FORGET_SECONDS
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _catch_up(self) -> None:
+        entries = list(self._waiting)
+        try:
+            if entries:
+                self._write(entries)
+        except (DBAPIError, NoConnectionLeft):
+            return  # next time
+        for _ in entries:
+            self._waiting.popleft()
+
+    def _forget(self) -> int:
+        if self._days is None:
+            return 0
+        try:
+            return forget(self._catalog, utcnow() - timedelta(days=self._days))
+        except (DBAPIError, NoConnectionLeft) as error:
+            _log.warning("old entries of the audit were not deleted, next try in an hour: %s", type(error).__name__)
+            return 0
+
+    def _write(self, entries: list[dict[str, Any]]) -> None:
+        with self._catalog.write() as session:
+            session.execute(insert(AuditRow), entries)
+
+    def _entry(self, scope: Scope, status: int) -> dict[str, Any]:
+        caller: Caller = scope["halving.caller"]
+        return {
+            "at": utcnow(),
+            "actor": caller.actor,
+            "method": scope["method"][:_LONGEST_METHOD],
+            "route": self._routes.template(scope.get("endpoint")),
+            "target": without_tokens(scope["path"])[:_LONGEST],
+            "status": status,
+        }
+
+    def _is_repeated(self, entry: dict[str, Any]) -> bool:
+        # Neither method nor path, of which there are as many as somebody can think of.
+        alike, now = (entry["actor"], entry["route"], entry["status"]), time.monotonic()
+        known = self._repeats.get(alike)
+        if known is None or now - known.began >= REPEAT_SECONDS:
+            self._repeats[alike] = _Repeat(now)
+            return False
+        known.again += 1
+        return True
+
+    def _end_repeats(self) -> None:
+        now = time.monotonic()
+        for alike, known in list(self._repeats.items()):
+            if now - known.began >= REPEAT_SECONDS:
+                del self._repeats[alike]
+                if known.again:
+                    actor, route, status = alike
+                    _log.warning("%s asked for %s %d more times within a minute, answered with %d", actor, route, known.again, status)
+
+
+class _Repeat:
+    """When a request came that was recorded, and how many came after it that were not."""
+
+    def __init__(self, began: float) -> None:
+        self.began, self.again = began, 0
 
 
 def entries(
@@ -49,3 +191,17 @@ def entries(
     names = ("id", "at", "actor", "method", "route", "target", "status")
     with catalog.read() as session:
         return [{name: getattr(row, name) for name in names} for row in session.scalars(query)]
+
+
+def forget(catalog: Catalog, before: datetime, most: int = BATCH) -> int:
+    """Delete the oldest entries from before a time, at most so many; how many there were."""
+    with catalog.read() as session:  # first, so that writers wait for nothing where there are none
+        old = list(session.scalars(select(AuditRow.id).where(AuditRow.at < before).order_by(AuditRow.at).limit(most)))
+    if old:
+        with catalog.write() as session:
+            session.execute(delete(AuditRow).where(AuditRow.id.in_(old)))
+    return len(old)
+
+
+def _shown(entry: dict[str, Any]) -> str:
+    return f"{entry['actor']} {entry['method']} {entry['target']} {entry['status']}"

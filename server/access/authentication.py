@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -12,20 +11,18 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from starlette.datastructures import Headers
 
-from server.access.caller import LOCAL, Caller
-from server.access.sessions import COOKIE, Session, Sessions
-from server.access.tokens import Token, digest_of, find_token, note_use
-from server.access.wrong_tokens import WrongTokens
-
-if TYPE_CHECKING:
-    from server.state import State
+from server.identity.caller import LOCAL, Caller
+from server.identity.sessions import COOKIE, Session, Sessions
+from server.identity.tokens import PREFIX, Token, digest_of, find_token, note_use
+from server.identity.wrong_tokens import WrongTokens
+from server.state import State
 
 FRESH_SECONDS = 2.0
 """How long what is known of a token is believed: a token that was revoked holds at most so much longer."""
 
 _KEPT_SECONDS = 300.0  # believed while the catalog is away, so that what the store alone can answer is still answered
 _TOKENS = 1000  # remembered at most
-_THREADS = 4  # of their own: slow queries of routes do not hold up who is asking
+_THREADS = 4  # of their own, as the connections are: slow queries of routes do not hold up who is asking
 _WRONG_SECONDS = 0.2  # that a wrong token is answered later
 _log = logging.getLogger(__name__)
 
@@ -33,11 +30,11 @@ _log = logging.getLogger(__name__)
 class Authentication:
     """Finds the caller of each request."""
 
-    def __init__(self, state: "State") -> None:
+    def __init__(self, state: State) -> None:
         self.asks = state.settings.asks_for_tokens
         self.sessions = Sessions(state.signing_key)
         self.wrong = WrongTokens()
-        self._catalog = state.catalog
+        self._catalog = state.access_catalog
         self._known: dict[tuple[str, str], tuple[Token | None, float]] = {}
         self._threads, self._noters = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(1)
         self._noting: set[asyncio.Task[None]] = set()
@@ -110,6 +107,7 @@ class Authentication:
 
 
 def given_token(headers: Headers) -> str | None:
-    """The token that a program sent. Other credentials, such as those that a browser gives to a proxy, are not ours."""
+    """The token of ours that a program sent. Other credentials, which a browser or a proxy adds for somebody else, say nothing here."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
-    return given.strip() if scheme.lower() == "bearer" else None
+    given = given.strip()
+    return given if scheme.lower() == "bearer" and given.startswith(PREFIX) else None

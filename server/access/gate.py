@@ -1,26 +1,20 @@
 """The gate before every request: who asks, whether they may, from where; and behind every answer: its headers, and the audit of writes."""
 
 import asyncio
-import logging
 from collections.abc import Iterable
 
-import anyio.to_thread
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from resources.catalog import Catalog
-from server.access import audit
+from server.access.audit import Audit
 from server.access.authentication import Authentication, given_token
-from server.access.caller import Caller
-from server.access.caller import Scope as TokenScope
 from server.access.headers import add_headers
-from server.access.origins import foreign_origin, host_name, is_loopback
-from server.access.project_limits import Routes
-from server.access.sessions import Session
 from server.errors import answer_of, problem
+from server.identity.caller import Caller
+from server.identity.caller import Scope as TokenScope
+from server.identity.origins import foreign_origin, host_name, is_loopback
+from server.identity.sessions import Session
 
 API = "/api/"
 _V1 = "/api/v1"
@@ -32,7 +26,6 @@ _SAFE = {"GET", "HEAD", "OPTIONS"}
 _PROXY = ("x-forwarded-for", "x-forwarded-host", "forwarded")
 _MOST_DIGITS = 18
 _LOOK_AGAIN_SECONDS = 30.0  # how often the token of a stream is looked at again
-_log = logging.getLogger(__name__)
 
 
 class Gate:
@@ -40,7 +33,6 @@ class Gate:
 
     Args:
         policy: the page's content security policy.
-        routes: what is known of the application's routes.
         most_bytes: of a request's body, by its ``Content-Length``; a route may set ``max_body_size`` to take less.
     """
 
@@ -49,14 +41,13 @@ class Gate:
         app: ASGIApp,
         *,
         authentication: Authentication,
-        catalog: Catalog,
+        audit: Audit,
         policy: str,
-        routes: Routes,
         streams: "OpenStreams",
         most_bytes: int,
     ) -> None:
-        self._app, self._catalog, self._routes, self._most_bytes = app, catalog, routes, most_bytes
-        self.authentication, self.policy, self.streams = authentication, policy, streams
+        self._app, self._most_bytes = app, most_bytes
+        self.authentication, self.audit, self.policy, self.streams = authentication, audit, policy, streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,12 +75,16 @@ class Gate:
         headers, method, path = exchange.headers, exchange.method, exchange.path
         if not self.authentication.asks and (foreign := _by_another_name(headers)):
             return problem(421, foreign)
+        if not _is_text(path):
+            return problem(404, "nothing has an address with NUL or half of a surrogate pair in it")
+        if b"%00" in exchange.scope["query_string"]:
+            return problem(422, "the query holds NUL, which is not accepted: no text that is kept has one")
         if not path.startswith(API):
             return None
         length = headers.get("content-length", "0")
         if len(length) > _MOST_DIGITS or (length.isdecimal() and int(length) > self._most_bytes):
             return problem(413, f"the body has {length[:_MOST_DIGITS]} bytes: give at most {self._most_bytes}")
-        # With a token in its header a request was made by who knows the token: a browser adds no Bearer by itself.
+        # With a token in its header a request was made by who knows the token: neither a browser nor a proxy adds one of ours by itself.
         by_token = self.authentication.asks and given_token(headers) is not None
         site = foreign_origin(headers.get("origin"), headers.get("sec-fetch-site"), headers.get("host", ""))
         if site is not None and method not in _SAFE and not by_token:
@@ -109,31 +104,15 @@ class Gate:
 
     async def _unknown(self, exchange: "_Exchange") -> Response:
         if given_token(exchange.headers) is None:
-            return problem(401, "a token is needed: send Authorization: Bearer hlv_…, or log in", {"WWW-Authenticate": "Bearer"})
+            given = "authorization" in exchange.headers
+            needed = "what Authorization holds is not a token of this server" if given else "a token is needed"
+            return problem(401, f"{needed}: send Authorization: Bearer hlv_…, or log in", {"WWW-Authenticate": "Bearer"})
         wait = await self.authentication.refused(exchange.address)
         if wait is not None:
             return problem(429, "too many tokens that do not hold were sent from this address", {"Retry-After": str(wait)})
         return problem(
             401, "this token does not hold: it is wrong, revoked or too old", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         )
-
-    async def record(self, exchange: "_Exchange", status: int) -> bool:
-        """Add a write to the audit before it is answered; whether that was possible."""
-        caller: Caller = exchange.scope["halving.caller"]
-        endpoint = exchange.scope.get("endpoint")
-        entry = {
-            "actor": caller.actor,
-            "method": exchange.method,
-            "route": self._routes.template(endpoint),
-            "target": exchange.path,
-            "status": status,
-        }
-        try:
-            await anyio.to_thread.run_sync(lambda: audit.record(self._catalog, **entry))
-        except (DBAPIError, NoConnectionLeft) as error:
-            _log.error("a write could not be added to the audit, and was not acknowledged: %s", entry, exc_info=error)
-            return False
-        return True
 
 
 class OpenStreams:
@@ -228,15 +207,13 @@ class _Exchange:
         await self._send(message)
 
     async def _instead_of(self, start: Message) -> Response | None:
-        """Another answer than the application's: where it is not in our form, or a write could not be audited."""
+        """Another answer than the application's, where that is not in our form; a write is audited before it is answered."""
         status, plain = start["status"], Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")
         if status == 413 and plain:  # the web framework's own words
             return problem(413, "the body is larger than this route takes")
-        if not self.writes or "halving.caller" not in self.scope or not self._is_audited():
-            return None
-        if await self._gate.record(self, status) or status >= 400:
-            return None
-        return answer_of(DBAPIError("", None, Exception("the audit"), connection_invalidated=True))
+        if self.writes and "halving.caller" in self.scope and self._is_audited():
+            await self._gate.audit.record(self.scope, status)
+        return None
 
     def _is_audited(self) -> bool:
         endpoint = self.scope.get("endpoint")
@@ -267,6 +244,11 @@ def _by_another_name(headers: Headers) -> str | None:
     if _any(headers, _PROXY):
         return "a proxy has sent this, and no token is asked for: start the server with halving serve --tokens"
     return None
+
+
+def _is_text(asked: str) -> bool:
+    """Whether every database takes it."""
+    return "\0" not in asked and not any("\ud800" <= letter <= "\udfff" for letter in asked)
 
 
 def _any(headers: Headers, names: Iterable[str]) -> bool:

@@ -10,9 +10,11 @@ A route that writes takes :data:`Once` and does its work in the transaction that
 
         return once(write)
 
-The answer is stored in the same transaction as the work, so a server that is killed has either done both or nothing. Without the header
-the work is done each time. The same key with another path, query or body is answered with 422; a write that raised has left nothing, and
-is tried again. Keys belong to who sent them, and are forgotten after a day.
+The answer is stored in the same transaction as the work, and so is the audit's entry: a server that is killed has either done all of it
+or nothing. Without the header the work is done each time. A route that looks at anything before its work, such as what a reference means
+now, asks for the stored answer first (:meth:`OneWrite.stored`): what has changed since must not make it another one. The same key with
+another path, query or body is answered with 422; a write that raised has left nothing, and is tried again. Keys belong to who sent them,
+and are forgotten after a day.
 """
 
 import json
@@ -28,10 +30,11 @@ from sqlalchemy.orm import Session
 
 from halving.cli.output import jsonable
 from halving.errors import InvalidInput
-from resources.catalog import AnswerRow, utcnow
-from server.access.caller import caller_of
+from resources.catalog import AnswerRow, Catalog, utcnow
+from server.access.audit import AUDITED, Audit
 from server.answers import answer
-from server.state import Shared, State
+from server.identity.caller import caller_of
+from server.state import Shared
 
 KEPT = timedelta(days=1)
 REPLAYED = "Idempotency-Replayed"
@@ -46,8 +49,11 @@ Write = Callable[[Session], tuple[int, Any]]
 class OneWrite:
     """Does a request's work once for its key; see the module."""
 
-    def __init__(self, state: State, actor: str, key: str | None, request: str) -> None:
-        self._state, self._actor, self._key, self._request = state, actor, key, request
+    def __init__(self, catalog: Catalog, request: Request, key: str | None, body: bytes) -> None:
+        self._catalog, self._scope, self._key = catalog, request.scope, key
+        self._audit: Audit = request.app.state.audit
+        self._actor = caller_of(request).actor
+        self._request = sha256(f"{request.method} {request.url.path}?{request.url.query}\n".encode() + body).hexdigest()
 
     def __call__(self, write: Write) -> Response:
         """Do the work, or give the answer of when it was done.
@@ -55,18 +61,33 @@ class OneWrite:
         Raises:
             InvalidInput: the key was sent with another request before.
         """
-        if self._key is None:
-            with self._state.catalog.write() as session:
-                status, data = write(session)
-            return answer(data, status)
-        with self._state.catalog.write() as session:
+        with self._catalog.write() as session:
             # First, so that another request with this key waits here until the transaction has ended.
-            if not self._is_first(session, self._key):
-                return self._again(session, self._key)
-            status, data = write(session)
-            row = session.get_one(AnswerRow, (self._actor, self._key))
-            row.status, row.body = status, json.dumps(jsonable(data), allow_nan=False)
-        return answer(data, status)
+            if self._key is not None and not self._is_first(session, self._key):
+                response = self._stored(session, self._key)
+                assert response is not None
+            else:
+                status, data = write(session)
+                self._audit.add(session, self._scope, status)
+                if self._key is not None:
+                    row = session.get_one(AnswerRow, (self._actor, self._key))
+                    row.status, row.body = status, json.dumps(jsonable(data), allow_nan=False)
+                response = answer(data, status)
+        self._scope[AUDITED] = True
+        return response
+
+    def stored(self) -> Response | None:
+        """The answer of when it was done; None: it was not yet. Nothing is written.
+
+        Raises:
+            InvalidInput: the key was sent with another request before.
+        """
+        if self._key is None:
+            return None
+        with self._catalog.read() as session:
+            response = self._stored(session, self._key)
+        self._scope[AUDITED] = response is not None
+        return response
 
     def _is_first(self, session: Session, key: str) -> bool:
         now = utcnow()
@@ -76,8 +97,11 @@ class OneWrite:
         added = session.execute(adding.values(values).on_conflict_do_nothing().returning(AnswerRow.key))
         return added.first() is not None
 
-    def _again(self, session: Session, key: str) -> Response:
-        row = session.scalars(select(AnswerRow).where(AnswerRow.actor == self._actor, AnswerRow.key == key)).one()
+    def _stored(self, session: Session, key: str) -> Response | None:
+        known = select(AnswerRow).where(AnswerRow.actor == self._actor, AnswerRow.key == key, AnswerRow.created_at >= utcnow() - KEPT)
+        row = session.scalar(known)
+        if row is None:
+            return None
         if row.request != self._request:
             raise InvalidInput(
                 f"Idempotency-Key {key!r} is not accepted: it came with another request before; give each write a key of its own"
@@ -98,8 +122,7 @@ async def _once(
     ] = None,
 ) -> OneWrite:
     # The routes' own functions are called in threads, which cannot wait for the body; it has been read when this is called.
-    asked = f"{request.method} {request.url.path}?{request.url.query}\n".encode() + await request.body()
-    return OneWrite(state, caller_of(request).actor, idempotency_key, sha256(asked).hexdigest())
+    return OneWrite(state.catalog, request, idempotency_key, await request.body())
 
 
 Once = Annotated[OneWrite, Depends(_once)]

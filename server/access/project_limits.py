@@ -8,7 +8,7 @@ from fastapi import HTTPException, Request
 from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
-from server.access.caller import Caller, caller_of
+from server.identity.caller import Caller, caller_of
 
 _OF_ALL = ("/health", "/ready", "/session", "/signed/{address}")
 """Routes that name no run, sweep or model."""

@@ -12,9 +12,9 @@ from resources.execution.elsewhere import LEASE_SECONDS, LONGEST_LEASE_SECONDS, 
 from resources.search.decide import Finish, Wait
 from resources.sweep_spec.base import Digest
 from server.access.audit import unaudited
-from server.access.caller import Caller, Viewer
 from server.answers import answer
 from server.errors import problem
+from server.identity.caller import Caller, Viewer
 from server.routes.sweeps import StudyId, sweep_of
 from server.state import Shared, State
 

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from halving.errors import InvalidInput, NotFound
-from server.access.caller import Caller, Viewer
 from server.chosen_runs import checked_runs, filtered_runs
 from server.curves.answer import ARROW, BINARY, JSON
 from server.curves.limits import Overloaded
 from server.curves.question import Axis, Question
 from server.errors import RETRY_SECONDS, problem
+from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 
 router = APIRouter(tags=["curves"])
@@ -70,7 +69,7 @@ async def _answer(state: State, caller: Caller, question: Question, accept: str,
         raise InvalidInput(f"{len(question.runs)} runs and the filter {question.filter!r} are not accepted: give either of them")
     runs: Sequence[str] = question.runs
     if question.filter is not None:
-        runs = await run_in_threadpool(filtered_runs, state, caller, question.filter, question.top)
+        runs = await filtered_runs(state, caller, question.filter, question.top)
     try:
         answer = await state.curves.answer(question, checked_runs(caller, runs), kind, known)
     except NotFound as error:

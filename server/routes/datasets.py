@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from halving.errors import NotFound
 from resources.catalog import SnapshotRow, SweepRow
-from server.access.caller import Caller, Viewer
 from server.answers import answer
+from server.identity.caller import Caller, Viewer
 from server.state import Shared
 
 router = APIRouter(prefix="/datasets", tags=["datasets"])

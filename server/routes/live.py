@@ -15,14 +15,13 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
 from halving.errors import InvalidInput
-from server.access.caller import LOCAL, Caller, Viewer
 from server.chosen_runs import checked_runs, filtered_runs
 from server.errors import RETRY_SECONDS
+from server.identity.caller import LOCAL, Caller, Viewer
 from server.live.cursor import cursor_of, positions_of
 from server.live.hub import MOST_KEYS, MOST_RUNS, TooManyStreams
 from server.live.subscription import Subscription
@@ -49,7 +48,7 @@ async def _many(
 ) -> AsyncIterator[Subscription]:
     if bool(run) == (filter_text is not None):
         raise InvalidInput(f"{len(run)} runs and the filter {filter_text!r} are not accepted: give either of them")
-    runs = run if filter_text is None else await run_in_threadpool(filtered_runs, state, caller, filter_text, top)
+    runs = run if filter_text is None else await filtered_runs(state, caller, filter_text, top)
     async with _opened(state, caller, runs, key, last_event_id or cursor, history=False) as subscription:
         yield subscription
 

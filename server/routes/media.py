@@ -9,10 +9,10 @@ from fastapi.responses import StreamingResponse
 
 from halving.errors import NotFound
 from halving.store.store import Store, blob_name
-from server.access.caller import Viewer
 from server.answers import answer
 from server.chosen_runs import checked_runs
 from server.errors import problem
+from server.identity.caller import Viewer
 from server.media.inert import inert_headers
 from server.media.records import media_of, named_blob
 from server.state import Shared

@@ -15,10 +15,10 @@ from halving.store.store import blob_name
 from resources.catalog import ModelVersionRow
 from resources.catalog.models import as_dict, champion_of, versions_of
 from resources.registry.versions import archive, promote
-from server.access.caller import Caller, Viewer
 from server.access.once import Once
 from server.answers import answer
 from server.checkpoint_links import checkpoint_link, linked_digest
+from server.identity.caller import Caller, Viewer
 from server.routes.sweeps import Number
 from server.state import Shared
 

@@ -11,8 +11,8 @@ from halving.errors import NotFound
 from resources.evaluation.report import load_report, report_path
 from resources.registry.leaderboard import outcome_of
 from resources.registry.promotion import judge
-from server.access.caller import Viewer
 from server.answers import answer
+from server.identity.caller import Viewer
 from server.routes.sweeps import Number, sweep_of
 from server.state import Shared
 

@@ -1,11 +1,11 @@
 """Runs: which there are by a filter, groups of them, what they have, one as a whole, and what differs between several."""
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from halving.errors import InvalidInput
@@ -20,8 +20,8 @@ from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.groups import select_groups
 from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import IndexState, select_page, select_run, state_of
-from server.access.caller import Caller, Viewer
 from server.answers import answer
+from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -154,7 +154,15 @@ class Diff(BaseModel):
     )
 
 
-@router.get("", response_model=Runs)
+async def _index_turn(state: Shared, caller: Viewer) -> AsyncIterator[None]:
+    async with state.index_turns.turn(caller.actor):
+        yield
+
+
+_IN_TURN = [Depends(_index_turn, scope="function")]  # a turn ends with the question, not when a slow client has its answer
+
+
+@router.get("", response_model=Runs, dependencies=_IN_TURN)
 def list_runs(
     state: Shared,
     caller: Viewer,
@@ -180,7 +188,7 @@ def list_runs(
     return answer(found, headers=_headers(tag))
 
 
-@router.get("/groups", response_model=Groups)
+@router.get("/groups", response_model=Groups, dependencies=_IN_TURN)
 def group_runs(
     state: Shared,
     caller: Viewer,
@@ -205,7 +213,7 @@ def group_runs(
     return answer({"groups": groups, "revision": index.revision}, headers=_headers(tag))
 
 
-@router.get("/columns", response_model=ColumnNames)
+@router.get("/columns", response_model=ColumnNames, dependencies=_IN_TURN)
 def list_columns(
     state: Shared,
     caller: Viewer,

@@ -8,11 +8,11 @@ from pydantic import BaseModel, Field, SecretStr
 
 from server.access.audit import entries
 from server.access.authentication import Authentication
-from server.access.caller import LOCAL, Caller, Viewer
-from server.access.origins import host_name, is_loopback
-from server.access.sessions import Session, clear_cookie, set_cookie
 from server.answers import answer
 from server.errors import problem
+from server.identity.caller import LOCAL, Caller, Viewer
+from server.identity.origins import host_name, is_loopback
+from server.identity.sessions import Session, clear_cookie, set_cookie
 from server.state import Shared, State
 
 router = APIRouter(tags=["access"])

@@ -14,9 +14,9 @@ from resources.execution.elsewhere import check_study
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
-from server.access.caller import Caller, Viewer
 from server.access.once import Once
 from server.answers import answer
+from server.identity.caller import Caller, Viewer
 from server.routes.datasets import seen_snapshots
 from server.state import Shared, State
 
@@ -68,6 +68,8 @@ def launch(
     """
     checked = parse_spec(spec)
     caller.check(checked.name)
+    if stored := once.stored():
+        return stored
     if checked.snapshot is not None:
         with state.catalog.read() as session:
             find_snapshot(state.catalog, checked.snapshot, seen_snapshots(session, caller))

@@ -18,9 +18,9 @@ from resources.catalog.models import as_dict
 from resources.registry.leaderboard import outcome_of
 from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, resume_sweep, stop_sweep
 from resources.search.state import Status
-from server.access.caller import Caller, Viewer
 from server.access.once import Once
 from server.answers import answer
+from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 
 router = APIRouter(prefix="/hpo/studies", tags=["sweeps"])

@@ -13,9 +13,10 @@ from resources.scheduling import intents
 from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.sweep import Objective
-from server.access.caller import Caller, Viewer
 from server.access.once import Once
 from server.answers import answer
+from server.errors import without_root
+from server.identity.caller import Caller, Viewer
 from server.routes.datasets import seen_snapshots
 from server.state import Shared
 
@@ -65,6 +66,8 @@ class Started(BaseModel):
 def start(body: NewRun, state: Shared, caller: Viewer, once: Once) -> Response:
     """Train once, with these hyperparameters, on a snapshot that there is. It is recorded at once, also while Dagster is down."""
     caller.check(body.project)
+    if stored := once.stored():
+        return stored
     given = body.model_dump(exclude={"dataset", "objective"})
     objective = body.objective.model_dump(exclude_none=True)
     with state.catalog.read() as session:
@@ -81,7 +84,9 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
     ``restored_from``, ``sweep``, ``snapshot``.
     """
     caller.check(project)
-    return answer(training_run(state.catalog, state.store, project, run).as_dict())
+    found = training_run(state.catalog, state.store, project, run).as_dict()
+    unavailable = found["unavailable"] and without_root(found["unavailable"], state.store.root)
+    return answer({**found, "unavailable": unavailable})
 
 
 @router.post("/{project}/{run}/cancel", response_model=dict[str, Any])
@@ -108,6 +113,8 @@ def restore(
 ) -> Response:
     """Start a new run that goes on from a checkpoint, with the same hyperparameters on the same data."""
     caller.check(project)
+    if stored := once.stored():
+        return stored
     return _start(spec_of_restored(state.catalog, state.store, project, run, epoch, epochs), caller, once)
 
 

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from resources.backend import Backend
-from server.access.tokens import create_token
+from server.identity.tokens import create_token
 from server.settings import Settings
 from tests.backends import *  # noqa: F403
 from tests.server.clients import ADDRESS, client_of

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from fastapi.testclient import TestClient
 from resources.backend import Backend
 from resources.sweep_spec import SweepSpec
 from server.access.authentication import FRESH_SECONDS
-from server.access.sessions import COOKIE
-from server.access.tokens import create_token, list_tokens, revoke_token
+from server.identity.sessions import COOKIE
+from server.identity.tokens import create_token, list_tokens, revoke_token
 from server.pages import PATHS
 from server.settings import Settings
 from tests.searches import search
@@ -132,6 +133,28 @@ def test_a_session_writes_only_with_its_own_csrf_token_and_from_its_own_origin(g
         assert guarded.post(pause, headers=headers).status_code == 403, headers
     assert guarded.post(pause, headers={**csrf, "Origin": "http://127.0.0.1:3002"}).status_code == 403
     assert guarded.post(pause, headers=csrf).status_code == guarded.post(pause, headers={**csrf, "Origin": ADDRESS}).status_code == 200
+
+
+def test_credentials_that_a_proxy_adds_are_no_token_and_the_session_counts(guarded: TestClient, backend: Backend, sweep: str) -> None:
+    csrf = logged_in(guarded, create_token(backend.catalog, "ada", scope="write"))
+    cookie, pause = {"Cookie": f"{COOKIE}={guarded.cookies[COOKIE]}"}, f"{STUDIES}/{sweep}/pause"
+    guarded.cookies.clear()
+    for added in ("Bearer eyJhbGciOi.J9.x", "bearer ", "Basic YTpi"):
+        headers = {"Authorization": added}
+        assert guarded.get("/api/v1/session", headers={**headers, **cookie}).json()["actor"] == "ada"
+        assert guarded.post(pause, headers={**headers, **cookie}).status_code == 403
+        assert guarded.post(pause, headers={**headers, **cookie, **csrf, "Origin": "https://evil.example"}).status_code == 403
+        assert guarded.post(pause, headers={**headers, **cookie, **csrf}).status_code == 200
+        refused = guarded.get(STUDIES, headers=headers)
+        assert (refused.status_code, "Bearer hlv_" in refused.json()["detail"]) == (401, True)
+
+
+def test_who_asks_is_found_out_while_slow_questions_have_all_connections(guarded: TestClient, bearer: Bearer) -> None:
+    headers, engine = bearer("ada"), guarded.app.state.halving.catalog.engine  # type: ignore[attr-defined]
+    with ExitStack() as held:
+        for _ in range(engine.pool.size() + engine.pool._max_overflow):
+            held.enter_context(engine.connect())
+        assert guarded.get("/api/v1/session", headers=headers).json()["actor"] == "ada"
 
 
 def test_a_session_ends_with_its_token_and_when_it_is_logged_out(guarded: TestClient, backend: Backend) -> None:

@@ -2,14 +2,18 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from resources.backend import Backend
 from server.access.headers import content_policy
 from server.app import MOST_BYTES
+from server.errors import without_root
 from server.pages import STATIC
+from server.turns import Turns
 
 STUDIES = "/api/v1/hpo/studies"
 HEADERS = {
@@ -107,6 +111,49 @@ def test_a_body_that_is_too_large_is_refused_whether_it_says_its_size_or_not(loc
     assert said.status_code == unsaid.status_code == 413
     assert is_problem(said)
     assert is_problem(unsaid)
+
+
+def test_text_that_a_database_does_not_take_is_refused_on_each(client: TestClient) -> None:
+    for method, path, body, status in (
+        ("GET", "/hpo/studies/a%00b", None, 404),
+        ("GET", "/models/a%00b/champion", None, 404),
+        ("POST", "/hpo/studies/a%00b/ask", {}, 404),
+        ("POST", "/training-runs/a/%00/cancel", None, 404),
+        ("GET", "/runs?project=a%00b", None, 422),
+        ("GET", "/runs?filter=params.x%20=%20%22%00%22", None, 422),
+        ("POST", "/curves", {"filter": 'params.x = "\0"', "keys": ["a"]}, 422),
+        ("POST", "/curves", {"filter": 'params.x = "\ud800"', "keys": ["a"]}, 422),
+    ):
+        content = None if body is None else json.dumps(body)
+        answer = client.request(method, path, content=content, headers={"Content-Type": "application/json"})
+        assert answer.status_code == status, (path, answer.text)
+        assert is_problem(answer)
+
+
+def test_messages_do_not_say_where_the_store_is(local: TestClient, backend: Backend) -> None:
+    digest = f"sha256:{'0' * 64}"
+    asked = ("/runs/a/b", "/runs/diff?run=a/b&run=a/c", "/curves?run=a/b&key=loss", "/media?run=a/b", f"/blobs/{digest}?run=a/b")
+    for path in (*asked, "/live?run=a/b&key=loss", "/training-runs/a/b", "/reports/a", "/models/a"):
+        answer = local.get(f"/api/v1{path}")
+        assert answer.status_code == 404, (path, answer.text)
+        assert backend.store.root not in answer.text, path
+
+
+def test_where_a_store_is_is_left_out_of_a_message_and_nothing_else_is() -> None:
+    said = without_root("no run 'x' in project 'p' of /data; no a in the store /data, see /data/runs/a and /database", "/data")
+    assert said == "no run 'x' in project 'p' of the store; no a in the store, see the store/runs/a and /database"
+    root = "s3://key:secret@bucket/p?endpoint_override=minio:9000"
+    said = without_root(f"cannot read {root.partition('?')[0]}/a: no a in the store {root}", root)
+    assert said == "cannot read the store/a: no a in the store"
+
+
+def test_questions_to_the_index_beyond_their_turns_are_answered_with_when_to_ask_again(local: TestClient) -> None:
+    app = local.app
+    app.state.halving = replace(app.state.halving, index_turns=Turns(1, 1, waiting=0))  # type: ignore[attr-defined]
+    for path in ("/runs", "/runs/groups?by=status", "/runs/columns", "/curves?filter=&key=a", "/live?filter=&key=a"):
+        answer = local.get(f"/api/v1{path}")
+        assert (answer.status_code, bool(answer.headers.get("Retry-After"))) == (503, True), path
+    assert local.get(STUDIES).status_code == 200
 
 
 def test_an_error_of_the_server_says_nothing_of_its_inside(local: TestClient, caplog: pytest.LogCaptureFixture) -> None:

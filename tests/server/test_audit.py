@@ -1,19 +1,29 @@
-"""Every write is in the audit before it is acknowledged, and no secret is anywhere in it."""
+"""Every write is in the audit, neither is ever there without the other, and no secret is anywhere in it."""
 
 import logging
 import sqlite3
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from sqlalchemy import text
+from sqlalchemy import insert, text
 
+from halving.errors import InvalidInput
 from resources.backend import Backend
+from resources.catalog import AuditRow, utcnow
 from resources.sweep_spec import SweepSpec
-from server.access.tokens import create_token
+from server.access import audit
+from server.identity.sessions import COOKIE
+from server.identity.tokens import create_token
+from server.settings import Settings
 from tests.searches import search
+from tests.server.clients import client_of
+from tests.server.registry import promoted
+from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 Bearer = Callable[..., dict[str, str]]
@@ -22,6 +32,24 @@ STUDIES = "/api/v1/hpo/studies"
 
 def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float]:
     return {"score": params["x"] * epochs}
+
+
+def logged_in(client: TestClient, token: str) -> tuple[str, str]:
+    """The cookie of a new session, and its CSRF token; the client itself forgets the session."""
+    answer = client.post("/api/v1/session", json={"token": token})
+    cookie = str(answer.cookies[COOKIE])
+    client.cookies.clear()
+    return cookie, answer.json()["csrf"]
+
+
+def rename_audit(backend: Backend, name: str, to: str) -> None:
+    with backend.catalog.write() as session:
+        session.execute(text(f"ALTER TABLE {name} RENAME TO {to}"))
+
+
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "LOOK_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -60,21 +88,86 @@ def test_logging_in_and_out_is_recorded(guarded: TestClient, backend: Backend, b
     assert [(one["actor"], one["method"], one["status"]) for one in entries] == [("ada", "DELETE", 204), ("ada", "POST", 200)]
 
 
-def test_a_write_that_cannot_be_recorded_is_not_acknowledged(local: TestClient, backend: Backend, sweep: str) -> None:
+def test_a_write_that_cannot_be_recorded_is_not_done(local: TestClient, backend: Backend, sweep: str) -> None:
+    rename_audit(backend, "audit", "gone")
+    assert local.post(f"{STUDIES}/{sweep}/pause").status_code == 500
+    assert local.get(f"{STUDIES}/{sweep}").json()["control"] == "run"
+    rename_audit(backend, "gone", "audit")
+    assert local.post(f"{STUDIES}/{sweep}/pause").json()["control"] == "pause"
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_what_changes_nothing_is_answered_while_the_audit_is_away_and_recorded_when_it_is_back(
+    guarded: TestClient, backend: Backend, bearer: Bearer, caplog: pytest.LogCaptureFixture
+) -> None:
+    token, root = create_token(backend.catalog, "ada"), bearer("root", scope="admin")
+    rename_audit(backend, "audit", "gone")
+    assert guarded.post("/api/v1/session", json={"token": token}).status_code == 200
+    assert "the audit could not be written" in caplog.text
+    assert token not in caplog.text
+    rename_audit(backend, "gone", "audit")
+    wait_for(lambda: guarded.get("/api/v1/audit?actor=ada", headers=root).json()["entries"], 20, "the entry")
+
+
+def test_refused_writes_that_are_alike_are_one_entry_a_minute(guarded: TestClient, bearer: Bearer, sweep: str) -> None:
+    bob, root = bearer("bob"), bearer("root", scope="admin")
+    for path in (f"{sweep}/stop", f"{sweep}/pause", "nothing/pause") * 5:
+        assert guarded.post(f"{STUDIES}/{path}", headers=bob).status_code == 403
+    for _ in range(5):
+        assert guarded.post(f"{STUDIES}/nothing/stop", headers=root).status_code == 404
+    entries = guarded.get("/api/v1/audit", headers=root).json()["entries"]
+    assert [(one["actor"], one["status"]) for one in entries] == [("root", 404), ("bob", 403)]
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_how_often_a_refused_write_was_sent_again_is_in_the_log(
+    guarded: TestClient, bearer: Bearer, sweep: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = bearer("bob")
+    for _ in range(3):
+        guarded.post(f"{STUDIES}/{sweep}/stop", headers=headers)
+    monkeypatch.setattr(audit, "REPEAT_SECONDS", 0.0)
+    wait_for(lambda: "bob asked for - 2 more times" in caplog.text, 20, "the log's line")
+
+
+def test_whatever_changes_the_catalog_is_recorded_in_the_transaction_of_its_work(local: TestClient) -> None:
+    app: FastAPI = local.app  # type: ignore[assignment]
+    free = {f"{method} {path}" for path, methods in app.openapi()["paths"].items() for method in methods if method != "get"}
+    once = {
+        f"{method} {path}"
+        for path, methods in app.openapi()["paths"].items()
+        for method, described in methods.items()
+        if any(one["name"] == "idempotency-key" for one in described.get("parameters", ()))
+    }
+    loops = {f"post {STUDIES}/{{study}}/trials/{{number}}/{what}" for what in ("tell", "heartbeat", "fail", "release")}
+    assert free - once - loops == {"post /api/v1/session", "delete /api/v1/session", "post /api/v1/curves"}
+
+
+def test_the_audit_forgets_what_is_older_than_it_is_told_to_keep(backend: Backend) -> None:
+    now = utcnow()
+    entry = {"actor": "ada", "method": "POST", "route": "-", "target": "/", "status": 403}
+    ages = [31] * (audit.BATCH + 5) + [29, 1]
     with backend.catalog.write() as session:
-        session.execute(text("ALTER TABLE audit RENAME TO gone"))
-    answer = local.post(f"{STUDIES}/{sweep}/pause")
-    assert answer.status_code == 503
-    assert answer.headers["Retry-After"]
-    assert "control" not in answer.text
+        session.execute(insert(AuditRow), [{"at": now - timedelta(days=age), **entry} for age in ages])
+    assert audit.forget(backend.catalog, now - timedelta(days=30), most=3) == 3
+    assert audit.forget(backend.catalog, now - timedelta(days=40)) == 0
+    with client_of(Settings(root=backend.store.root, audit_days=30)) as client:
+        wait_for(lambda: len(client.get("/api/v1/audit?limit=3").json()["entries"]) == 2, 20, "what is too old to be gone")
+    for days in (0.0, -1.0, 1e9, float("nan")):
+        with pytest.raises(InvalidInput, match="audit_days"):
+            Settings(audit_days=days)
 
 
 def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
-    guarded: TestClient, backend: Backend, sweep: str, caplog: pytest.LogCaptureFixture
+    guarded: TestClient, backend: Backend, small_spec: Spec, sweep: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     token = create_token(backend.catalog, "ada", scope="admin")
     headers, said = {"Authorization": f"Bearer {token}"}, []
+    promoted(backend, small_spec(max_trials=1, name="model"))
+    address = guarded.get("/api/v1/models/model/champion", headers=headers).json()["url"]
+    cookie, csrf = logged_in(guarded, token)
+    with_cookie = {"Cookie": f"{COOKIE}={cookie}", "X-CSRF-Token": csrf}
     for method, path, given in (
         ("POST", "/api/v1/session", {"json": {"tokn": token}}),
         ("POST", "/api/v1/session", {"json": {"token": [token]}}),
@@ -86,13 +179,22 @@ def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
         ("POST", f"{STUDIES}/{sweep}/pause?token={token}", {"headers": headers}),
         ("POST", f"{STUDIES}/{token}/pause", {"headers": headers}),
         ("GET", "/api/v1/audit", {"headers": headers}),
+        ("GET", "/api/v1/nothing", {"headers": {"Cookie": f"{COOKIE}={cookie}x"}}),
+        ("POST", f"{STUDIES}/nothing/pause", {"headers": with_cookie}),
+        ("POST", f"{STUDIES}/{sweep}/pause", {"headers": {**with_cookie, "Origin": "https://evil.example"}}),
+        ("GET", f"{address}x", {}),
+        ("POST", address, {"headers": headers}),
+        ("POST", f"{STUDIES}/{sweep}/resume", {"headers": with_cookie, "before": lambda: rename_audit(backend, "audit", "gone")}),
+        ("POST", f"{STUDIES}/nothing/resume", {"headers": with_cookie}),
+        ("GET", STUDIES, {"headers": with_cookie, "before": lambda: rename_audit(backend, "gone", "audit")}),
     ):
+        given.pop("before", lambda: None)()  # type: ignore[attr-defined]
         answer = guarded.request(method, path, **given)  # type: ignore[arg-type]
         said.append(answer.text + str(answer.headers))
     key = guarded.app.state.halving.signing_key  # type: ignore[attr-defined]
     # The tests' own HTTP client logs the addresses that it asks for.
-    logged = "\n".join(record.getMessage() for record in caplog.records if not record.name.startswith("http"))
-    for secret in (token, token[4:], key):
+    logged = "\n".join(logging.Formatter().format(record) for record in caplog.records if not record.name.startswith("http"))
+    for secret in (token, token[4:], key, cookie, csrf, address.rpartition("/")[2]):
         assert secret not in logged
         assert not [text for text in said if secret in text]
     backend.catalog.close()

@@ -10,13 +10,15 @@ from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 
 from resources.backend import Backend
-from resources.catalog import AnswerRow
+from resources.catalog import AnswerRow, SnapshotRow
+from resources.datasets.snapshots import take_snapshot
 from resources.scheduling.sweeps import resume_sweep
-from resources.sweep_spec import SweepSpec
+from resources.sweep_spec import SweepSpec, parse_spec
 from server.access.once import KEPT, REPLAYED
 from tests.searches import search
 
 Spec = Callable[..., SweepSpec]
+Small = Callable[..., dict[str, Any]]
 Bearer = Callable[..., dict[str, str]]
 KEY = {"Idempotency-Key": "0b1c"}
 
@@ -75,6 +77,28 @@ def test_a_key_is_forgotten_after_a_day(client: TestClient, either_backend: Back
         row = session.scalars(select(AnswerRow)).one()
         row.created_at -= KEPT + timedelta(seconds=1)
     assert REPLAYED not in client.post(f"{study}/resume", headers=KEY).headers
+
+
+def test_an_answer_is_given_again_whatever_has_changed_since(client: TestClient, either_backend: Backend, small: Small) -> None:
+    snapshot = take_snapshot(either_backend.store, either_backend.catalog, parse_spec(small()).dataset)
+    training = {"project": "single", "trainable": "tests.trainables:train", "dataset": snapshot.key, "params": {"x": 0.4}}
+    training |= {"objective": {"metric": "score", "direction": "maximize"}, "epochs": 3}
+    study = {**small(), "snapshot": snapshot.digest}
+    asked = [("/training-runs", training), ("/hpo/studies", study)]
+    given = [client.post(path, json=body, headers={"Idempotency-Key": path}) for path, body in asked]
+    assert [answer.status_code for answer in given] == [202, 202], [answer.text for answer in given]
+    with either_backend.catalog.write() as session:
+        session.delete(session.get_one(SnapshotRow, snapshot.digest))
+    assert [client.post(path, json=body).status_code for path, body in asked] == [404, 404]
+    again = [client.post(path, json=body, headers={"Idempotency-Key": path}) for path, body in asked]
+    assert [(answer.status_code, answer.json()) for answer in again] == [(202, answer.json()) for answer in given]
+    assert [REPLAYED in answer.headers for answer in again] == [True, True]
+
+
+def test_what_is_done_once_is_in_the_audit_once(client: TestClient, study: str) -> None:
+    for _ in range(3):
+        assert client.post(f"{study}/pause", headers=KEY).status_code == 200
+    assert [(one["route"], one["status"]) for one in client.get("/audit").json()["entries"]] == [("/api/v1/hpo/studies/{study}/pause", 200)]
 
 
 def test_who_asks_has_keys_of_their_own(

@@ -11,7 +11,7 @@ from sqlalchemy import make_url
 
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
-from server.access.tokens import create_token
+from server.identity.tokens import create_token
 from server.settings import Settings
 from tests.backends import SMALL
 from tests.postgres import Postgres
@@ -46,6 +46,7 @@ def test_without_its_catalog_the_server_says_so_within_seconds_to_everybody(
         headers = {"Authorization": f"Bearer {create_token(state.catalog, 'ada')}"}
         assert client.get(STUDIES, headers=headers).status_code == 200
         outage(line)  # type: ignore[operator]
+        state.access_catalog.close()
         state.catalog.close()  # a connection that hangs is another matter: the operating system gives it up
         time.sleep(2.1)  # what is known of the token is asked for again
         with ThreadPoolExecutor(30) as pool:

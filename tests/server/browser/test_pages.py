@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from halving.query.runs import read_run
-from server.access.tokens import create_token
+from server.identity.tokens import create_token
 from server.vendor import MODULES
 from tests.server.browser.conftest import Served
 

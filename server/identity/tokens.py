@@ -13,7 +13,7 @@ from sqlalchemy import or_, select, update
 from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.identifiers import check_name
 from resources.catalog import Catalog, TokenRow, utcnow
-from server.access.caller import SCOPES, Caller, Scope
+from server.identity.caller import SCOPES, Caller, Scope
 
 PREFIX = "hlv_"
 """What every token begins with, so that scanners of code and logs find one that was lost."""

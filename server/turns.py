@@ -1,0 +1,62 @@
+"""How many questions are answered at a time, in all and of one token; the others wait, and hold neither a thread nor a connection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from server.errors import Busy
+
+MOST_WAITING = 100
+"""Questions of one token that wait or are being answered."""
+
+SECONDS = 20.0
+"""How long a question waits for its turn."""
+
+
+class Turns:
+    """To be used from the event loop.
+
+    Args:
+        at_once: questions at a time.
+        each: of one token at a time, so that others have their turn beside its slow ones.
+    """
+
+    def __init__(self, at_once: int, each: int, *, waiting: int = MOST_WAITING, seconds: float = SECONDS) -> None:
+        self._free, self._each, self._waiting, self._seconds = asyncio.Semaphore(at_once), each, waiting, seconds
+        self._askers: dict[str, _Asker] = {}
+
+    @asynccontextmanager
+    async def turn(self, who: str) -> AsyncIterator[None]:
+        """Wait for a turn, and have it for the length of the ``with`` block.
+
+        Raises:
+            Busy: it does not come in time, or too many of the same token wait already.
+        """
+        asker = self._askers.setdefault(who, _Asker(self._each))
+        if asker.asking >= self._waiting:
+            raise Busy(f"{asker.asking} questions of this token wait already: ask again when some are answered")
+        asker.asking += 1
+        try:
+            async with self._waited(asker.free), self._waited(self._free):
+                yield
+        finally:
+            asker.asking -= 1
+            if not asker.asking:
+                del self._askers[who]
+
+    @asynccontextmanager
+    async def _waited(self, free: asyncio.Semaphore) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await free.acquire()
+        except TimeoutError:
+            raise Busy(f"too many questions are being answered, and this one had no turn within {self._seconds:g} s: ask again") from None
+        try:
+            yield
+        finally:
+            free.release()
+
+
+class _Asker:
+    def __init__(self, each: int) -> None:
+        self.free, self.asking = asyncio.Semaphore(each), 0

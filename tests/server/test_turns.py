@@ -1,0 +1,63 @@
+"""Turns: never more at a time than there are, in all and of one token, and an end to waiting."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from server.errors import Busy
+from server.turns import Turns
+
+
+def test_no_more_questions_are_answered_at_a_time_than_in_all_and_of_one_token() -> None:
+    turns, now, most = Turns(3, 2), Counter[str](), Counter[str]()
+
+    async def ask(who: str) -> None:
+        async with turns.turn(who):
+            now[who] += 1
+            most[who], most["all"] = max(most[who], now[who]), max(most["all"], now.total())
+            await asyncio.sleep(0)
+            now[who] -= 1
+
+    async def all_ask() -> None:
+        await asyncio.gather(*(ask(who) for who in ("ada", "bob", "eve") for _ in range(10)))
+
+    asyncio.run(all_ask())
+    assert (most.pop("all"), max(most.values())) == (3, 2)
+
+
+def test_one_tokens_slow_questions_leave_a_turn_to_others_and_its_own_are_refused_beyond_the_queue() -> None:
+    async def slow_and_others() -> None:
+        turns, ended = Turns(2, 1, waiting=2), asyncio.Event()
+
+        async def slow() -> None:
+            async with turns.turn("ada"):
+                await ended.wait()
+
+        asking = [asyncio.create_task(slow()) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Busy, match="2 questions of this token"):
+            async with turns.turn("ada"):
+                pass
+        async with turns.turn("bob"):
+            pass
+        ended.set()
+        await asyncio.gather(*asking)
+
+    asyncio.run(slow_and_others())
+
+
+def test_a_question_that_failed_or_was_given_up_leaves_its_turn() -> None:
+    async def one_after_another() -> None:
+        turns = Turns(1, 1, seconds=0.01)
+        with pytest.raises(ZeroDivisionError):
+            async with turns.turn("ada"):
+                raise ZeroDivisionError
+        async with turns.turn("ada"):
+            with pytest.raises(Busy, match="no turn within"):
+                async with turns.turn("bob"):
+                    pass
+        async with turns.turn("bob"):
+            pass
+
+    asyncio.run(one_after_another())
