@@ -13,6 +13,7 @@ from resources.execution.concurrency import concurrency_of
 from resources.execution.elsewhere import check_study
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
+from resources.scheduling.warm_start import warm_start_sources
 from resources.sweep_spec import SweepSpec, parse_spec
 from server.access.caller import Caller, Viewer
 from server.access.once import Once
@@ -76,11 +77,12 @@ def launch(
     else:
         check_study(checked)
     here = driver == "api" and checked.snapshot is not None and checked.predictor is None
+    sources = warm_start_sources(state.catalog, checked) if here else []
 
     def write(session: Session) -> tuple[int, Any]:
         row = intents.add(session, checked, kind="study", driver=driver, actor=caller.actor)
         if here:
-            _open_here(state, session, row, checked)
+            _open_here(state, session, row, checked, sources)
         return 202, asked(row)
 
     return once(write)
@@ -123,8 +125,8 @@ def _intent_of(state: State, caller: Caller, intent: str) -> IntentRow:
     return row
 
 
-def _open_here(state: State, session: Session, row: IntentRow, spec: SweepSpec) -> None:
+def _open_here(state: State, session: Session, row: IntentRow, spec: SweepSpec, sources: list[str]) -> None:
     """Open a study that needs nothing of Dagster, in the transaction that records it."""
     snapshot = snapshot_for(state.store, state.catalog, spec)
-    open_sweep(state.catalog, spec, snapshot.digest, driver="api", commit=None, sweep=row.sweep, within=session)
+    open_sweep(state.catalog, spec, snapshot.digest, driver="api", commit=None, sweep=row.sweep, sources=sources, within=session)
     row.status = intents.DONE

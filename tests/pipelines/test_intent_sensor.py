@@ -148,6 +148,22 @@ def test_a_canceled_intent_opens_nothing_although_its_run_was_asked_for(
     assert (sweeps(backend), status(backend, intent)[0]) == ([], "canceled")
 
 
+def test_a_cancel_while_the_sweep_is_about_to_be_opened_opens_nothing(
+    backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent = asked(backend, parse_spec(small(max_trials=1)))
+    (request,) = tick(launch_requested, backend, instance)
+
+    def canceled_meanwhile(*_: object) -> None:
+        """Called after the intent was begun and before its sweep is opened."""
+        with backend.catalog.write() as session:
+            cancel(backend.catalog, "small", first_run(intent.sweep), "ada", session)
+
+    monkeypatch.setattr("pipelines.jobs.git_state", canceled_meanwhile)
+    assert not carry_out(backend, instance, request).success
+    assert (sweeps(backend), status(backend, intent)[0]) == ([], "canceled")
+
+
 def test_a_study_that_loops_elsewhere_drive_is_opened_and_then_left_to_them(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:

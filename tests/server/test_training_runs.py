@@ -53,8 +53,10 @@ def carried_out(backend: Backend, intent: str) -> Scheduler:
     """What Dagster's run of an intent does: open its sweep."""
     row = intents.begin(backend.catalog, intent, "r1")
     spec = stored_spec(row.payload["spec"])
-    open_sweep(backend.catalog, spec, str(spec.snapshot), driver=row.payload["driver"], commit=None, sweep=row.sweep)
-    intents.become(backend.catalog, intent, intents.Became(intents.DONE, "r1"))
+    given: Any = {"driver": row.payload["driver"], "commit": None, "sweep": row.sweep}
+    intents.carry_out(
+        backend.catalog, intent, "r1", lambda within: open_sweep(backend.catalog, spec, str(spec.snapshot), **given, within=within)
+    )
     return Scheduler(backend.catalog, row.sweep)
 
 

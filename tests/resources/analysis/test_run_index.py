@@ -121,6 +121,23 @@ def test_values_that_a_database_does_not_take_do_not_keep_a_run_out(either_backe
     assert row["values"]["params.big"] == str(10**400)
 
 
+def test_a_runs_number_may_need_more_than_32_bits(either_backend: Backend) -> None:
+    """Postgres takes a number for each row that is put, also where the run is there already."""
+    store, catalog = either_backend.store, either_backend.catalog
+    add_record(store, "a", {"lr": 1})
+    Refresher(store, catalog).refresh()
+    with catalog.write() as session:
+        if catalog.engine.dialect.name == "postgresql":
+            session.execute(text("SELECT setval(pg_get_serial_sequence('runs', 'id'), 5000000000)"))
+        else:
+            session.execute(text("UPDATE runs SET id = 5000000000"))
+    add_record(store, "b", {"lr": 2})
+    Refresher(store, catalog).refresh()
+    with catalog.read() as session:
+        assert session.scalars(select(RunValueRow.run_id).order_by(RunValueRow.run_id)).all()[-1] > 2**32
+    assert names(catalog, "params.lr = 2") == ["b"]
+
+
 def test_nothing_new_changes_nothing(either_backend: Backend) -> None:
     store, catalog, clock = either_backend.store, either_backend.catalog, Clock()
     add_run(store, "a", loss=[1.0])
