@@ -56,7 +56,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
     """Check that what the spec names exists, then take a snapshot of its data. Gives the spec and the snapshot's digest."""
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     with expected_failures():
-        check_functions(spec)
+        check_functions(spec, trains=_trains(context, backend))
         warm_start_sources(backend.catalog, spec)  # raises when one of them does not fit
         snapshot = snapshot_for(backend.store, backend.catalog, spec)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
@@ -162,7 +162,7 @@ def hand_to_sensors(context: dg.OpExecutionContext, backend: Backend, planned: d
             intent = intents.begin(backend.catalog, asked, context.run_id)
             driver = intent.payload["driver"]
         sweep = _open(context, backend, spec, planned["snapshot"], driver, intent)
-    drives = "the sensor start_trials launches its trials" if driver == "sensors" else "loops that run elsewhere ask the API for its trials"
+    drives = "the sensor start_trials launches its trials" if driver == "sensors" else "external loops ask the API for its trials"
     context.log.info(f"sweep {sweep} is open: {drives}")
 
 
@@ -206,6 +206,12 @@ conclude_sweep = dg.define_asset_job(
     selection=["evaluation_report", "promoted_checkpoint"],
     description="Evaluate the winner of a sweep whose search is over, and promote it if it passes the gates.",
 )
+
+
+def _trains(context: dg.OpExecutionContext, backend: Backend) -> bool:
+    """Whether the platform will train the sweep's trials; an intent may say that external loops do."""
+    intent = context.run.tags.get(INTENT)
+    return intent is None or intents.find(backend.catalog, intent).payload["driver"] != "api"
 
 
 def _has_predictor(backend: Backend, sweep: str) -> bool:

@@ -24,7 +24,7 @@ class State:
 
     Attributes:
         signing_key: what sessions and addresses are signed with; the same in all replicas.
-        loops: studies whose trials run elsewhere.
+        loops: studies that external loops train.
     """
 
     settings: Settings

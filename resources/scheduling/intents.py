@@ -22,7 +22,7 @@ OPEN = (WAITING, LAUNCHED)
 """Statuses of an intent that is not settled yet."""
 
 Driver = Literal["sensors", "api"]
-"""Who drives the sweep that an intent becomes: Dagster's sensors, or loops that run elsewhere and ask the API."""
+"""Who drives the sweep that an intent becomes: Dagster's sensors, or external loops, which ask the API."""
 Kind = Literal["study", "training-run"]
 
 _SOON = timedelta(seconds=60)  # a daemon that runs looks every few seconds

@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from resources.catalog import IntentRow, utcnow
-from resources.datasets.snapshots import find_snapshot, snapshot_for
+from resources.datasets.snapshots import dataset_of, find_snapshot, snapshot_for
 from resources.execution.concurrency import concurrency_of
-from resources.execution.elsewhere import check_study
+from resources.execution.external_loops import check_study
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.warm_start import warm_start_sources
@@ -35,7 +35,7 @@ _EXAMPLE = {
 }
 DriverName = Annotated[
     intents.Driver,
-    Query(description="Who runs its trials: Dagster's `sensors`, or loops that run elsewhere and ask the `api` for them."),
+    Query(description="Who runs its trials: Dagster's `sensors`, or external loops, which ask the `api` for them."),
 ]
 
 
@@ -65,9 +65,10 @@ def launch(
 ) -> Response:
     """Launch a sweep. It is recorded at once, also while Dagster is down, which opens it.
 
-    With `driver=api`, a `snapshot` that there is and no `predictor` nothing is left for Dagster to do, and the study is open at once.
+    A spec with a `snapshot` needs no `dataset`, and with `driver=api` it needs no `trainable`. With that driver, a `snapshot` and no
+    `predictor` nothing is left for Dagster to do, and the study is open at once.
     """
-    checked = parse_spec(spec)
+    checked = parse_spec(_with_dataset(state, caller, spec), trains=driver != "api")
     caller.check(checked.name)
     if checked.snapshot is not None:
         with state.catalog.read() as session:
@@ -113,6 +114,15 @@ def asked(row: IntentRow) -> dict[str, Any]:
         "url": f"/api/v1/hpo/studies/intents/{row.id}",
         "study_url": f"/api/v1/hpo/studies/{row.sweep}",
     }
+
+
+def _with_dataset(state: State, caller: Caller, spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec; where it names a snapshot alone, with the dataset that this is of."""
+    if "dataset" in spec or not isinstance(spec.get("snapshot"), str):
+        return spec
+    with state.catalog.read() as session:
+        snapshot = find_snapshot(state.catalog, spec["snapshot"], seen_snapshots(session, caller))
+    return {**spec, "dataset": dataset_of(snapshot), "snapshot": snapshot.digest}
 
 
 def _intent_of(state: State, caller: Caller, intent: str) -> IntentRow:
