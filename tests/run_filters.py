@@ -32,7 +32,7 @@ class _Run(NamedTuple):
 
 
 _BACKWARDS: dict[int, float] = {5: 0.1, 3: 0.9}
-_LONG = "é" * 599
+_LONG = "x" * 599
 _TRIAL = {"sweep": "digits-7f3a", "dataset": "digits", "snapshot": "sha256:aa"}
 _RUNS = (
     _Run(
