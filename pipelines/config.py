@@ -42,7 +42,7 @@ def check_launch(spec: dict[str, Any]) -> None:
 
 
 def _job_config(config: dict[str, Any]) -> dict[str, Any]:
-    spec, concurrency = _spec_and_concurrency(config)
+    spec, concurrency = _spec_and_concurrency(config, trains=True)
     execution: dict[str, Any] = {"max_concurrent": concurrency}
     if cluster := load_cluster():
         worker = worker_config(spec, cluster, labels={})
@@ -52,7 +52,7 @@ def _job_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _launch_config(config: dict[str, Any]) -> dict[str, Any]:
-    spec, concurrency = _spec_and_concurrency(config)
+    spec, concurrency = _spec_and_concurrency(config, trains=False)  # only its run knows for whom it opens the sweep
     if concurrency > 1 and spec.resources.gpus and load_cluster() is None:
         raise InvalidSweepSpec(
             f"concurrency = {spec.concurrency} is not accepted with resources.gpus = {spec.resources.gpus} here: runs that sensors launch "
@@ -65,18 +65,18 @@ def _snapshot_config(spec: SweepSpec) -> dict[str, Any]:
     return {"ops": {"take_snapshot": {"config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
 
 
-def _spec_and_concurrency(config: dict[str, Any]) -> tuple[SweepSpec, int]:
+def _spec_and_concurrency(config: dict[str, Any], *, trains: bool) -> tuple[SweepSpec, int]:
     try:
-        spec = _checked(json.dumps(config))
+        spec = _checked(json.dumps(config), trains)
         return spec, concurrency_of(spec)
     except InvalidInput as error:
         raise InvalidSweepSpec(str(error)) from None
 
 
 @lru_cache(maxsize=8)
-def _checked(config: str) -> SweepSpec:
+def _checked(config: str, trains: bool) -> SweepSpec:
     """Cached, because Dagster maps the config of a run several times in every process."""
-    return parse_spec(json.loads(config))
+    return parse_spec(json.loads(config), trains=trains)
 
 
 def _field(field: FieldInfo) -> dg.Field:

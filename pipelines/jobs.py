@@ -1,12 +1,12 @@
 """The jobs: a whole sweep in one job, a sweep whose trials the sensors launch, and promotion by hand."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
+from sqlalchemy.orm import Session
 
 from assets.checkpoints import promoted
 from assets.datasets import DATASETS, materialized_snapshot
@@ -19,6 +19,7 @@ from halving.records.provenance import git_state
 from pipelines.config import launch_config, sweep_config
 from resources.analysis.summary import summarize
 from resources.backend import Backend
+from resources.catalog import IntentRow, SweepRow
 from resources.catalog.trial_key import trial_key
 from resources.datasets.snapshots import known_snapshot, snapshot_for
 from resources.evaluation.report import explain_failures
@@ -31,7 +32,7 @@ from resources.execution.worker import work
 from resources.registry.promotion import evaluate
 from resources.registry.versions import promote
 from resources.scheduling import intents
-from resources.scheduling.sweeps import SweepEnded, open_sweep, stop_sweep
+from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.warm_start import warm_start_sources
 from resources.search.rules import max_trials
 from resources.search.state import Control
@@ -55,7 +56,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
     """Check that what the spec names exists, then take a snapshot of its data. Gives the spec and the snapshot's digest."""
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     with expected_failures():
-        check_functions(spec)
+        check_functions(spec, trains=_trains(context, backend))
         warm_start_sources(backend.catalog, spec)  # raises when one of them does not fit
         snapshot = snapshot_for(backend.store, backend.catalog, spec)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
@@ -155,16 +156,13 @@ def sweep() -> None:
 @dg.op(retry_policy=_RETRIES)
 def hand_to_sensors(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> None:
     """Open the sweep for the sensors, which then launch a run for each attempt at a trial; an intent's sweep, for whom it says."""
-    spec, driver, wanted = stored_spec(planned["spec"]), "sensors", None
-    if intent := context.run.tags.get(INTENT):
-        with expected_failures():
-            begun = intents.begin(backend.catalog, intent, context.run_id)
-        driver, wanted = begun.payload["driver"], begun.sweep
+    spec, driver, intent = stored_spec(planned["spec"]), "sensors", None
     with expected_failures():
-        sweep = _open(context, backend, spec, planned["snapshot"], driver, wanted)
-    if intent and not intents.become(backend.catalog, intent, intents.Became(intents.DONE, context.run_id)):
-        _stop_if_canceled(backend, intent, sweep)
-    drives = "the sensor start_trials launches its trials" if driver == "sensors" else "loops that run elsewhere ask the API for its trials"
+        if asked := context.run.tags.get(INTENT):
+            intent = intents.begin(backend.catalog, asked, context.run_id)
+            driver = intent.payload["driver"]
+        sweep = _open(context, backend, spec, planned["snapshot"], driver, intent)
+    drives = "the sensor start_trials launches its trials" if driver == "sensors" else "external loops ask the API for its trials"
     context.log.info(f"sweep {sweep} is open: {drives}")
 
 
@@ -210,21 +208,27 @@ conclude_sweep = dg.define_asset_job(
 )
 
 
+def _trains(context: dg.OpExecutionContext, backend: Backend) -> bool:
+    """Whether the platform will train the sweep's trials; an intent may say that external loops do."""
+    intent = context.run.tags.get(INTENT)
+    return intent is None or intents.find(backend.catalog, intent).payload["driver"] != "api"
+
+
 def _has_predictor(backend: Backend, sweep: str) -> bool:
     with backend.catalog.read() as session:
         return stored_spec(backend.catalog.sweep(session, sweep).spec).predictor is not None
 
 
-def _stop_if_canceled(backend: Backend, intent: str, sweep: str) -> None:
-    """Stop a sweep whose intent was canceled while it was being opened."""
-    if intents.find(backend.catalog, intent).status == intents.CANCELED:
-        with suppress(SweepEnded):
-            stop_sweep(backend.catalog, sweep)
+def _open(
+    context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str, driver: str, intent: IntentRow | None = None
+) -> str:
+    git, sources, wanted = git_state(backend.store, Path.cwd()) or {}, warm_start_sources(backend.catalog, spec), intent and intent.sweep
 
+    def opened(within: Session | None = None) -> SweepRow:
+        given: Any = {"driver": driver, "commit": git.get("commit"), "sweep": wanted, "sources": sources}
+        return open_sweep(backend.catalog, spec, snapshot, **given, within=within)
 
-def _open(context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str, driver: str, sweep: str | None = None) -> str:
-    git = git_state(backend.store, Path.cwd()) or {}
-    row = open_sweep(backend.catalog, spec, snapshot, driver=driver, commit=git.get("commit"), sweep=sweep)
+    row = intents.carry_out(backend.catalog, intent.id, context.run_id, opened) if intent else opened()
     if row.commit != git.get("commit"):
         context.log.warning(f"sweep {row.id} was started with commit {row.commit} and goes on with {git.get('commit')}")
     for warning in lint(spec):

@@ -33,7 +33,7 @@ from resources.scheduling import intents
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.loop_scheduler import LoopScheduler
 from resources.scheduling.scheduler import Scheduler
-from resources.search.state import Control
+from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec, stored_spec
 
 _HANDED_OUT_A_TICK = 200  # for each sweep: each is a transaction, and a tick has a minute
@@ -103,7 +103,8 @@ def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.S
         return []
 
     for sweep in _launched(backend, "searching", "api"):
-        _contained(context, sweep.id, partial(_end_if_stopped, backend, sweep.control))
+        if sweep.control == Control.STOP:
+            _contained(context, sweep.id, partial(_end_stopped, backend))
     recent = utcnow() - timedelta(hours=1)
     evaluating = _launched(backend, "evaluating", *_CONCLUDED)
     failed = [
@@ -228,12 +229,16 @@ def _conclude_request(sweep: SweepRow, attempt: int) -> dg.RunRequest:
     return dg.RunRequest(run_key=f"{sweep.id}/conclude/a{attempt}", partition_key=sweep.id, tags=tags)
 
 
-def _end_if_stopped(backend: Backend, control: str, sweep: str) -> list[None]:
-    """End the search of a stopped study whose trials run elsewhere: its loops may never ask again."""
-    if control == Control.STOP:
-        scheduler = LoopScheduler(backend.catalog, sweep, retry_seconds=_RETRY_SECONDS)
-        scheduler.requeue_lost()
-        scheduler.end_if_over()
+def _end_stopped(backend: Backend, sweep: str) -> list[None]:
+    """End the search of a stopped study once no external loop holds a trial any more: they may never ask again."""
+    with backend.catalog.read() as session:
+        held = session.scalars(select(TrialRow.lease_until).where(TrialRow.sweep == sweep, TrialRow.status == Status.RUNNING)).all()
+    now = backend.catalog.now()
+    if held and all(until is not None and until > now for until in held):
+        return []
+    scheduler = LoopScheduler(backend.catalog, sweep, retry_seconds=_RETRY_SECONDS)
+    scheduler.requeue_lost()
+    scheduler.end_if_over()
     return []
 
 

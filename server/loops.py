@@ -1,10 +1,10 @@
-"""The studies whose trials run elsewhere, as far as this process answers their loops: each with its scheduler, in memory."""
+"""The studies that external loops train, as far as this process answers their loops: each with its scheduler, in memory."""
 
 import threading
 from collections import OrderedDict
 
 from resources.catalog import Catalog
-from resources.execution.elsewhere import Elsewhere
+from resources.execution.external_loops import ExternalLoops
 
 _MOST = 64  # a study of ten thousand trials takes some megabytes
 _RETRY_SECONDS = 2.0  # while the catalog is away; the loop asks again
@@ -15,9 +15,9 @@ class Loops:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog, self._lock = catalog, threading.Lock()
-        self._known: OrderedDict[str, Elsewhere] = OrderedDict()
+        self._known: OrderedDict[str, ExternalLoops] = OrderedDict()
 
-    def of(self, study: str) -> Elsewhere:
+    def of(self, study: str) -> ExternalLoops:
         """One study.
 
         Raises:
@@ -28,10 +28,10 @@ class Loops:
             if study in self._known:
                 self._known.move_to_end(study)
                 return self._known[study]
-            elsewhere = self._known[study] = Elsewhere(self._catalog, study, retry_seconds=_RETRY_SECONDS)
+            loops = self._known[study] = ExternalLoops(self._catalog, study, retry_seconds=_RETRY_SECONDS)
             while len(self._known) > _MOST:
                 self._known.popitem(last=False)[1].close()
-            return elsewhere
+            return loops
 
     def close(self) -> None:
         """End their threads."""

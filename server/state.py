@@ -28,7 +28,7 @@ class State:
         access_catalog: the same catalog by connections of their own: to find out who asks, and to record it, waits for no route's queries.
         index_turns: questions to the index of runs take turns.
         signing_key: what sessions and addresses are signed with; the same in all replicas.
-        loops: studies whose trials run elsewhere.
+        loops: studies that external loops train.
     """
 
     settings: Settings

@@ -15,11 +15,11 @@ NOW = datetime(2024, 11, 22, 12, tzinfo=UTC)
 
 
 class _Run(NamedTuple):
-    """A run as it is written; ``curves`` by metric, a value for each step."""
+    """A run as it is written; ``curves`` by metric, a value for each step, or steps with their values in the order of logging."""
 
     run: str
     params: dict[str, Any]
-    curves: dict[str, list[float]]
+    curves: dict[str, list[float] | dict[int, float]]
     started: str
     ended: str | None = None
     project: str = "digits"
@@ -31,11 +31,21 @@ class _Run(NamedTuple):
     commit: str | None = None
 
 
+_BACKWARDS: dict[int, float] = {5: 0.1, 3: 0.9}
+_LONG = "x" * 599
 _TRIAL = {"sweep": "digits-7f3a", "dataset": "digits", "snapshot": "sha256:aa"}
 _RUNS = (
     _Run(
         "a",
-        {"lr": 1e-4, "optimizer": {"name": "adam", "betas": [0.9, 0.99]}, "augment": True, "depth": 3, "my lr": 1, "note": "50%"},
+        {
+            "lr": 1e-4,
+            "optimizer": {"name": "adam", "betas": [0.9, 0.99]},
+            "augment": True,
+            "depth": 3,
+            "my lr": 1,
+            "note": "50%",
+            "nul": "a\0b",
+        },
         {"loss": [1.0, 0.5, 0.6], "val/acc": [0.1, 0.9]},
         "2024-11-01T00:00:00.000+00:00",
         "2024-11-01T01:00:00.000+00:00",
@@ -48,7 +58,7 @@ _RUNS = (
     _Run(
         "b",
         {"lr": 1e-3, "optimizer": {"name": "Adam"}, "augment": False, "depth": "3", "note": "it's"},
-        {"loss": [1.0, 0.4], "val/acc": [math.nan]},
+        {"loss": [1.0, 0.4], "val/acc": [math.nan], "back": _BACKWARDS},
         "2024-11-10T00:00:00.000+00:00",
         "2024-11-10T00:00:30.000+00:00",
         status="failed",
@@ -67,7 +77,7 @@ _RUNS = (
     ),
     _Run(
         "d",
-        {"lr": "auto", "optimizer": None, "depth": 2.5, "note": "a\nb"},
+        {"lr": "auto", "optimizer": None, "depth": 2.5, "note": "a\nb", "long": f"{_LONG}ab"},
         {},
         "2024-11-20T12:00:00.000+00:00",
         "2024-11-22T11:00:00.000+00:00",
@@ -77,7 +87,7 @@ _RUNS = (
     _Run(  # killed: what its points are no record says
         "e",
         {"lr": math.nan, "optimizer": "adam", "note": "ÄTNA"},
-        {"loss": [0.9, 0.2, 0.7]},
+        {"loss": [0.9, 0.2, 0.7], "back": _BACKWARDS},
         "2024-11-22T09:00:00.000+00:00",
         project="text",
         status="unfinished",
@@ -181,6 +191,12 @@ CASES: list[tuple[str, list[str]]] = [
     ("params.note like 'Ätna'", ["e"]),
     ("params.lr like '%'", ["d"]),
     ("not params.lr like '%'", []),
+    # Of a long text filters know the beginning.
+    (f"params.long = '{_LONG}a'", ["d"]),
+    (f"params.long in ('{_LONG}', '{_LONG}a')", ["d"]),
+    ("params.long like '%a'", ["d"]),
+    ("params.long like '%b'", []),
+    ("params.nul = ab", ["a"]),
     # Tags are text, whatever the literal looks like.
     ("tags.team = vision", ["a"]),
     ("tags.team like vision", ["c", "a"]),
@@ -204,6 +220,11 @@ CASES: list[tuple[str, list[str]]] = [
     ("max(metrics.loss) >= 1", ["b", "a"]),
     ("min(metrics.val/acc) is null", ["e", "d", "c", "b"]),
     ("max(metrics.up) is null", ALL),
+    # Where steps go backwards, what was logged last is the last value; of a run that was killed, the value at the greatest step.
+    ("metrics.back = 0.9", ["b"]),
+    ("metrics.back = 0.1", ["e"]),
+    ("min(metrics.back) = 0.1 and max(metrics.back) = 0.9", ["e", "b"]),
+    ("order by metrics.back", ["e", "b", "d", "c", "a"]),
     ("min(metrics.loss) < 0.3 and max(metrics.loss) < 1", ["e"]),
     # And, or, not, with what is unknown.
     ("status = finished and project = digits", ["c", "a"]),
@@ -253,7 +274,7 @@ def write_runs(root: Path) -> Store:
 def _write(root: Path, run: _Run) -> None:
     opened = halving.init(run.project, run.params, root, id=run.run, seed=run.seed, tags=run.tags, system_metrics=None)
     for key, values in run.curves.items():
-        for step, value in enumerate(values):
+        for step, value in (values if isinstance(values, dict) else dict(enumerate(values))).items():
             opened.log({key: value}, step=step)
     opened.finish(run.status if run.ended else "finished")
     folder = root / "runs" / f"project={run.project}" / run.run

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from halving.errors import InvalidInput
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
 from resources.search.rules import max_trials
 from resources.sweep_spec import stored_spec
@@ -23,6 +24,7 @@ class SweepLine:
         best: the objective of the leading trial, by the order of the leaderboard without its Pareto front; None without a result.
         trials: how many it may start.
         counts: how many trials are in each status.
+        problem: why its spec cannot be read; objective, direction, best and trials are None then. None if it can.
     """
 
     id: str
@@ -31,11 +33,12 @@ class SweepLine:
     control: str
     created_at: datetime
     finished_at: datetime | None
-    objective: str
-    direction: str
+    objective: str | None
+    direction: str | None
     best: float | None
-    trials: int
+    trials: int | None
     counts: dict[str, int]
+    problem: str | None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -54,21 +57,24 @@ def list_sweeps(catalog: Catalog, *, names: Collection[str] | None = None, limit
         rows = list(session.scalars(query))
         ids = [row.id for row in rows]
         counts, leaders = _counts(session, ids), _leaders(session, ids)
-    lines = []
-    for row in rows:
+    return [_line(row, counts[row.id], leaders) for row in rows]
+
+
+def _line(row: SweepRow, counts: dict[str, int], leaders: dict[tuple[str, bool], float]) -> SweepLine:
+    copied = {name: getattr(row, name) for name in ("id", "name", "status", "control", "created_at", "finished_at")}
+    try:
         spec = stored_spec(row.spec)
-        copied = {name: getattr(row, name) for name in ("id", "name", "status", "control", "created_at", "finished_at")}
-        lines.append(
-            SweepLine(
-                **copied,
-                objective=spec.objective.metric,
-                direction=spec.objective.direction,
-                best=leaders.get((row.id, spec.objective.maximize)),
-                trials=row.max_trials or max_trials(spec),
-                counts=counts[row.id],
-            )
-        )
-    return lines
+    except InvalidInput as error:  # of another version: the other sweeps are shown all the same
+        return SweepLine(**copied, objective=None, direction=None, best=None, trials=None, counts=counts, problem=str(error))
+    return SweepLine(
+        **copied,
+        objective=spec.objective.metric,
+        direction=spec.objective.direction,
+        best=leaders.get((row.id, spec.objective.maximize)),
+        trials=row.max_trials or max_trials(spec),
+        counts=counts,
+        problem=None,
+    )
 
 
 def _counts(session: Session, sweeps: list[str]) -> dict[str, dict[str, int]]:

@@ -4,7 +4,7 @@ Rows of one name lie side by side (``run_values`` is clustered by name and run),
 very many runs, and a page of the table for many names of very few.
 """
 
-from sqlalchemy import BigInteger, Index, SmallInteger, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Index, Integer, SmallInteger, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from resources.catalog.tables import Base
@@ -48,7 +48,8 @@ class RunRow(Base):
         Index("runs_of_project_by_start", "project", "started", "run"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    # Postgres takes a number for each row that is put, also where the run is there already: 32 bits of them would be used up in months.
+    id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
     project: Mapped[str] = mapped_column(Ordered)
     run: Mapped[str] = mapped_column(Ordered)
     status: Mapped[str] = mapped_column(Ordered)
@@ -91,7 +92,7 @@ class RunValueRow(Base):
     __table_args__ = (Index("run_values_of_run", "run_id", "name_id", "type"), {"sqlite_with_rowid": False})
 
     name_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    run_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    run_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     type: Mapped[int] = mapped_column(SmallInteger)
     number: Mapped[float | None]
     text: Mapped[str | None] = mapped_column(Ordered)

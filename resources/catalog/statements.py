@@ -52,6 +52,8 @@ RUNNING = (
 WORKER = select(TRIALS.c.worker).where(*_TRIAL)
 STATUS = select(TRIALS.c.attempt, TRIALS.c.status).where(*_TRIAL)
 GIVEN_TO = select(ATTEMPTS.c.trial, ATTEMPTS.c.attempt, ATTEMPTS.c.rung).where(*_at(ATTEMPTS, "sweep", "worker"))
+_REACHED = select(func.max(RESULTS.c.reached_at)).where(*_at(RESULTS, "sweep", "trial", "attempt")).scalar_subquery()
+LAST_TOLD = select(func.coalesce(_REACHED, ATTEMPTS.c.started_at).label("moment")).where(*_ATTEMPT)
 DECISION = select(RESULTS.c.decision).where(*_at(RESULTS, "sweep", "trial", "attempt", "epochs"))
 OUTCOME = select(ATTEMPTS.c.outcome).where(*_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Excerpt)))
 

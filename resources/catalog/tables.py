@@ -55,7 +55,7 @@ class SnapshotRow(Base):
 
 class SweepRow(Base):
     """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished or rejected; or failed.
-    Without a predictor searching → finished. ``driver``: job, sensors, or api (loops that run elsewhere).
+    Without a predictor searching → finished. ``driver``: job, sensors, or api (external loops).
 
     ``revision`` counts the decisions about it. Rows that a decision changes carry its number, so that a process which keeps
     the sweep in memory reads only what is new. ``control`` is what its user wants (run, pause, stop), ``max_trials`` what

@@ -113,6 +113,13 @@ def snapshot_for(store: Store, catalog: Catalog, spec: SweepSpec) -> Snapshot:
     return snapshot
 
 
+def dataset_of(snapshot: Snapshot) -> dict[str, Any]:
+    """The ``dataset`` of a spec that runs on a snapshot: what the snapshot was taken of."""
+    rows = sum(snapshot.splits.values())
+    splits = {name: count / rows for name, count in snapshot.splits.items()}
+    return {"name": snapshot.name, "source": snapshot.source, "target": snapshot.target, "splits": splits}
+
+
 def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | None = None) -> Snapshot:
     """A snapshot by its digest, or by ``name@digest``, of which the first digits suffice.
 

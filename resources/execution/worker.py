@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from halving import Store
@@ -22,11 +23,10 @@ from resources.execution.kubernetes.trial_pod import PodProcesses
 from resources.execution.local_processes import ForkServer, TrialProcesses, gpus_of_slot
 from resources.execution.machine import needs_cluster, visible_gpus
 from resources.execution.signals import Sigterm
-from resources.scheduling.assignment import Assignment
+from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.suggestion_prefetch import Prefetch
 from resources.search.decide import Decision, Finish, Wait
-from resources.sweep_spec.sweep import Restored
 
 _POLL_SECONDS = 0.2
 
@@ -72,17 +72,27 @@ class TrialRunner:
         add_working_folder()
         self._scheduler, self._store, self._spec = scheduler, store, scheduler.spec
         self._dataset = (dataset_name, dataset_digest)
-        source = None if self._spec.image else source_digest(self._spec.trainable)
-        self._labels = {**labels, "trainable": self._spec.trainable, "trainable_sha256": source}
+        source = None if self._spec.image else source_digest(self._spec.trained_by)
+        self._labels = {**labels, "trainable": self._spec.trained_by, "trainable_sha256": source}
         self._processes = _processes(scheduler, store, slot)
-        self._start_from = _saved(store, self._spec.restored_from)
         self._provenance = {"image": self._spec.image} if self._spec.image else provenance.capture(store)
 
     def run(self, assignment: Assignment, on_change: Callable[[Assignment], None]) -> Decision | None:
         """Run one attempt until its trial pauses, ends or fails; None if another attempt has taken the trial over."""
+        try:
+            context = self._context(assignment)
+        except NotFound as error:  # the checkpoint that it is to start from is gone, and will be the next time
+            return self._give_up(assignment, str(error), on_change)
         with Sigterm() as sigterm:
-            process = self._processes.prepare(assignment, self._context(assignment))
+            process = self._processes.prepare(assignment, context)
             return AttemptLoop(self._scheduler, self._store, assignment, process, on_change).run(worker_name(), sigterm)
+
+    def _give_up(self, assignment: Assignment, error: str, on_change: Callable[[Assignment], None]) -> Decision | None:
+        with suppress(Superseded):
+            decision = self._scheduler.failed(assignment, error, 0.0, None)
+            on_change(assignment)
+            return decision
+        return None
 
     def _context(self, assignment: Assignment) -> TrialContext:
         name, digest = self._dataset
@@ -114,22 +124,22 @@ class TrialRunner:
                 **({"restored_from": restored.model_dump()} if restored else {}),
             },
             provenance=self._provenance,
-            start_from=self._start_from,
+            start_from=self._start_from(assignment),
         )
 
+    def _start_from(self, assignment: Assignment) -> dict[str, Any] | None:
+        """The checkpoint of another run that the trial starts from; None if it starts from nothing, or from one of its own.
 
-def _saved(store: Store, restored: Restored | None) -> dict[str, Any] | None:
-    """The checkpoint that a spec's trials start from.
-
-    Raises:
-        NotFound: the run has no such checkpoint, or not any more.
-    """
-    if restored is None:
-        return None
-    for saved in reversed(RunRecords(store, restored.project, restored.run).checkpoints()):
-        if (saved.epoch, saved.digest) == (restored.epoch, restored.checkpoint) and store.has_blob(saved.digest):
-            return saved._asdict()
-    raise NotFound(f"the checkpoint {restored.checkpoint} of epoch {restored.epoch} of {restored.project}/{restored.run} is gone")
+        Raises:
+            NotFound: the run has no such checkpoint, or not any more.
+        """
+        restored = self._spec.restored_from
+        if restored is None or RunRecords(self._store, self._spec.name, assignment.key).latest_checkpoint():
+            return None
+        for saved in reversed(RunRecords(self._store, restored.project, restored.run).checkpoints()):
+            if (saved.epoch, saved.digest) == (restored.epoch, restored.checkpoint) and self._store.has_blob(saved.digest):
+                return saved._asdict()
+        raise NotFound(f"the checkpoint {restored.checkpoint} of epoch {restored.epoch} of {restored.project}/{restored.run} is gone")
 
 
 def _processes(scheduler: Scheduler, store: Store, slot: int) -> TrialProcesses:
@@ -138,7 +148,7 @@ def _processes(scheduler: Scheduler, store: Store, slot: int) -> TrialProcesses:
     if spec.image is None:
         # A worker in a pod of its own has that pod's GPUs, whatever its number is.
         gpus = gpus_of_slot(spec.resources, slot) if cluster is None else visible_gpus() or None
-        return ForkServer(spec.trainable, spec.resources, gpus)
+        return ForkServer(spec.trained_by, spec.resources, gpus)
     if cluster is None:
         raise needs_cluster(spec.image)
     return PodProcesses(cluster, scheduler, store)

@@ -4,6 +4,7 @@ An intent names the sweep that it will become, so that whoever asks knows its id
 :func:`next_step`, a pure function of the intent and of its run, as often as a tick looks at it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from secrets import token_hex
@@ -21,7 +22,7 @@ OPEN = (WAITING, LAUNCHED)
 """Statuses of an intent that is not settled yet."""
 
 Driver = Literal["sensors", "api"]
-"""Who drives the sweep that an intent becomes: Dagster's sensors, or loops that run elsewhere and ask the API."""
+"""Who drives the sweep that an intent becomes: Dagster's sensors, or external loops, which ask the API."""
 Kind = Literal["study", "training-run"]
 
 _SOON = timedelta(seconds=60)  # a daemon that runs looks every few seconds
@@ -151,14 +152,36 @@ def begin(catalog: Catalog, intent: str, run: str) -> IntentRow:
     """
     become(catalog, intent, Became(LAUNCHED, run))
     row = find(catalog, intent)
-    if row.status == CANCELED:
-        raise IntentCanceled(f"{row.sweep} is not opened: {row.error}")
+    _check_not_canceled(row)
     return row
+
+
+def carry_out(catalog: Catalog, intent: str, run: str, open_it: Callable[[Session], SweepRow]) -> SweepRow:
+    """Open an intent's sweep in the transaction that settles the intent: a cancel finds neither done, or both.
+
+    Args:
+        open_it: opens the sweep, or finds it open, within that transaction.
+
+    Raises:
+        NotFound: no such intent.
+        IntentCanceled: it is not to be carried out any more, and no sweep was opened.
+    """
+    with catalog.write() as session:
+        row = _get(session, intent, lock=True)
+        _check_not_canceled(row)
+        sweep = open_it(session)
+        become(catalog, intent, Became(DONE, run), session)
+        return sweep
 
 
 def cancel(catalog: Catalog, intent: str, actor: str, within: Session) -> bool:
     """Settle an intent before its sweep is opened; False if that is too late."""
     return become(catalog, intent, Became(CANCELED, None, f"it was canceled by {actor} before it began"), within)
+
+
+def _check_not_canceled(row: IntentRow) -> None:
+    if row.status == CANCELED:
+        raise IntentCanceled(f"{row.sweep} is not opened: {row.error}")
 
 
 def _get(session: Session, intent: str, *, lock: bool = False) -> IntentRow:

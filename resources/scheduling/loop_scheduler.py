@@ -1,4 +1,4 @@
-"""A sweep's scheduler for loops that run elsewhere, which ask for one trial at a time, over a network that may lose answers."""
+"""A sweep's scheduler for external loops, which ask for one trial at a time, over a network that may lose answers."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ class LoopScheduler(Scheduler):
 
         It never waits: None if params must be chosen first, which is up to :meth:`suggest_ahead`.
         """
-        suggester = self._suggester
+        suggester = self._turns.suggester
         unsure: list[Assignment] = []  # of all tries: the answer to a COMMIT may have been lost
         return self._retrying(lambda: self._next_work(worker, suggester, unsure, lease_seconds=lease_seconds, once=again))
 

@@ -7,11 +7,9 @@ While the database is unavailable a call is tried again. It may then be done twi
 is recognised.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
@@ -22,13 +20,13 @@ from resources.catalog.retry import WORKER_SECONDS, retry_transient
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import Leases
+from resources.scheduling.suggestion_turns import SuggestionTurns
 from resources.scheduling.termination import TerminationLookup
 from resources.scheduling.transaction import RungMessage, SweepTransactions
-from resources.scheduling.warm_start import earlier_trials
 from resources.search.decide import Crashed, Decision, Failed, Finish, Idle, Preempted, Reached, Released, Returned, Wait, decide, ranking
 from resources.search.rules import violation
 from resources.search.state import Control, Result, SearchState, Status
-from resources.search.suggest import Suggester, Suggestion, Tried, load_optuna
+from resources.search.suggest import Suggester, load_optuna
 from resources.sweep_spec import SweepSpec, stored_spec
 
 _POLL_SECONDS = 0.05
@@ -60,11 +58,11 @@ class Scheduler:
         self._transactions = SweepTransactions(catalog, sweep, self.spec)
         self.rules = self._transactions.cache.rules
         self._leases = Leases(catalog, self._transactions, self._clock, termination_lookup)
-        self._suggesting_lock = threading.Lock()
+        self._turns = SuggestionTurns(catalog, self._transactions, self._leases, self.spec, self._clock, retry_seconds)
 
     def next_work(self, worker: str | None) -> Assignment | Wait | Finish:
         """Hand out the next trial. With ``worker`` that worker has it at once; with None a run has to :meth:`claim` it."""
-        suggester, unsure = self._suggester, list[Assignment]()
+        suggester, unsure = self._turns.suggester, list[Assignment]()
         if suggester.needs_history:
             load_optuna()  # takes long the first time, so not in a transaction
         while (given := self._retrying(lambda: self._next_work(worker, suggester, unsure))) is None:
@@ -75,24 +73,14 @@ class Scheduler:
     @property
     def chooses_ahead(self) -> bool:
         """Whether params are chosen ahead of time, because choosing takes long; if not, :meth:`suggest_ahead` does nothing."""
-        return self._suggester.takes_long
+        return self._turns.suggester.takes_long
 
     def suggest_ahead(self, wanted: int) -> int:
         """Choose params ahead of time until ``wanted`` trials wait to be started; give how many were added.
 
         The sampler works outside of any transaction, on what was known when it began: other processes decide meanwhile.
         """
-        added = 0
-        if self._suggester.needs_history:
-            load_optuna()
-        with self._suggesting_lock:
-            while self.chooses_ahead and (number := self._retrying(partial(self._turn_to_suggest, wanted))) is not None:
-                suggestion = None
-                try:
-                    suggestion = self._suggester.suggest(number)
-                finally:
-                    added += self._retrying(partial(self._end_of_turn, number, suggestion))
-        return added
+        return self._turns.take(wanted)
 
     def claim(self, trial: int, worker: str, attempt: int | None = None) -> Assignment:
         """Take a trial that was handed out without a worker; with ``attempt`` only if that is its current attempt.
@@ -187,15 +175,6 @@ class Scheduler:
         with self.catalog.read() as session:
             return stored_spec(self.catalog.sweep(session, self.id).spec)
 
-    @cached_property
-    def _suggester(self) -> Suggester:
-        return self._retrying(self._read_suggester)
-
-    def _read_suggester(self) -> Suggester:
-        with self.catalog.read() as session:
-            row = self.catalog.sweep(session, self.id)
-            return Suggester(self.spec, earlier_trials(self.catalog, session, row, self.spec))
-
     def _retrying(self, decide: Callable[[], _Done]) -> _Done:
         return retry_transient(decide, self._retry_seconds)
 
@@ -272,35 +251,6 @@ class Scheduler:
         """Whether a worker has this very attempt: an earlier try was committed, and its answer was lost."""
         given = {"of_sweep": self.id, "of_trial": assignment.trial}
         return self._transactions.is_current(assignment) and connection.scalar(statements.WORKER, given) == worker
-
-    def _turn_to_suggest(self, wanted: int) -> int | None:
-        """The number of the next trial, if this process is to choose its params.
-
-        One process at a time does, for at most the time of a lease: others would find the same point, with cores that training needs.
-        """
-        now = self._clock()
-        with self._transactions.deciding() as connection:
-            state = self._transactions.state
-            if len(state.suggested) >= wanted or len(state.trials) >= state.max_trials or state.control is not Control.RUN:
-                return None
-            taken = connection.execute(statements.TAKE_SUGGESTING, {"of_sweep": self.id, "now": now, "until": self._leases.next_end()})
-            if taken.rowcount == 0:
-                return None
-        with self._transactions.lock:
-            cache = self._transactions.cache
-            tried = [Tried(known.params, trial, known.sampler_attrs) for known, trial in zip(cache.known, cache.state.trials, strict=True)]
-            self._suggester.learn(tried, cache.sampler_attrs)
-            return len(tried)
-
-    def _end_of_turn(self, number: int, suggestion: Suggestion | None) -> bool:
-        """Add the trial and let others choose params; whether it was added."""
-        with self._transactions.deciding():
-            self._transactions.note(statements.END_SUGGESTING, {"of_sweep": self.id})
-            state = self._transactions.state
-            wanted = len(state.trials) == number < state.max_trials and state.control is Control.RUN
-            if suggestion and wanted:
-                self._transactions.add(suggestion)
-            return suggestion is not None and wanted
 
     def _running(self, *, claimed: bool) -> list[Assignment]:
         with self._transactions.reading() as connection:

@@ -68,19 +68,22 @@ class Prefetch:
         return 1 + math.ceil(self._scheduler.running() * min(1.0, self._suggesting / self._training))
 
 
-class AskedPrefetch(Prefetch):
-    """The same for loops that run elsewhere: as many are kept ready as are asked for during one suggestion, and one more."""
+class LoopPrefetch(Prefetch):
+    """The same for external loops: as many are kept ready as are given out during one suggestion, and one more."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
-        self._asked: deque[float] = deque(maxlen=_MOST_AHEAD)
+        self._given: deque[float] = deque(maxlen=_MOST_AHEAD)
 
-    def asked(self, *, refill: bool) -> None:
-        """A loop asks for a trial; with ``refill`` the queue is looked at now."""
-        self._asked.append(time.monotonic())
-        if refill:
-            self._wanted.set()
+    def refill(self) -> None:
+        """Refill the queue now: a loop asks. How often they ask says how many wait, not how many trials they need."""
+        self._wanted.set()
+
+    def given_out(self) -> None:
+        """A loop has got a trial."""
+        self._given.append(time.monotonic())
+        self._wanted.set()
 
     def _length(self) -> int:
         since = time.monotonic() - max(self._suggesting, _SUGGESTING_SECONDS)
-        return 1 + sum(moment > since for moment in list(self._asked))
+        return 1 + sum(moment > since for moment in list(self._given))

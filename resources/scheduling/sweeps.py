@@ -33,6 +33,7 @@ def open_sweep(
     driver: str,
     commit: str | None,
     sweep: str | None = None,
+    sources: list[str] | None = None,
     within: Session | None = None,
 ) -> SweepRow:
     """Register a launch of ``spec``, or give the unfinished sweep of the same spec, snapshot and driver to resume.
@@ -40,12 +41,16 @@ def open_sweep(
     Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep. With the id ``sweep`` it is
     that sweep, whatever others there are: a new one, or the one that was opened with this id before.
 
+    Args:
+        sources: what ``warm_start_sources`` gives for the spec. Whoever opens it within a transaction of their own asks before that begins:
+            reading the earlier sweeps may take a while.
+
     Raises:
         InvalidInput: ``warm_start`` names a sweep that nothing can be learned from.
         AlreadyExists: the id ``sweep`` is that of a sweep of another spec.
     """
-    # Before the transaction: reading them may take a while, and they have ended, so they do not change.
-    warm_start = warm_start_sources(catalog, spec)
+    # Before the transaction; they have ended, so they do not change.
+    warm_start = warm_start_sources(catalog, spec) if sources is None else sources
     with catalog.write(exclusive=True, within=within) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
         earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))

@@ -14,7 +14,7 @@ from halving.identifiers import check_name
 from halving.records.run_record import RunRecords
 from resources.catalog import Catalog, SweepRow, TrialRow
 from resources.catalog.trial_key import parse_trial_key, trial_key
-from resources.datasets.snapshots import Snapshot
+from resources.datasets.snapshots import Snapshot, dataset_of
 from resources.scheduling import intents
 from resources.scheduling.sweeps import stop_sweep
 from resources.search.rules import max_trials
@@ -22,8 +22,6 @@ from resources.sweep_spec import SweepSpec, parse_spec, stored_spec
 
 # What a search has and one trial has not, or what must not happen by itself.
 _OF_A_SEARCH = ("warm_start", "start_from", "constraints", "auto_promote", "concurrency", "max_failed_trials", "training")
-
-
 _MOST = 2**31  # a database keeps 32 bits of a trial's number
 
 
@@ -42,16 +40,10 @@ def spec_of(snapshot: Snapshot, *, project: str, params: dict[str, Any], epochs:
     """
     if not params:
         raise InvalidInput("params = {} is not accepted: give at least one, such as the seed of the model's weights")
-    rows = sum(snapshot.splits.values())
     return parse_spec(
         {
             "name": project,
-            "dataset": {
-                "name": snapshot.name,
-                "source": snapshot.source,
-                "target": snapshot.target,
-                "splits": {name: count / rows for name, count in snapshot.splits.items()},
-            },
+            "dataset": dataset_of(snapshot),
             "snapshot": snapshot.digest,
             **_one_trial(params, epochs),
             **{name: value for name, value in given.items() if value is not None},

@@ -7,13 +7,14 @@ briefly as possible.
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection
 
 from halving.trial.messages import ReachedRung, ReturnedEarly
-from resources.catalog import Catalog, statements, utcnow
+from resources.catalog import Catalog, statements
 from resources.catalog.pipelined import Asked, together, transaction
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.state_cache import Known, StateCache
@@ -145,14 +146,14 @@ class SweepTransactions:
             "preemptions": trial.preemptions,
             "error": error,
             "more_seconds": seconds,
-            "checkpoint": (report.checkpoint or None) if report else checkpoint,  # loops that run elsewhere may have none
+            "checkpoint": (report.checkpoint or None) if report else checkpoint,  # external loops may have none
         }
         goes_on = trial.status is Status.RUNNING
         self._write(statements.GO_ON if goes_on else statements.END_ATTEMPT, trial, decided)
         if not goes_on:
             outcome = _PREEMPTED if isinstance(event, Preempted) else word
             ended = {"of_sweep": self.sweep, "of_trial": trial.number, "of_attempt": known.attempt}
-            self.note(statements.CLOSE_ATTEMPT, {**ended, "ended_at": utcnow(), "outcome": outcome, "error": error})
+            self.note(statements.CLOSE_ATTEMPT, {**ended, "ended_at": self._now(), "outcome": outcome, "error": error})
         if len(trial.results) > rung:
             self.note(statements.ADD_RESULT, self._rung_result(trial, rung, word, report, seconds))
         return decision
@@ -188,7 +189,7 @@ class SweepTransactions:
     def _begin(self, trial: TrialState, worker: str | None) -> Assignment:
         given = self.assignment(trial.number)
         begun = {"sweep": self.sweep, "trial": given.trial, "attempt": given.attempt, "rung": given.rung, "worker": worker}
-        self.note(statements.ADD_ATTEMPT, {**begun, "started_at": utcnow()})
+        self.note(statements.ADD_ATTEMPT, {**begun, "started_at": self._now()})
         return given
 
     def _rung_result(self, trial: TrialState, rung: int, decision: str, report: RungMessage | None, seconds: float) -> dict[str, Any]:
@@ -206,10 +207,14 @@ class SweepTransactions:
             "decision": decision,
             "attempt": self.cache.known[trial.number].attempt,
             "seconds": seconds,
-            "reached_at": utcnow(),
+            "reached_at": self._now(),
             "materialized": False,
             "revision": self.cache.revision + 1,
         }
+
+    def _now(self) -> datetime:
+        """By the database's clock: time in training is between two of these, which two machines may have written."""
+        return datetime.fromtimestamp(self._catalog.now(), UTC)
 
     def _write(self, statement: Any, trial: TrialState, values: dict[str, Any]) -> None:
         """Have a trial's new state written, and put it into the cache."""

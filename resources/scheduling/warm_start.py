@@ -58,6 +58,8 @@ def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
         return f"its spec is not readable any more ({error})"
     if earlier.trainable != spec.trainable:
         return f"its trainable is {earlier.trainable}, not {spec.trainable}"
+    if spec.trainable is None and earlier.name != spec.name:  # nothing else says that the same is trained
+        return f"neither has a trainable, and its name is {earlier.name}, not {spec.name}"
     for mine, theirs in zip(spec.objectives, earlier.objectives, strict=False):
         if (mine.metric, mine.direction, mine.summary) != (theirs.metric, theirs.direction, theirs.summary):
             given, wanted = (f"{one.direction} {one.metric} ({one.summary})" for one in (theirs, mine))

@@ -13,16 +13,20 @@ if TYPE_CHECKING:
     import optuna
 
 
-def check_functions(spec: SweepSpec) -> None:
+def check_functions(spec: SweepSpec, *, trains: bool = True) -> None:
     """Import the trainable, the predictor, the data source and the sampler, and try the sampler's options.
 
     A trainable in an image of its own is not imported here; its first trial looks for it, in that image.
 
+    Args:
+        trains: whether the platform trains its trials. Where external loops do, a trainable is only a name.
+
     Raises:
         InvalidInput: naming the field, what is missing and what there is instead.
     """
-    if spec.image is None:
-        import_function("trainable", spec.trainable)
+    trainable = spec.trained_by if trains else None
+    if trainable is not None and spec.image is None:
+        import_function("trainable", trainable)
     if spec.predictor is not None:
         import_function("predictor", spec.predictor)
     if spec.snapshot is None:

@@ -10,17 +10,24 @@ from halving.errors import InvalidInput
 from resources.sweep_spec.base import did_you_mean, field_names
 from resources.sweep_spec.consistency import contradictions
 from resources.sweep_spec.strategy import Strategy
-from resources.sweep_spec.sweep import SweepSpec
+from resources.sweep_spec.sweep import NO_TRAINABLE, SweepSpec
 
 
-def parse_spec(data: Any) -> SweepSpec:
+def parse_spec(data: Any, *, trains: bool = True) -> SweepSpec:
     """Check a spec and fill in its defaults.
+
+    Args:
+        trains: whether the platform trains its trials. Where external loops do, it needs no trainable.
 
     Raises:
         InvalidInput: naming every wrong field by its path, the value given and what is accepted.
     """
-    spec = stored_spec(data)
-    if problems := contradictions(spec):
+    missing = [NO_TRAINABLE] if trains and isinstance(data, dict) and data.get("trainable") is None else []
+    try:
+        spec = SweepSpec.model_validate(data)
+    except ValidationError as error:
+        raise _refusal([*missing, *problems_of_model(error, SweepSpec)]) from None
+    if problems := [*missing, *contradictions(spec)]:
         raise _refusal(problems)
     return spec
 

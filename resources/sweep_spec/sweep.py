@@ -119,6 +119,11 @@ def _sweeps(given: Any) -> Any:
     return given
 
 
+NO_TRAINABLE = (
+    "trainable is missing: give module:function, for example examples.digits:train; "
+    "only a study that external loops train does without one (POST /hpo/studies?driver=api)"
+)
+
 # Checked as a whole, because pydantic would report a wrong value of a union once for each of its members.
 WarmStart = Annotated[list[str] | Literal["auto"] | None, BeforeValidator(_sweeps)]
 
@@ -127,7 +132,10 @@ class SweepSpec(Strict):
     """One sweep: what is trained on which data, what is optimised, how it is searched, and what it may use."""
 
     name: Name = Field(description="The sweep's name; each launch gets an id NAME-HASH, and its winner a version of the model NAME.")
-    trainable: FunctionPath = Field(description="module:function, called as train(run) for every trial.")
+    trainable: FunctionPath | None = Field(
+        default=None,
+        description="module:function, called as train(run) for every trial. Required, except where external loops train (driver api).",
+    )
     predictor: FunctionPath | None = Field(
         default=None,
         description="module:function, called as predict(run, table) for the winner; returns one prediction for each row. Without one the "
@@ -185,6 +193,17 @@ class SweepSpec(Strict):
 
     def canonical_json(self) -> str:
         return json.dumps(self.model_dump(mode="json", by_alias=True, exclude_none=True), sort_keys=True)
+
+    @property
+    def trained_by(self) -> str:
+        """The trainable of a sweep whose trials the platform trains.
+
+        Raises:
+            InvalidInput: it has none, because external loops train its trials.
+        """
+        if self.trainable is None:
+            raise InvalidInput(NO_TRAINABLE)
+        return self.trainable
 
     @property
     def objectives(self) -> tuple[Objective, ...]:

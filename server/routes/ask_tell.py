@@ -1,4 +1,4 @@
-"""Ask and tell: loops that run elsewhere take a study's trials, and tell what they reach. Every request may be sent again."""
+"""Ask and tell: external loops take a study's trials, and tell what they reach. Every request may be sent again."""
 
 from dataclasses import asdict
 from hashlib import sha256
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Header, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from resources.execution.elsewhere import LEASE_SECONDS, LONGEST_LEASE_SECONDS, Elsewhere, Verdict
+from resources.execution.external_loops import LEASE_SECONDS, LONGEST_LEASE_SECONDS, ExternalLoops, Verdict
 from resources.search.decide import Finish, Wait
 from resources.sweep_spec.base import Digest
 from server.access.audit import unaudited
@@ -133,7 +133,7 @@ def release(study: StudyId, number: TrialNumber, body: Report, state: Shared, ca
     return _answer(_loop(state, caller, study).release(number, body.attempt))
 
 
-def _loop(state: State, caller: Caller, study: str) -> Elsewhere:
+def _loop(state: State, caller: Caller, study: str) -> ExternalLoops:
     if caller.projects is not None:
         sweep_of(state, caller, study)
     return state.loops.of(study)

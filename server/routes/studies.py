@@ -8,11 +8,12 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from resources.catalog import IntentRow, utcnow
-from resources.datasets.snapshots import find_snapshot, snapshot_for
+from resources.datasets.snapshots import dataset_of, find_snapshot, snapshot_for
 from resources.execution.concurrency import concurrency_of
-from resources.execution.elsewhere import check_study
+from resources.execution.external_loops import check_study
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
+from resources.scheduling.warm_start import warm_start_sources
 from resources.sweep_spec import SweepSpec, parse_spec
 from server.access.once import Once
 from server.answers import answer
@@ -34,7 +35,7 @@ _EXAMPLE = {
 }
 DriverName = Annotated[
     intents.Driver,
-    Query(description="Who runs its trials: Dagster's `sensors`, or loops that run elsewhere and ask the `api` for them."),
+    Query(description="Who runs its trials: Dagster's `sensors`, or external loops, which ask the `api` for them."),
 ]
 
 
@@ -64,9 +65,10 @@ def launch(
 ) -> Response:
     """Launch a sweep. It is recorded at once, also while Dagster is down, which opens it.
 
-    With `driver=api`, a `snapshot` that there is and no `predictor` nothing is left for Dagster to do, and the study is open at once.
+    A spec with a `snapshot` needs no `dataset`, and with `driver=api` it needs no `trainable`. With that driver, a `snapshot` and no
+    `predictor` nothing is left for Dagster to do, and the study is open at once.
     """
-    checked = parse_spec(spec)
+    checked = parse_spec(_with_dataset(state, caller, spec), trains=driver != "api")
     caller.check(checked.name)
     if stored := once.stored():
         return stored
@@ -78,11 +80,12 @@ def launch(
     else:
         check_study(checked)
     here = driver == "api" and checked.snapshot is not None and checked.predictor is None
+    sources = warm_start_sources(state.catalog, checked) if here else []
 
     def write(session: Session) -> tuple[int, Any]:
         row = intents.add(session, checked, kind="study", driver=driver, actor=caller.actor)
         if here:
-            _open_here(state, session, row, checked)
+            _open_here(state, session, row, checked, sources)
         return 202, asked(row)
 
     return once(write)
@@ -115,6 +118,15 @@ def asked(row: IntentRow) -> dict[str, Any]:
     }
 
 
+def _with_dataset(state: State, caller: Caller, spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec; where it names a snapshot alone, with the dataset that this is of."""
+    if "dataset" in spec or not isinstance(spec.get("snapshot"), str):
+        return spec
+    with state.catalog.read() as session:
+        snapshot = find_snapshot(state.catalog, spec["snapshot"], seen_snapshots(session, caller))
+    return {**spec, "dataset": dataset_of(snapshot), "snapshot": snapshot.digest}
+
+
 def _intent_of(state: State, caller: Caller, intent: str) -> IntentRow:
     if caller.projects is None:
         return intents.find(state.catalog, intent)
@@ -125,8 +137,8 @@ def _intent_of(state: State, caller: Caller, intent: str) -> IntentRow:
     return row
 
 
-def _open_here(state: State, session: Session, row: IntentRow, spec: SweepSpec) -> None:
+def _open_here(state: State, session: Session, row: IntentRow, spec: SweepSpec, sources: list[str]) -> None:
     """Open a study that needs nothing of Dagster, in the transaction that records it."""
     snapshot = snapshot_for(state.store, state.catalog, spec)
-    open_sweep(state.catalog, spec, snapshot.digest, driver="api", commit=None, sweep=row.sweep, within=session)
+    open_sweep(state.catalog, spec, snapshot.digest, driver="api", commit=None, sweep=row.sweep, sources=sources, within=session)
     row.status = intents.DONE

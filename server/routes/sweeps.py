@@ -40,11 +40,12 @@ class Study(BaseModel):
     control: str = Field(description="What its user has asked for: run, pause or stop.", examples=["run"])
     created_at: datetime
     finished_at: datetime | None
-    objective: str = Field(examples=["val_accuracy"])
-    direction: str = Field(examples=["maximize"])
+    objective: str | None = Field(examples=["val_accuracy"])
+    direction: str | None = Field(examples=["maximize"])
     best: Number | None = Field(description="The objective of the leading trial.", examples=[0.973])
-    trials: int = Field(description="How many it may start.", examples=[27])
+    trials: int | None = Field(description="How many it may start.", examples=[27])
     counts: dict[str, int] = Field(description="How many trials are in each status.", examples=[{"completed": 3, "paused": 24}])
+    problem: str | None = Field(description="Why its spec cannot be read; objective, direction, best and trials are null then.")
 
 
 class Studies(BaseModel):

@@ -15,9 +15,10 @@ from pipelines.jobs import INTENT
 from pipelines.sensors import finish_sweeps, launch_requested, start_trials
 from resources.analysis.training_run import training_run
 from resources.backend import Backend
-from resources.catalog import IntentRow, SweepRow
+from resources.catalog import Catalog, IntentRow, SweepRow
 from resources.datasets.snapshots import take_snapshot
 from resources.scheduling import intents
+from resources.scheduling.loop_scheduler import LoopScheduler
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, stop_sweep
 from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored
@@ -148,7 +149,23 @@ def test_a_canceled_intent_opens_nothing_although_its_run_was_asked_for(
     assert (sweeps(backend), status(backend, intent)[0]) == ([], "canceled")
 
 
-def test_a_study_that_loops_elsewhere_drive_is_opened_and_then_left_to_them(
+def test_a_cancel_while_the_sweep_is_about_to_be_opened_opens_nothing(
+    backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent = asked(backend, parse_spec(small(max_trials=1)))
+    (request,) = tick(launch_requested, backend, instance)
+
+    def canceled_meanwhile(*_: object) -> None:
+        """Called after the intent was begun and before its sweep is opened."""
+        with backend.catalog.write() as session:
+            cancel(backend.catalog, "small", first_run(intent.sweep), "ada", session)
+
+    monkeypatch.setattr("pipelines.jobs.git_state", canceled_meanwhile)
+    assert not carry_out(backend, instance, request).success
+    assert (sweeps(backend), status(backend, intent)[0]) == ([], "canceled")
+
+
+def test_a_study_that_external_loops_drive_is_opened_and_then_left_to_them(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     asked(backend, parse_spec(small()), driver="api")
@@ -170,6 +187,46 @@ def test_a_stopped_study_whose_loops_are_gone_is_ended_by_a_tick(backend: Backen
     instance.add_dynamic_partitions("sweeps", [row.id])
     tick(finish_sweeps, backend, instance)
     assert [sweep.status for sweep in sweeps(backend)] == ["failed"]
+
+
+def test_a_stopped_study_is_left_alone_while_a_loop_holds_one_of_its_trials(
+    backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = parse_spec(small())
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    row = open_sweep(backend.catalog, spec, snapshot.digest, driver="api", commit=None)
+    loop = LoopScheduler(backend.catalog, row.id)
+    given = loop.ask("w", 600, again=False)
+    stop_sweep(backend.catalog, row.id)
+    made: list[str] = []
+
+    def make(catalog: Catalog, sweep: str, **options: Any) -> LoopScheduler:
+        made.append(sweep)
+        return LoopScheduler(catalog, sweep, **options)
+
+    monkeypatch.setattr("pipelines.sensors.LoopScheduler", make)
+    tick(finish_sweeps, backend, instance)
+    assert made == []
+    loop.released(given, 1.0)  # type: ignore[arg-type]
+    instance.add_dynamic_partitions("sweeps", [row.id])
+    tick(finish_sweeps, backend, instance)
+    assert (made, [sweep.status for sweep in sweeps(backend)]) == ([row.id], ["failed"])
+
+
+def test_a_study_without_a_trainable_is_opened_for_its_loops_and_for_nobody_else(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
+    given = small(max_trials=2)
+    del given["trainable"]
+    intent = asked(backend, parse_spec(given, trains=False), driver="api")
+    (request,) = tick(launch_requested, backend, instance)
+    assert carry_out(backend, instance, request).success
+    assert status(backend, intent) == ("done", None)
+    job = defs.get_job_def("launch_sweep")
+    by_hand = job.execute_in_process(run_config=given, instance=instance, resources={"backend": backend}, raise_on_error=False)
+    (failure,) = (event for event in by_hand.all_events if event.is_step_failure)
+    assert "trainable is missing" in str(failure.step_failure_data.user_failure_data)
+    assert len(sweeps(backend)) == 1
 
 
 def test_a_sweep_without_a_predictor_is_not_concluded(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:

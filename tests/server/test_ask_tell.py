@@ -1,9 +1,11 @@
-"""Studies whose trials run elsewhere: asked for and told over HTTP, on every database."""
+"""Studies that external loops train: asked for and told over HTTP, on every database."""
 
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,11 +13,13 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from resources.backend import Backend
+from resources.catalog import AttemptRow, RungResultRow, TrialRow
 from resources.datasets.snapshots import take_snapshot
-from resources.execution.elsewhere import Elsewhere
+from resources.execution.external_loops import ExternalLoops, Given
+from resources.scheduling.loop_scheduler import LoopScheduler
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
-from resources.search.decide import Finish
+from resources.search.decide import Finish, Wait
 from resources.sweep_spec import parse_spec
 from server.app import create_app
 from server.settings import Settings
@@ -30,8 +34,8 @@ Small = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def elsewhere(either_backend: Backend, small: Small) -> Small:
-    """The small spec for loops that run elsewhere, on a snapshot that there is."""
+def external(either_backend: Backend, small: Small) -> Small:
+    """The small spec for external loops, on a snapshot that there is."""
 
     def spec(**changes: Any) -> dict[str, Any]:
         given = small(**changes)
@@ -85,9 +89,9 @@ def results(backend: Backend, sweep: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("strategy", ["asha", "median"])
 def test_a_search_driven_by_ask_and_tell_decides_as_a_workers_search_does(
-    client: TestClient, either_backend: Backend, elsewhere: Small, strategy: str
+    client: TestClient, either_backend: Backend, external: Small, strategy: str
 ) -> None:
-    spec = elsewhere(**({"strategy": {"median": {"sampler": "random", "max_budget": 3, "min_trials": 2}}} if strategy == "median" else {}))
+    spec = external(**({"strategy": {"median": {"sampler": "random", "max_budget": 3, "min_trials": 2}}} if strategy == "median" else {}))
     study = opened(client, spec)
     drive(client, study)
     by_a_worker = search(either_backend, parse_spec(spec), lambda trial, params, epochs: {"score": score(params["x"], epochs)})
@@ -96,8 +100,8 @@ def test_a_search_driven_by_ask_and_tell_decides_as_a_workers_search_does(
         assert either_backend.catalog.sweep(session, study).status == "finished"
 
 
-def test_a_search_whose_sampler_takes_long_never_keeps_a_loop_waiting(client: TestClient, elsewhere: Small) -> None:
-    study = opened(client, elsewhere(strategy={"tpe": {"budget": 1}}, max_trials=12))
+def test_a_search_whose_sampler_takes_long_never_keeps_a_loop_waiting(client: TestClient, external: Small) -> None:
+    study = opened(client, external(strategy={"tpe": {"budget": 1}}, max_trials=12))
     for number in range(12):
         given = asked(client, study)
         assert given["trial"] == number
@@ -105,8 +109,8 @@ def test_a_search_whose_sampler_takes_long_never_keeps_a_loop_waiting(client: Te
     assert client.post(f"/hpo/studies/{study}/ask").status_code == 410
 
 
-def test_two_loops_at_once_share_the_trials_and_take_none_twice(client: TestClient, either_backend: Backend, elsewhere: Small) -> None:
-    study = opened(client, elsewhere(max_trials=12))
+def test_two_loops_at_once_share_the_trials_and_take_none_twice(client: TestClient, either_backend: Backend, external: Small) -> None:
+    study = opened(client, external(max_trials=12))
     with ThreadPoolExecutor(2) as pool:
         for _ in pool.map(lambda _: drive(client, study), range(2)):
             pass
@@ -115,8 +119,8 @@ def test_two_loops_at_once_share_the_trials_and_take_none_twice(client: TestClie
     assert {str(trial.status) for trial in trials} <= {"completed", "paused"}
 
 
-def test_a_repeated_ask_with_its_key_gets_the_same_trial_also_when_it_is_over(client: TestClient, elsewhere: Small) -> None:
-    study = opened(client, elsewhere(strategy={"random": {"budget": 1}}))
+def test_a_repeated_ask_with_its_key_gets_the_same_trial_also_when_it_is_over(client: TestClient, external: Small) -> None:
+    study = opened(client, external(strategy={"random": {"budget": 1}}))
     first = asked(client, study, headers={"Idempotency-Key": "k1"})
     other = asked(client, study, headers={"Idempotency-Key": "k2"})
     again = asked(client, study, headers={"Idempotency-Key": "k1"})
@@ -126,8 +130,8 @@ def test_a_repeated_ask_with_its_key_gets_the_same_trial_also_when_it_is_over(cl
     assert [one["attempt"] for one in (first, again, later)] == [1, 1, 1]
 
 
-def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, elsewhere: Small) -> None:
-    study, together = opened(client, elsewhere()), threading.Barrier(4)
+def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, external: Small) -> None:
+    study, together = opened(client, external()), threading.Barrier(4)
 
     def ask(_: int) -> int:
         together.wait(10)
@@ -137,8 +141,8 @@ def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, e
         assert set(pool.map(ask, range(4))) == {0}
 
 
-def test_what_is_told_again_is_answered_as_before(client: TestClient, elsewhere: Small) -> None:
-    study = opened(client, elsewhere(strategy={"median": {"sampler": "random", "max_budget": 3}}))
+def test_what_is_told_again_is_answered_as_before(client: TestClient, external: Small) -> None:
+    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}))
     given = asked(client, study)
     first = told(client, study, given, 1, 0.3)
     assert (first["decision"], first["epochs"]) == ("continue", 2)
@@ -149,8 +153,8 @@ def test_what_is_told_again_is_answered_as_before(client: TestClient, elsewhere:
     assert ends == ["complete", "complete"]
 
 
-def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_accepted(client: TestClient, elsewhere: Small) -> None:
-    study = opened(client, elsewhere(strategy={"random": {"budget": 5}}))
+def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_accepted(client: TestClient, external: Small) -> None:
+    study = opened(client, external(strategy={"random": {"budget": 5}}))
     given = asked(client, study)
     before = told(client, study, given, 2, 0.1)
     assert (before["decision"], before["epochs"]) == ("continue", 5)
@@ -162,8 +166,8 @@ def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_ac
     assert told(client, study, given, 5, 0.2)["decision"] == "complete"
 
 
-def test_a_value_that_is_not_finite_ends_the_trial(client: TestClient, elsewhere: Small) -> None:
-    study = opened(client, elsewhere())
+def test_a_value_that_is_not_finite_ends_the_trial(client: TestClient, external: Small) -> None:
+    study = opened(client, external())
     asked(client, study)
     body = {"attempt": 1, "epoch": 1, "values": {"score": "NaN"}}
     answers = [client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).json() for _ in range(2)]
@@ -171,10 +175,64 @@ def test_a_value_that_is_not_finite_ends_the_trial(client: TestClient, elsewhere
     assert "'score' became nan" in answers[0]["reason"]
 
 
-def test_a_loop_that_dies_loses_its_trial_to_another_loop(either_backend: Backend, elsewhere: Small) -> None:
-    clock, spec = Clock(), parse_spec(elsewhere(max_trials=1))
-    row = open_sweep(either_backend.catalog, spec, str(spec.snapshot), driver="api", commit=None)
-    loops = Elsewhere(either_backend.catalog, row.id, clock=clock)
+def opened_by_loops(backend: Backend, spec: dict[str, Any]) -> str:
+    checked = parse_spec(spec, trains=False)
+    return open_sweep(backend.catalog, checked, str(checked.snapshot), driver="api", commit=None).id
+
+
+def test_how_often_loops_ask_is_no_demand_for_suggestions(
+    either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, chosen = list[int](), threading.Event()
+
+    def choose_nothing(_: LoopScheduler, length: int) -> int:
+        wanted.append(length)
+        chosen.set()
+        return 0
+
+    monkeypatch.setattr(LoopScheduler, "suggest_ahead", choose_nothing)
+    study = opened_by_loops(either_backend, external(strategy={"tpe": {"budget": 1}}))
+    with closing(ExternalLoops(either_backend.catalog, study)) as loops:
+        assert [type(loops.ask("w", again=False)) for _ in range(20)] == [Wait] * 20
+        assert chosen.wait(30)
+    assert set(wanted) == {1}
+
+
+def test_training_seconds_are_the_same_whichever_server_is_told(either_backend: Backend, external: Small) -> None:
+    study = opened_by_loops(either_backend, external(strategy={"median": {"sampler": "random", "max_budget": 3}}))
+    with closing(ExternalLoops(either_backend.catalog, study)) as asked_here, closing(ExternalLoops(either_backend.catalog, study)) as told:
+        given = asked_here.ask("w")
+        assert isinstance(given, Given)
+        with either_backend.catalog.write() as session:
+            session.get_one(AttemptRow, (study, 0, 1)).started_at -= timedelta(hours=1)
+        assert told.tell(0, 1, 1, {"score": 0.1}).decision == "continue"
+        with either_backend.catalog.write() as session:
+            reached = session.get_one(RungResultRow, (study, 0, 0))
+            assert 3_600 <= reached.seconds < 3_900
+            reached.reached_at -= timedelta(hours=2)
+        asked_here.tell(0, 1, 2, {"score": 0.1})
+    with either_backend.catalog.read() as session:
+        assert 10_800 <= session.get_one(TrialRow, (study, 0)).seconds < 11_400
+
+
+def test_a_study_of_external_loops_needs_no_trainable_and_one_that_the_platform_trains_does(client: TestClient, external: Small) -> None:
+    spec = external(max_trials=3)
+    dataset = spec.pop("dataset")
+    del spec["trainable"]
+    drive(client, opened(client, spec))
+    (study,) = client.get("/hpo/studies").json()["studies"]
+    kept = client.get(f"/hpo/studies/{study['id']}").json()["spec"]
+    assert (study["status"], kept["dataset"].items() >= dataset.items()) == ("finished", True)
+    refused = client.post("/hpo/studies", json={**spec, "max_trials": 0})
+    assert refused.status_code == 422
+    assert "trainable is missing: give module:function" in refused.json()["detail"]
+    assert "only a study that external loops train does without one" in refused.json()["detail"]
+    assert "max_trials = 0" in refused.json()["detail"]
+
+
+def test_a_loop_that_dies_loses_its_trial_to_another_loop(either_backend: Backend, external: Small) -> None:
+    clock = Clock()
+    loops = ExternalLoops(either_backend.catalog, opened_by_loops(either_backend, external(max_trials=1)), clock=clock)
     first = loops.ask("dies", 60)
     for now in (59, 10, 10):  # the lease runs out, is doubted, and is lost
         clock.now += now
@@ -184,8 +242,8 @@ def test_a_loop_that_dies_loses_its_trial_to_another_loop(either_backend: Backen
     loops.close()
 
 
-def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, elsewhere: Small) -> None:
-    study = opened(client, elsewhere())
+def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, external: Small) -> None:
+    study = opened(client, external())
     given = asked(client, study, json={"lease_seconds": 5})
     beat = f"/hpo/studies/{study}/trials/0/heartbeat"
     renewed = client.post(beat, json={"attempt": 1, "lease_seconds": 500}).json()
@@ -199,8 +257,8 @@ def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, e
     assert asked(client, study)["attempt"] == 2
 
 
-def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_told(client: TestClient, elsewhere: Small) -> None:
-    study, digest = opened(client, elsewhere(strategy={"median": {"sampler": "random", "max_budget": 3}})), "sha256:" + "a" * 64
+def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_told(client: TestClient, external: Small) -> None:
+    study, digest = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}})), "sha256:" + "a" * 64
     given = asked(client, study)
     tell = f"/hpo/studies/{study}/trials/0/tell"
     for epoch, told_with in ((1, {"checkpoint": digest}), (2, {})):
@@ -213,8 +271,8 @@ def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_tol
     assert wrong.status_code == 422
 
 
-def test_a_failed_trial_is_tried_again_and_then_given_up(client: TestClient, elsewhere: Small) -> None:
-    study = opened(client, elsewhere(max_retries=1))
+def test_a_failed_trial_is_tried_again_and_then_given_up(client: TestClient, external: Small) -> None:
+    study = opened(client, external(max_retries=1))
     decisions = []
     for attempt in (1, 2):
         assert asked(client, study)["attempt"] == attempt
@@ -224,9 +282,9 @@ def test_a_failed_trial_is_tried_again_and_then_given_up(client: TestClient, els
 
 
 def test_a_study_that_is_stopped_ends_with_the_last_trial_that_is_given_back(
-    client: TestClient, either_backend: Backend, elsewhere: Small
+    client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study = opened(client, elsewhere(strategy={"random": {"budget": 1}}))
+    study = opened(client, external(strategy={"random": {"budget": 1}}))
     given = asked(client, study)
     held = asked(client, study)
     told(client, study, given, 1, 0.5)
@@ -236,22 +294,20 @@ def test_a_study_that_is_stopped_ends_with_the_last_trial_that_is_given_back(
     assert client.post(f"/hpo/studies/{study}/ask").status_code == 410
 
 
-def test_a_stopped_study_without_a_running_trial_has_ended_at_once(client: TestClient, elsewhere: Small) -> None:
-    study = opened(client, elsewhere())
+def test_a_stopped_study_without_a_running_trial_has_ended_at_once(client: TestClient, external: Small) -> None:
+    study = opened(client, external())
     told(client, study, asked(client, study), 1, 0.5)
     client.post(f"/hpo/studies/{study}/stop")
     assert client.get(f"/hpo/studies/{study}").json()["status"] == "finished"
 
 
-def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(
-    client: TestClient, either_backend: Backend, elsewhere: Small
-) -> None:
-    spec = parse_spec(elsewhere())
+def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(client: TestClient, either_backend: Backend, external: Small) -> None:
+    spec = parse_spec(external())
     row = open_sweep(either_backend.catalog, spec, str(spec.snapshot), driver="sensors", commit=None)
     refused = client.post(f"/hpo/studies/{row.id}/ask")
     assert (refused.status_code, "run by Dagster" in refused.text) == (409, True)
     assert client.post("/hpo/studies/none-1234/ask").status_code == 404
-    study = opened(client, elsewhere(seed=3))
+    study = opened(client, external(seed=3))
     assert client.post(f"/hpo/studies/{study}/trials/5/heartbeat", json={"attempt": 1}).status_code == 404
 
 
@@ -263,16 +319,16 @@ def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(
         ({"sampler": "optuna.samplers:Nothing"}, "strategy.optuna.sampler"),
     ],
 )
-def test_the_server_imports_no_code_that_a_study_names(client: TestClient, elsewhere: Small, sampler: dict[str, Any], says: str) -> None:
-    answer = client.post("/hpo/studies", params={"driver": "api"}, json=elsewhere(strategy={"optuna": sampler}))
+def test_the_server_imports_no_code_that_a_study_names(client: TestClient, external: Small, sampler: dict[str, Any], says: str) -> None:
+    answer = client.post("/hpo/studies", params={"driver": "api"}, json=external(strategy={"optuna": sampler}))
     assert (answer.status_code, says in answer.json()["detail"]) == (422, True), answer.text
     assert "tests.slow_to_import" not in sys.modules
 
 
-def test_another_server_goes_on_where_the_first_was_killed(client: TestClient, either_backend: Backend, elsewhere: Small) -> None:
-    study = opened(client, elsewhere(max_trials=3))
+def test_another_server_goes_on_where_the_first_was_killed(client: TestClient, either_backend: Backend, external: Small) -> None:
+    study = opened(client, external(max_trials=3))
     given = asked(client, study)
-    other = Elsewhere(either_backend.catalog, study)
+    other = ExternalLoops(either_backend.catalog, study)
     assert other.tell(given["trial"], given["attempt"], given["epochs"], {"score": 0.4}).decision == "pause"
     assert told(client, study, given, given["epochs"], 0.4)["decision"] == "pause"
     while not isinstance(one := other.ask("w"), Finish):
@@ -285,7 +341,7 @@ def test_another_server_goes_on_where_the_first_was_killed(client: TestClient, e
 def test_the_example_of_the_documentation_drives_a_study_to_its_end(backend: Backend, small: Small) -> None:
     spec = small(max_trials=4)
     snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(spec).dataset)
-    del spec["predictor"]
+    del spec["predictor"], spec["trainable"]
     example = (CHECKOUT / "docs" / "search.md").read_text().partition("```python\n")[2].partition("```")[0]
     port = free_port()
     app = create_app(Settings(root=backend.store.root, port=port))

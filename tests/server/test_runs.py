@@ -168,7 +168,9 @@ def test_a_token_of_a_project_sees_that_project(filled: Backend, guarded: TestCl
     own = bearer("ada", scope="read", projects=["text"])
     assert ids(guarded.get(RUNS, headers=own).json()) == ["text/e", "text/d"]
     assert [group["key"]["project"] for group in guarded.get(f"{RUNS}/groups?by=project", headers=own).json()["groups"]] == ["text"]
-    assert guarded.get(f"{RUNS}/columns", headers=own).json()["metrics"] == [{"name": "loss", "count": 1, "type": "number"}]
+    assert guarded.get(f"{RUNS}/columns", headers=own).json()["metrics"] == [
+        {"name": name, "count": 1, "type": "number"} for name in ("back", "loss")
+    ]
     for path in ("/digits/a", "?project=digits", "/diff?run=text/d&run=digits/a"):
         assert guarded.get(f"{RUNS}{path}", headers=own).status_code == 404
     every = guarded.get(RUNS, headers=bearer("bob", scope="read"))

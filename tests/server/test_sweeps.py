@@ -9,7 +9,7 @@ from itsdangerous import URLSafeTimedSerializer
 
 from resources.analysis.summary import summarize
 from resources.backend import Backend
-from resources.catalog import TrialRow
+from resources.catalog import SweepRow, TrialRow
 from resources.registry.leaderboard import leaderboard_of
 from resources.sweep_spec import SweepSpec
 from server import checkpoint_links
@@ -54,6 +54,21 @@ def test_a_list_of_studies_has_the_newest_first_and_their_leaders(client: TestCl
         assert study["trials"] == summary.planned
     assert [study["id"] for study in client.get("/hpo/studies?project=bounded").json()["studies"]] == [sweeps[2]]
     assert len(client.get("/hpo/studies?limit=1").json()["studies"]) == 1
+
+
+def test_a_sweep_whose_spec_cannot_be_read_is_listed_with_the_reason_beside_the_others(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
+    sweep, other = (search(either_backend, small_spec(max_trials=1, seed=seed), score) for seed in (0, 1))
+    before = client.get("/hpo/studies").json()["studies"]
+    with either_backend.catalog.write() as session:
+        row = session.get_one(SweepRow, sweep)
+        row.spec = {**row.spec, "of_another_version": 1}
+    whole, damaged = client.get("/hpo/studies").json()["studies"]
+    assert (whole, whole["id"]) == (before[0], other)
+    assert "of_another_version" in damaged["problem"]
+    unknown = dict.fromkeys(("objective", "direction", "best", "trials"))
+    assert damaged == {**before[1], **unknown, "problem": damaged["problem"]}
 
 
 def test_why_a_trial_waits_is_said_for_each(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:

@@ -53,8 +53,10 @@ def carried_out(backend: Backend, intent: str) -> Scheduler:
     """What Dagster's run of an intent does: open its sweep."""
     row = intents.begin(backend.catalog, intent, "r1")
     spec = stored_spec(row.payload["spec"])
-    open_sweep(backend.catalog, spec, str(spec.snapshot), driver=row.payload["driver"], commit=None, sweep=row.sweep)
-    intents.become(backend.catalog, intent, intents.Became(intents.DONE, "r1"))
+    given: Any = {"driver": row.payload["driver"], "commit": None, "sweep": row.sweep}
+    intents.carry_out(
+        backend.catalog, intent, "r1", lambda within: open_sweep(backend.catalog, spec, str(spec.snapshot), **given, within=within)
+    )
     return Scheduler(backend.catalog, row.sweep)
 
 
@@ -100,6 +102,28 @@ def test_a_run_restored_from_a_checkpoint_trains_on_from_its_epoch_and_says_wher
     assert (after["status"], after["params"], [one["epoch"] for one in after["checkpoints"]]) == ("finished", {"x": 0.4}, [4, 5])
     assert after["restored_from"]["run"] == asked["run"]
     assert RunRecords(either_backend.store, "single", restored["run"]).read()["parent"]["restored_from"] == after["restored_from"]
+
+
+def test_a_restored_run_goes_on_from_its_own_checkpoint_also_when_the_one_it_began_with_is_gone(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot
+) -> None:
+    asked = started(client, snapshot)
+    trained(either_backend, carried_out(either_backend, asked["intent"]), snapshot)
+    restored, late = (client.post(f"/training-runs/{asked['run_id']}/checkpoints/3/restore", json={"epochs": 5}).json() for _ in range(2))
+    scheduler = carried_out(either_backend, restored["intent"])
+    first = scheduler.next_work("w")
+    own, source = (RunRecords(either_backend.store, "single", run) for run in (restored["run"], asked["run"]))
+    own.add_checkpoint(source.checkpoints()[-1]._replace(epoch=4))
+    scheduler.released(first, 1.0)  # type: ignore[arg-type]
+    for name in either_backend.store.names(f"{source.folder}/checkpoints"):
+        either_backend.store.delete(f"{source.folder}/checkpoints/{name}")
+    trained(either_backend, scheduler, snapshot)
+    assert looked_at(client, restored["run_id"])["status"] == "finished"
+    trained(either_backend, carried_out(either_backend, late["intent"]), snapshot)
+    after = looked_at(client, late["run_id"])
+    assert (after["status"], after["attempts"][-1]["attempt"]) == ("failed", 1)
+    assert "of epoch 3 of single/" in after["error"]
+    assert after["error"].endswith("is gone")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +221,7 @@ def test_a_study_that_cannot_be_is_refused_with_every_problem(client: TestClient
     assert count(either_backend) == 0
 
 
-def test_a_study_for_loops_elsewhere_that_needs_dagster_waits_for_it(client: TestClient, small: Small) -> None:
+def test_a_study_for_external_loops_that_needs_dagster_waits_for_it(client: TestClient, small: Small) -> None:
     asked = client.post("/hpo/studies", params={"driver": "api"}, json=small()).json()
     assert asked["status"] == "waiting", "its snapshot is to be taken, and its winner evaluated"
     assert client.post(f"/hpo/studies/{asked['study']}/ask").status_code == 404

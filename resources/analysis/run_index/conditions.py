@@ -9,13 +9,13 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, and_, case, false, or_, true
 from sqlalchemy.orm import Session
 
 from halving.query.run_filter import And, Between, Comparison, Condition, Field, In, InvalidFilter, IsNull, Like, Not, Or, Order, Value
+from halving.query.runs import seconds_of
 from resources.analysis.run_index.write import find_names
 from resources.catalog import ModelVersionRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
@@ -186,7 +186,7 @@ def _is_true(operand: Operand, sign: str, value: Value) -> tuple[int, Clause]:
     if isinstance(value, bool):
         return BOOL, compare(operand.number, float(value))
     if isinstance(value, str):
-        return (NUMBER, compare(operand.number, _seconds(value))) if operand.is_time else (TEXT, compare(operand.text, value))
+        return (NUMBER, compare(operand.number, seconds_of(value))) if operand.is_time else (TEXT, compare(operand.text, value))
     if math.isnan(value):
         return NUMBER, operand.is_nan if sign == "=" else operand.number.is_not(None)
     found: Clause = compare(operand.number, value)
@@ -222,8 +222,3 @@ def order_by(orders: Iterable[Order], sources: Sources) -> list[Clause]:
             keys = [kind, operand.number, operand.text]
         clauses += [(key.desc() if order.descending else key.asc()).nulls_last() for key in keys]
     return [*clauses, RunRow.started.desc(), RunRow.project.desc(), RunRow.run.desc()]
-
-
-def _seconds(moment: str) -> float:
-    found = datetime.fromisoformat(moment)
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

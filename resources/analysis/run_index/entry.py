@@ -11,6 +11,7 @@ from halving.metrics.manifest import run_folder
 from halving.metrics.segments import live_folder
 from halving.query.curve_stats import read_extremes
 from halving.query.curve_table import as_text
+from halving.query.run_filter import known_text
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
 from halving.store.store import Store
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
@@ -18,7 +19,7 @@ from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 OPEN_SECONDS = 4.0
 """A run that is training is looked at as often; the others when a tenth of the time since they ended has passed."""
 _SHARE, _SHORTEST, _LONGEST = 0.1, 10.0, 86_400.0
-_LONGEST_NAME, _LONGEST_TEXT = 500, 600  # characters: in four bytes each they fit into an index of Postgres
+_LONGEST_NAME = 500  # characters: in four bytes each they fit into an index of Postgres
 _INTEGERS = 2**63  # what a database's integers hold
 
 
@@ -45,13 +46,9 @@ class Entry:
     row: dict[str, Any]
     values: dict[tuple[str, str], Value]
 
-    def look_again(self, now: float) -> float:
-        """When it is worth looking at the run again: a resumed run is seen soon, and old runs are rarely looked at."""
-        return next_look(self.row, now)
-
 
 def next_look(row: dict[str, Any], now: float) -> float:
-    """The same of a row of ``runs``."""
+    """When it is worth looking at a run again, given its row: a resumed run is seen soon, and old runs are rarely looked at."""
     if row["status"] == RUNNING:
         return now + OPEN_SECONDS
     ended = row["ended"] if row["ended"] is not None else row["started"] + (row["seconds"] or 0.0)
@@ -92,7 +89,7 @@ def _row(info: RunInfo) -> dict[str, Any]:
     return {
         "project": info.project,
         "run": info.run,
-        "status": clean(info.status, _LONGEST_NAME),
+        "status": known_text(info.status),
         "started": seconds_of(info.started),
         "ended": None if newest.ended is None else seconds_of(newest.ended),
         "seconds": info.seconds,
@@ -108,10 +105,10 @@ def _row(info: RunInfo) -> dict[str, Any]:
 
 
 def _values(store: Store, info: RunInfo) -> dict[tuple[str, str], Value]:
-    found = {("params", clean(name, _LONGEST_NAME)): value for name, given in info.flat_params.items() if (value := param_value(given))}
-    found |= {("tags", clean(str(name), _LONGEST_NAME)): _text_value(str(value)) for name, value in info.tags.items()}
+    found = {("params", _name(name)): value for name, given in info.flat_params.items() if (value := param_value(given))}
+    found |= {("tags", _name(str(name))): _text_value(str(value)) for name, value in info.tags.items()}
     for name, extremes in read_extremes(store, info).items():
-        found["metrics", clean(name, _LONGEST_NAME)] = Value(NUMBER, _number(extremes.last), None, extremes.min, extremes.max)
+        found["metrics", _name(name)] = Value(NUMBER, _number(extremes.last), None, extremes.min, extremes.max)
     return found
 
 
@@ -130,12 +127,11 @@ def param_value(given: Any) -> Value | None:
 
 
 def _text_value(text: str) -> Value:
-    return Value(TEXT, None, clean(text, _LONGEST_TEXT))
+    return Value(TEXT, None, known_text(text))
 
 
-def clean(text: str, longest: int) -> str:
-    """A text as both databases take it: Postgres takes no NUL, and neither takes half of a surrogate pair."""
-    return text[:longest].encode(errors="replace").decode().replace("\0", "")
+def _name(name: str) -> str:
+    return known_text(name[:_LONGEST_NAME])
 
 
 def _number(value: float) -> float | None:
@@ -143,7 +139,7 @@ def _number(value: float) -> float | None:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else clean(str(value), _LONGEST_NAME)
+    return None if value is None else known_text(str(value))
 
 
 def _integer(value: Any) -> int | None:

@@ -64,7 +64,7 @@ class PodProcesses:
 
     def prepare(self, assignment: Assignment, context: TrialContext) -> "PodProcess":
         spec, folder = self._scheduler.spec, mail_folder(context.project, context.run, context.attempt)
-        task = Task(context, spec.trainable, assignment.granted, spec.resources.threads)
+        task = Task(context, spec.trained_by, assignment.granted, spec.resources.threads)
         manifest = trial_manifest(
             spec,
             self._cluster,

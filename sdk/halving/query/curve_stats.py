@@ -18,7 +18,8 @@ class Extremes(NamedTuple):
     """A curve in four numbers, of the stitched view.
 
     Attributes:
-        last: the value at the greatest step, NaN and infinities too.
+        last: the value that was logged last, NaN and infinities too, as the run's attempts recorded it when they ended. While the newest
+            has not, the value at the greatest step: in which order points came is not kept for ever.
         min, max: over finite values; None if there are none, or if retention left nothing of them.
         points: how many steps have a value; None if retention left nothing of them.
     """
@@ -46,7 +47,7 @@ def fill_last(store: Store, runs: list[RunInfo], keys: list[str] | None = None) 
 
 
 def read_extremes(store: Store, info: RunInfo, keys: list[str] | None = None) -> dict[str, Extremes]:
-    """Last, min, max and number of points by key; where retention left nothing, the last value that the attempts recorded.
+    """Last, min, max and number of points by key; where retention left nothing, the last value alone.
 
     Raises:
         StoreError: a metric file is damaged.
@@ -55,7 +56,9 @@ def read_extremes(store: Store, info: RunInfo, keys: list[str] | None = None) ->
     read = _read(store, info.project, info.run, wanted, lambda reader: {key: _extremes(reader, key) for key in wanted})
     found = {key: value for key, value in read.items() if value is not None}
     for key, last in info.summary.items():
-        if key not in found and (keys is None or key in keys):
+        if key in found:
+            found[key] = found[key]._replace(last=last) if info.summarized else found[key]
+        elif keys is None or key in keys:
             found[key] = Extremes(last, None, None, None)
     return dict(sorted(found.items()))
 

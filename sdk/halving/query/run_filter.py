@@ -23,6 +23,8 @@ MAX_CHARACTERS = 8_000
 MAX_DEPTH = 50
 MAX_CONDITIONS = 200
 MAX_ORDERS = 8
+MAX_TEXT = 600
+"""Characters of a run's text that filters know. In four bytes each they fit into an index of Postgres."""
 
 
 class InvalidFilter(InvalidInput):
@@ -261,6 +263,11 @@ def _fields(condition: Condition) -> Iterator[Field]:
         yield from _fields(condition.inner)
     else:
         yield condition.field
+
+
+def known_text(text: str) -> str:
+    """A run's text as filters know it: its beginning, without what a database does not take (NUL, half of a surrogate pair)."""
+    return text[:MAX_TEXT].encode(errors="replace").decode().replace("\0", "")
 
 
 def is_plain(character: str) -> bool:

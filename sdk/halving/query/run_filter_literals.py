@@ -4,7 +4,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 
-from halving.query.run_filter import Field, InvalidFilter, Value
+from halving.query.run_filter import MAX_TEXT, Field, InvalidFilter, Value
 from halving.query.run_filter_tokens import Token, shown
 
 RESERVED = frozenset(["and", "or", "not", "between", "in", "like", "is", "null", "order", "by", "asc", "desc", "limit"])
@@ -61,6 +61,9 @@ def read_literal(field: Field, token: Token, *, ago: bool, now: datetime) -> Val
             found = None
     if found is None:
         raise InvalidFilter(f"{shown(token.text + ' ago' * ago)} is not accepted: {accepted_by(field)}", token.column)
+    if isinstance(found, str) and len(found) > MAX_TEXT:
+        too_long = f"it has {len(found):,} characters, and of a text filters know the first {MAX_TEXT}; give those"
+        raise InvalidFilter(f"{shown(found)} is not accepted: {too_long}", token.column)
     return found
 
 

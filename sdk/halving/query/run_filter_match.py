@@ -24,6 +24,7 @@ from halving.query.run_filter import (
     RunFilter,
     Type,
     Value,
+    known_text,
 )
 from halving.query.runs import RunInfo, in_threads, seconds_of
 from halving.store.store import Store
@@ -61,9 +62,7 @@ class RunValues:
     def __init__(self, store: Store, info: RunInfo, fields: Iterable[Field]) -> None:
         self.info = info
         self._store = store
-        self._metrics = sorted(
-            {field.name for field in fields if field.kind == "metrics" and (field.part != "last" or not info.summarized)}
-        )
+        self._metrics = sorted({field.name for field in fields if field.kind == "metrics" and not self._is_recorded(field)})
         self._extremes: dict[str, Extremes] | None = None
 
     def of(self, field: Field) -> Value | None:
@@ -75,12 +74,18 @@ class RunValues:
             return _typed(info.tags.get(field.name), "text")
         if field.kind == "run":
             return _typed(_of_record(info, field.name), field.type)
-        if field.part == "last" and info.summarized:
+        if self._is_recorded(field):
             return _typed(info.summary.get(field.name), "number")
         if self._extremes is None:
             self._extremes = read_extremes(self._store, info, self._metrics)
         found = self._extremes.get(field.name)
         return None if found is None else found.min if field.part == "min" else found.max if field.part == "max" else found.last
+
+    def _is_recorded(self, field: Field) -> bool:
+        """Whether the records say all of a metric: its last value, or that there is none, once every attempt has ended."""
+        info = self.info
+        ended = all(attempt.ended for attempt in info.attempts)
+        return field.part == "last" and info.summarized and (field.name in info.summary or ended)
 
 
 def _of_record(info: RunInfo, name: str) -> Any:
@@ -98,15 +103,15 @@ def _typed(value: Any, kind: Type) -> Value | None:
     if value is None:
         return None
     if kind in ("text", "time"):
-        return str(value)
+        return known_text(str(value))
     if isinstance(value, bool):
         return value if kind == "any" else None
     if isinstance(value, (int, float)):
         try:
             return float(value)
         except OverflowError:  # an integer of hundreds of digits
-            return str(value) if kind == "any" else None
-    return as_text(value) if kind == "any" else None
+            return known_text(str(value)) if kind == "any" else None
+    return known_text(as_text(value) or "") if kind == "any" else None
 
 
 def _truth(condition: Condition, values: RunValues) -> bool | None:

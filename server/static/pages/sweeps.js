@@ -36,7 +36,7 @@ function Line({ study }) {
     <th scope="row"><a href=${`/sweeps/${study.id}`}>${study.id}</a></th>
     <td><${Badge} status=${standing(study)} /></td>
     <td><${Progress} counts=${study.counts} planned=${study.trials} searching=${study.status === "searching"} /></td>
-    <td><span class="muted">${study.direction}</span> ${study.objective}</td>
+    <td>${study.problem ? html`<span class="muted" title=${study.problem}>its spec cannot be read</span>` : html`<span class="muted">${study.direction}</span> ${study.objective}`}</td>
     <td class="right strong">${number(study.best)}</td>
     <td class="right"><${Moment} at=${study.created_at} /></td>
     <td class="right"><${Moment} at=${study.finished_at} /></td>
@@ -57,15 +57,15 @@ const PARTS = ["completed", "running", "paused", "stopped", "failed"];
 
 /**
  * How many trials are where, as a bar and in words.
- * @param {{counts: Record<string, number>, planned: number, searching: boolean}} props
+ * @param {{counts: Record<string, number>, planned: number | null, searching: boolean}} props
  */
 export function Progress({ counts, planned, searching }) {
   const known = PARTS.filter((part) => counts[part]);
-  const total = Math.max(planned, Object.values(counts).reduce((sum, count) => sum + count, 0), 1);
+  const total = Math.max(planned ?? 0, Object.values(counts).reduce((sum, count) => sum + count, 0), 1);
   // When the search is over, what is paused will not go on.
   const words = known.map((part) => `${counts[part]} ${part === "paused" && !searching ? "stopped" : part}`).join(", ");
   return html`<div class="progress">
     <div class="bar" aria-hidden="true">${known.map((part) => html`<i class=${`part ${part === "paused" && !searching ? "stopped" : part}`} style=${{ width: `${(100 * (counts[part] ?? 0)) / total}%` }} />`)}</div>
-    <span class="muted">${words || "none started"} of ${planned}</span>
+    <span class="muted">${words || "none started"}${planned === null ? null : ` of ${planned}`}</span>
   </div>`;
 }

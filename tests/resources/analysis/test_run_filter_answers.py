@@ -42,13 +42,13 @@ TEXT_FIELDS = st.sampled_from(
     ]
 )
 NUMBER_FIELDS = st.sampled_from([Field("run", name) for name in ("seconds", "epoch", "attempt", "seed", "trial")]) | st.builds(
-    Field, st.just("metrics"), st.sampled_from(["loss", "val/acc", "up", "none"]), st.sampled_from(["last", "min", "max"])
+    Field, st.just("metrics"), st.sampled_from(["loss", "val/acc", "up", "back", "none"]), st.sampled_from(["last", "min", "max"])
 )
 TIME_FIELDS = st.sampled_from([Field("run", "started"), Field("run", "ended")])
 PARAMS = st.builds(
     Field,
     st.just("params"),
-    st.sampled_from(["lr", "depth", "augment", "optimizer", "optimizer/name", "optimizer/betas", "note", "my lr", "none"]),
+    st.sampled_from(["lr", "depth", "augment", "optimizer", "optimizer/name", "optimizer/betas", "note", "my lr", "long", "nul", "none"]),
 )
 FIELDS = TEXT_FIELDS | NUMBER_FIELDS | TIME_FIELDS | PARAMS
 TEXTS: Values = st.sampled_from(
@@ -60,6 +60,7 @@ TEXTS: Values = st.sampled_from(
         "Adam",
         "Vision",
         "a",
+        "ab",
         "adam",
         "auto",
         "b",

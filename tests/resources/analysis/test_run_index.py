@@ -1,85 +1,21 @@
-"""The index of runs follows the store, whoever refreshes it, and whatever happens to it."""
+"""The index of runs follows the store: what is new, what is resumed, what is gone, and what cannot be read."""
 
 import math
 import shutil
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from sqlalchemy import insert, select, text
+from sqlalchemy import select, text
 
 import halving
-from halving import InvalidInput, Store
-from halving.query.run_filter import InvalidFilter
-from halving.query.run_filter_parser import parse_fields, parse_filter
-from halving.records.run_record import RunRecords
-from halving.store.json_files import now
-from resources.analysis.run_index import Refreshed, Refresher, select_names, select_page
-from resources.analysis.run_index.columns import select_columns
+from resources.analysis.run_index import Refreshed, Refresher
 from resources.analysis.run_index.entry import next_look
-from resources.analysis.run_index.groups import select_groups
-from resources.analysis.run_index.lease import LEASE_SECONDS, hold_lease
-from resources.analysis.run_index.reading import reading
-from resources.analysis.run_index.rebuild import mark_stale, rebuild
+from resources.analysis.run_index.rebuild import rebuild
 from resources.analysis.run_index.select import state_of
 from resources.backend import Backend
-from resources.catalog import Catalog, ModelVersionRow, RunIndexRow, RunNameRow, RunRow, RunValueRow, TrialRow, utcnow
-from resources.scheduling.sweeps import open_sweep
+from resources.catalog import ModelVersionRow, RunIndexRow, RunValueRow, TrialRow, utcnow
 from resources.sweep_spec import SweepSpec
-from tests.backends import CHECKOUT, snapshot_row
-
-
-class Clock:
-    """A time that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = utcnow().timestamp()
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def add_run(store: Store, run: str, params: dict[str, Any] | None = None, *, project: str = "digits", **curves: list[float]) -> None:
-    """A finished run, or another attempt at it, with a curve for each keyword."""
-    opened = halving.init(project, params or {}, store.root, id=run, system_metrics=None)
-    for key, values in curves.items():
-        for step, value in enumerate(values):
-            opened.log({key: value}, step=step)
-    opened.finish()
-
-
-def add_record(store: Store, run: str, params: dict[str, Any] | None = None, **last: float) -> None:
-    """A finished run without points: its records alone, with a last value for each keyword. It takes a hundredth of the time."""
-    records = RunRecords(store, "digits", run)
-    records.start(params or {}, {}, None, {"started": now(), "provenance": {}})
-    records.end(1, {"status": "finished", "summary": last})
-
-
-def record_of(store: Store, run: str, project: str = "digits") -> Path:
-    assert store.folder is not None
-    return store.folder / "runs" / f"project={project}" / run / "record.json"
-
-
-def rows(catalog: Catalog, text: str = "", columns: str = "") -> list[dict[str, Any]]:
-    with catalog.read() as session:
-        return select_page(session, parse_filter(text), columns=parse_fields(columns)).runs
-
-
-def names(catalog: Catalog, text: str = "") -> list[str]:
-    with catalog.read() as session:
-        return [run for _, run in select_names(session, parse_filter(text))]
-
-
-def revision(catalog: Catalog) -> int:
-    with catalog.read() as session:
-        return state_of(session).revision
+from tests.indexed_runs import Clock, add_record, add_run, names, record_of, revision, rows, with_trial
 
 
 def test_a_run_is_in_the_index_as_it_is_in_the_store(either_backend: Backend) -> None:
@@ -119,6 +55,23 @@ def test_values_that_a_database_does_not_take_do_not_keep_a_run_out(either_backe
     assert row["values"]["params.half"] == "?"
     assert row["values"]["params.long"] == "é" * 600
     assert row["values"]["params.big"] == str(10**400)
+
+
+def test_a_runs_number_may_need_more_than_32_bits(either_backend: Backend) -> None:
+    """Postgres takes a number for each row that is put, also where the run is there already."""
+    store, catalog = either_backend.store, either_backend.catalog
+    add_record(store, "a", {"lr": 1})
+    Refresher(store, catalog).refresh()
+    with catalog.write() as session:
+        if catalog.engine.dialect.name == "postgresql":
+            session.execute(text("SELECT setval(pg_get_serial_sequence('runs', 'id'), 5000000000)"))
+        else:
+            session.execute(text("UPDATE runs SET id = 5000000000"))
+    add_record(store, "b", {"lr": 2})
+    Refresher(store, catalog).refresh()
+    with catalog.read() as session:
+        assert session.scalars(select(RunValueRow.run_id).order_by(RunValueRow.run_id)).all()[-1] > 2**32
+    assert names(catalog, "params.lr = 2") == ["b"]
 
 
 def test_nothing_new_changes_nothing(either_backend: Backend) -> None:
@@ -185,19 +138,6 @@ def test_a_trial_that_the_catalog_says_was_resumed_is_looked_at_at_once(
         trial = session.get_one(TrialRow, (sweep, 0))
         trial.status, trial.attempt = "running", 2
     assert resumed.refresh().looked == 1
-
-
-def with_trial(backend: Backend, spec: SweepSpec) -> str:
-    """A sweep with one trial, whose run has ended; its id."""
-    with backend.catalog.write() as session:
-        session.add(snapshot_row("sha256:a"))
-    sweep = open_sweep(backend.catalog, spec, "sha256:a", driver="job", commit=None).id
-    with backend.catalog.write() as session:
-        session.add(TrialRow(sweep=sweep, number=0, params={}, status="paused", attempt=1))
-    add_run(backend.store, f"{sweep}.0000", project=spec.name, score=[0.1, 0.9, 0.5], other=[1.0])
-    record = record_of(backend.store, f"{sweep}.0000", spec.name)
-    record.write_text(record.read_text().replace('"parent": {}', f'"parent": {{"sweep": "{sweep}", "trial": 0}}'))
-    return sweep
 
 
 def test_best_is_by_the_objective_of_the_sweep(either_backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
@@ -300,178 +240,8 @@ def test_a_refresh_ends_in_time_and_the_next_goes_on(backend: Backend) -> None:
     assert names(backend.catalog) == ["a"]
 
 
-def test_a_rebuild_replaces_wrong_rows_and_readers_never_see_less(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
-    for run in "abc":
-        add_run(store, run, {"lr": 1}, loss=[1.0])
-    Refresher(store, catalog).refresh()
-    with catalog.write() as session:
-        for row in session.scalars(select(RunValueRow)):
-            row.number = 7.0
-        for run in session.scalars(select(RunRow)):
-            run.status = "wrong"
-    seen = []
-    done = rebuild(store, catalog, lambda _: seen.append(names(catalog)))
-    assert done.changed == 3
-    assert all(len(found) == 3 for found in seen)
-    assert names(catalog, "status = finished and params.lr = 1 and metrics.loss = 1") == ["c", "b", "a"]
-    assert Refresher(store, catalog).refresh().looked == 0
-
-
-_REBUILD = """
-import os, signal, sys
-from halving import InvalidInput, Store
-from halving.query.run_filter import InvalidFilter
-from resources.analysis.run_index import refresh
-from resources.analysis.run_index.reading import reading
-from resources.analysis.run_index.rebuild import rebuild
-from resources.catalog import Catalog
-refresh._AT_ONCE = 2
-looked = lambda done: os.kill(os.getpid(), signal.SIGKILL) if done.looked >= 4 else None
-rebuild(Store(sys.argv[1]), Catalog(sys.argv[2]), looked)
-"""
-
-
-def test_a_rebuild_that_is_killed_is_finished_by_the_next_refresh(either_backend: Backend, any_catalog: str) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
-    for number in range(8):
-        add_record(store, f"r{number}", {"lr": 1})
-    Refresher(store, catalog).refresh()
-    with catalog.write() as session:
-        for row in session.scalars(select(RunValueRow)):
-            row.number = 7.0
-    killed = subprocess.run([sys.executable, "-c", _REBUILD, store.root, any_catalog], cwd=CHECKOUT, check=False)
-    assert killed.returncode == -9
-    assert len(names(catalog)) == 8
-    assert 0 < len(names(catalog, "params.lr = 7")) < 8
-    Refresher(store, catalog).refresh()
-    assert len(names(catalog, "params.lr = 1")) == 8
-
-
-def test_two_that_refresh_at_once_leave_what_one_leaves(either_backend: Backend, any_catalog: str) -> None:
-    store = either_backend.store
-    for number in range(40):
-        add_record(store, f"r{number}", {"lr": number, f"own{number}": 1}, loss=1.0)
-    begin, failed = threading.Barrier(3), []
-
-    def refresh() -> None:
-        try:
-            with closing(Catalog(any_catalog)) as own:
-                begin.wait()
-                Refresher(store, own).refresh()
-                begin.wait()
-                mark_stale(own)
-                Refresher(store, own).refresh()
-        except BaseException as error:
-            failed.append(error)
-            raise
-
-    threads = [threading.Thread(target=refresh) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    with either_backend.catalog.read() as session:
-        assert len(session.scalars(select(RunRow)).all()) == 40
-        assert len(session.scalars(select(RunValueRow)).all()) == 120
-        assert {one["count"] for one in select_columns(session)["params"]} == {40, 1}
-
-
-def test_one_of_several_processes_has_the_lease(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = utcnow().timestamp()
-    monkeypatch.setattr(catalog, "now", lambda: now)
-    assert hold_lease(catalog, "a")
-    assert not hold_lease(catalog, "b")
-    now += LEASE_SECONDS * 0.6
-    assert hold_lease(catalog, "a")
-    now += LEASE_SECONDS * 0.6
-    assert not hold_lease(catalog, "b")
-    now += LEASE_SECONDS
-    assert hold_lease(catalog, "b")
-    assert not hold_lease(catalog, "a")
-
-
-def test_groups_have_the_mean_and_deviation_that_numpy_has(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
-    source = np.random.default_rng(0)
-    values: dict[str, list[float]] = {"adam": [], "sgd": []}
-    for number in range(12):
-        name, loss = ("adam", "sgd")[number % 2], 1e6 + float(source.normal())
-        values[name].append(loss)
-        add_record(store, f"r{number:02d}", {"optimizer": name, "fold": number}, loss=loss)
-    add_record(store, "x", {"optimizer": 1}, loss=math.inf)
-    add_record(store, "y", {"optimizer": True}, loss=1e200)
-    add_record(store, "z", {"optimizer": math.nan}, loss=math.nan)
-    add_record(store, "zz")
-    Refresher(store, catalog).refresh()
-    with catalog.read() as session:
-        found = select_groups(
-            session, parse_filter(""), parse_fields("params.optimizer"), columns=parse_fields("metrics.loss,params.nobody")
-        )
-        best = select_groups(session, parse_filter("order by metrics.loss limit 3"), parse_fields("status,project"))
-        nobody = select_groups(
-            session, parse_filter("status = x"), parse_fields("params.nobody,started"), columns=parse_fields("metrics.loss")
-        )
-        rest = select_groups(session, parse_filter("params.fold > 9"), parse_fields("params.nobody"), columns=parse_fields("metrics.loss"))
-    for group, name in zip(found, ("adam", "sgd"), strict=False):
-        assert (group["key"], group["count"]) == ({"params.optimizer": name}, 6)
-        statistics = group["values"]["metrics.loss"]
-        assert statistics["mean"] == pytest.approx(np.mean(values[name]), rel=1e-12)
-        assert statistics["std"] == pytest.approx(np.std(values[name], ddof=1), rel=1e-6)
-    assert [group["values"] for group in found[2:]] == [{}] * 4
-    assert sorted(str(group["key"]["params.optimizer"]) for group in found[2:]) == ["1.0", "None", "True", "nan"]
-    assert best == [{"key": {"status": "finished", "project": "digits"}, "count": 3, "values": {}}]
-    assert nobody == []
-    assert [(group["key"], group["count"]) for group in rest] == [({"params.nobody": None}, 2)]
-
-
-def test_columns_are_what_runs_have_with_their_types(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
-    add_run(store, "a", {"lr": 0.1, "Lr_end": 1, "both": "x", "100%": 1}, loss=[1.0])
-    add_run(store, "b", {"lr": 0.1, "both": 2, "flag": False}, project="text", acc=[1.0])
-    Refresher(store, catalog).refresh()
-    with catalog.read() as session:
-        every, own = select_columns(session), select_columns(session, projects=["text"])
-        assert [one["name"] for one in every["params"]] == ["both", "lr", "100%", "Lr_end", "flag"]
-        assert every["params"][0] == {"name": "both", "count": 2, "type": "mixed"}
-        assert [one["name"] for one in own["params"]] == ["both", "flag", "lr"]
-        assert own["metrics"] == [{"name": "acc", "count": 1, "type": "number"}]
-        begun = select_columns(session, prefix="params.LR")
-        assert [one["name"] for one in begun["params"]] == ["lr", "Lr_end"]
-        assert begun["fields"] == begun["metrics"] == []
-        assert select_columns(session, prefix="%")["params"] == []
-        assert [field["name"] for field in select_columns(session, prefix="st")["fields"]] == ["status", "started", "stage"]
-        assert len(select_columns(session, limit=1)["params"]) == 1
-
-
 def test_when_the_index_was_complete_is_known(backend: Backend) -> None:
     clock = Clock()
     assert isinstance(Refresher(backend.store, backend.catalog, clock).refresh(), Refreshed)
     with backend.catalog.read() as session:
         assert session.scalars(select(RunIndexRow)).one().refreshed_at == clock.now
-
-
-def test_a_question_that_takes_too_long_is_ended_and_the_next_is_answered(catalog: Catalog) -> None:
-    endless = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT count(*) FROM n")
-    with pytest.raises(InvalidInput, match=r"take longer than 0\.05 s"), reading(catalog, 0.05) as session:
-        session.execute(endless)
-    with reading(catalog, 0.05) as session:
-        assert select_page(session, parse_filter("")).total == 0
-    with catalog.read() as session:
-        time.sleep(0.06)
-        assert session.scalar(text("SELECT count(*) FROM runs")) == 0
-
-
-def test_more_names_than_a_database_joins_are_refused_with_their_place(catalog: Catalog) -> None:
-    with catalog.write() as session:
-        session.execute(insert(RunNameRow), [{"kind": "params", "name": f"p{number}"} for number in range(70)])
-    asked = " and ".join(f"params.p{number} = 1" for number in range(70))
-    with (
-        catalog.read() as session,
-        pytest.raises(InvalidFilter, match=r"params\.p50 is not accepted: the catalog is asked for at most 50") as raised,
-    ):
-        select_page(session, parse_filter(asked))
-    assert asked[raised.value.column - 1 :].startswith("params.p50 ")
-    with catalog.read() as session:
-        assert select_page(session, parse_filter(" and ".join(f"params.p{number} = 1" for number in range(50)))).total == 0

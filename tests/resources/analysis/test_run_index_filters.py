@@ -32,7 +32,7 @@ def indexed(request: pytest.FixtureRequest, store: Store, tmp_path_factory: pyte
         yield catalog
 
 
-@pytest.mark.parametrize(("text", "runs"), CASES, ids=[text for text, _ in CASES])
+@pytest.mark.parametrize(("text", "runs"), CASES, ids=[text[:80] for text, _ in CASES])
 def test_a_filter_chooses_runs_in_its_order(indexed: Catalog, text: str, runs: list[str]) -> None:
     chosen = parse_filter(text, NOW)
     with indexed.read() as session:

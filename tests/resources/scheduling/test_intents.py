@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from sqlalchemy.orm import Session
 
 from halving.errors import AlreadyExists, NotFound
 from resources.backend import Backend
@@ -90,6 +91,44 @@ def test_a_canceled_intent_is_not_begun_and_one_that_is_done_is_not_canceled(bac
         assert not intents.cancel(catalog, done.id, "ada", session)
     assert (intents.find(catalog, done.id).status, intents.find(catalog, done.id).run) == ("done", "r2")
     assert intents.unsettled(catalog) == []
+
+
+def test_a_cancel_after_an_intent_was_begun_leaves_neither_a_sweep_nor_an_intent_that_is_done(backend: Backend, small_spec: Spec) -> None:
+    catalog, spec, row = backend.catalog, small_spec(), recorded(backend, small_spec())
+
+    def opening(within: Session) -> SweepRow:
+        return open_sweep(catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep, within=within)
+
+    intents.begin(catalog, row.id, "r1")
+    with catalog.write() as session:
+        assert intents.cancel(catalog, row.id, "ada", session)
+    for _ in range(2):  # a run that was killed is carried out again
+        with pytest.raises(intents.IntentCanceled, match="it was canceled by ada"):
+            intents.carry_out(catalog, row.id, "r1", opening)
+    with catalog.read() as session:
+        assert session.query(SweepRow).count() == 0
+    assert intents.find(catalog, row.id).status == "canceled"
+
+
+def test_a_sweep_is_not_opened_where_its_intent_cannot_be_settled(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, spec, row = backend.catalog, small_spec(), recorded(backend, small_spec())
+
+    def opening(within: Session) -> SweepRow:
+        return open_sweep(catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep, within=within)
+
+    def killed(*_: object) -> bool:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(intents, "become", killed)
+        with pytest.raises(SystemExit):
+            intents.carry_out(catalog, row.id, "r1", opening)
+    with catalog.read() as session:
+        assert session.query(SweepRow).count() == 0
+    assert intents.carry_out(catalog, row.id, "r1", opening).id == row.sweep
+    assert (intents.find(catalog, row.id).status, intents.find(catalog, row.id).run) == ("done", "r1")
 
 
 def test_an_intent_that_waits_for_long_asks_whether_dagster_runs(backend: Backend, small_spec: Spec) -> None:

@@ -176,14 +176,14 @@ def test_a_suggestion_that_a_stop_overtook_comes_to_nothing(
 ) -> None:
     scheduler = opened(backend, small_spec(strategy=TPE), clock)
     reach(scheduler, work(scheduler), 0.5)
-    suggest = scheduler._suggester.suggest
+    suggest = scheduler._turns.suggester.suggest
 
     def slowly(number: int) -> Any:
         stop_sweep(backend.catalog, scheduler.id)
         assert isinstance(Scheduler(backend.catalog, scheduler.id, clock).next_work("other"), Finish)
         return suggest(number)
 
-    monkeypatch.setattr(scheduler._suggester, "suggest", slowly)
+    monkeypatch.setattr(scheduler._turns.suggester, "suggest", slowly)
     assert scheduler.suggest_ahead(1) == 0
     assert statuses(scheduler) == ["paused"]
 

@@ -215,7 +215,7 @@ def test_every_process_learns_from_the_same_trials_and_suggests_the_same(either_
     assert len(learned(either_backend, warm)) == 20
     suggested = []
     for sweep in (warm, warm, cold):
-        suggester = Scheduler(either_backend.catalog, sweep)._suggester
+        suggester = Scheduler(either_backend.catalog, sweep)._turns.suggester
         suggester.learn([], {})
         suggested.append(suggester.suggest(0))
     assert suggested[0] == suggested[1] != suggested[2]

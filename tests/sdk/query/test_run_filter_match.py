@@ -28,7 +28,7 @@ def chosen(store: Store, text: str) -> list[str]:
     return [info.run for info in match_runs(store, list_runs(store), parse_filter(text, NOW))]
 
 
-@pytest.mark.parametrize(("text", "runs"), CASES, ids=[text for text, _ in CASES])
+@pytest.mark.parametrize(("text", "runs"), CASES, ids=[text[:80] for text, _ in CASES])
 def test_a_filter_chooses_runs_in_its_order(store: Store, text: str, runs: list[str]) -> None:
     assert chosen(store, text) == runs
 

@@ -29,7 +29,7 @@ def upgrade() -> None:
     )
     op.create_table('run_values',
     sa.Column('name_id', sa.Integer(), autoincrement=False, nullable=False),
-    sa.Column('run_id', sa.Integer(), autoincrement=False, nullable=False),
+    sa.Column('run_id', sa.BigInteger(), autoincrement=False, nullable=False),
     sa.Column('type', sa.SmallInteger(), nullable=False),
     sa.Column('number', sa.Double(), nullable=True),
     sa.Column('text', sa.Text().with_variant(sa.Text(collation='C'), 'postgresql'), nullable=True),
@@ -43,7 +43,7 @@ def upgrade() -> None:
         batch_op.create_index('run_values_of_run', ['run_id', 'name_id', 'type'], unique=False)
 
     op.create_table('runs',
-    sa.Column('id', sa.Integer(), nullable=False),
+    sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('project', sa.Text().with_variant(sa.Text(collation='C'), 'postgresql'), nullable=False),
     sa.Column('run', sa.Text().with_variant(sa.Text(collation='C'), 'postgresql'), nullable=False),
     sa.Column('status', sa.Text().with_variant(sa.Text(collation='C'), 'postgresql'), nullable=False),

@@ -1,9 +1,8 @@
-"""Trials that run elsewhere: loops that are no workers of ours ask for a trial, tell what it has reached, and are told what to do.
+"""External loops: training loops that are no workers of ours ask for a trial, tell what it has reached, and are told what to do.
 
 The decisions are those that a worker gets. Whatever is sent twice is answered as the first time, by what the catalog recorded.
 """
 
-import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from resources.catalog import Catalog, statements
 from resources.execution.divergence import ranges_of
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.loop_scheduler import LoopScheduler
-from resources.scheduling.suggestion_prefetch import AskedPrefetch
+from resources.scheduling.suggestion_prefetch import LoopPrefetch
 from resources.search.decide import Continue, Fail, Finish, Wait
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec
@@ -88,8 +87,8 @@ def check_study(spec: SweepSpec) -> None:
     check_sampler(spec)
 
 
-class Elsewhere:
-    """One sweep whose trials run elsewhere; threads share it.
+class ExternalLoops:
+    """The external loops of one sweep; threads share it.
 
     Raises:
         NotFound: no such sweep.
@@ -105,11 +104,9 @@ class Elsewhere:
             )
         self.scheduler = LoopScheduler(catalog, sweep, **options)
         self._catalog, self._ranges = catalog, ranges_of(self.scheduler.spec)
-        self._prefetch = AskedPrefetch(self.scheduler)
+        self._prefetch = LoopPrefetch(self.scheduler)
         self._prefetch.__enter__()
         self._idle_until, self._over = 0.0, False
-        self._lock = threading.Lock()
-        self._since: dict[tuple[int, int], float] = {}  # when an attempt began, or was told of last, as far as this process knows
 
     def close(self) -> None:
         """Choose no more params ahead of time."""
@@ -117,14 +114,13 @@ class Elsewhere:
 
     def ask(self, worker: str, lease_seconds: float = LEASE_SECONDS, *, again: bool = True) -> Given | Wait | Finish:
         """A trial to train; it never waits for one. With ``again`` a worker that has got one before gets the same."""
-        idle = self._over or time.monotonic() < self._idle_until
-        self._prefetch.asked(refill=not idle)
-        if idle:
+        if self._over or time.monotonic() < self._idle_until:
             known = self.scheduler.given_to(worker) if again else None
             return self._given(known, lease_seconds) if known else Finish() if self._over else Wait()
+        self._prefetch.refill()
         given = self.scheduler.ask(worker, lease_seconds, again=again)
         if isinstance(given, Assignment):
-            self._since.setdefault((given.trial, given.attempt), time.monotonic())
+            self._prefetch.given_out()
             return self._given(given, lease_seconds)
         if isinstance(given, Finish):
             self._over = True
@@ -161,7 +157,7 @@ class Elsewhere:
                 self.scheduler.heartbeat(given, lease_seconds)
             return self._verdict(given, epoch, word, lease_seconds)
         if found := self._diverged(values, epoch):
-            self._ended(given, self.scheduler.failed(given, found, self._lap(given), checkpoint))
+            self._ended(self.scheduler.failed(given, found, self._seconds(given), checkpoint))
             return Verdict("stop", epoch, reason=found)
         if attempt == newest.attempt and epoch > newest.granted:
             raise InvalidInput(
@@ -170,8 +166,8 @@ class Elsewhere:
         if attempt != newest.attempt or epoch < newest.granted:
             return self.heartbeat(trial, attempt, lease_seconds)
         self._check_values(values)
-        decision = self.scheduler.reached(given, ReachedRung(epoch, values, checkpoint or ""), self._lap(given))
-        self._ended(given, decision)
+        decision = self.scheduler.reached(given, ReachedRung(epoch, values, checkpoint or ""), self._seconds(given))
+        self._ended(decision)
         if isinstance(decision, Continue):
             self.scheduler.heartbeat(given, lease_seconds)
         return self._verdict(given, epoch, type(decision).__name__.lower(), lease_seconds)
@@ -195,9 +191,9 @@ class Elsewhere:
             NotFound, Superseded: as :meth:`tell`.
         """
         given = self.scheduler.assignment(trial, attempt)
-        seconds = self._lap(given)
+        seconds = self._seconds(given)
         decision = self.scheduler.failed(given, error, seconds, None) if final else self.scheduler.crashed(given, error, seconds)
-        self._ended(given, decision)
+        self._ended(decision)
         return Verdict("stop" if isinstance(decision, Fail) else "retry", given.granted)
 
     def release(self, trial: int, attempt: int) -> Verdict:
@@ -207,7 +203,7 @@ class Elsewhere:
             NotFound, Superseded: as :meth:`tell`.
         """
         given = self.scheduler.assignment(trial, attempt)
-        self._ended(given, self.scheduler.released(given, self._lap(given)))
+        self._ended(self.scheduler.released(given, self._seconds(given)))
         return Verdict("pause", given.granted)
 
     def settle(self) -> None:
@@ -233,20 +229,17 @@ class Elsewhere:
         until = self._lease(lease_seconds) if lease_seconds and word == "continue" else None
         return Verdict(_WORDS[word], granted, until)
 
-    def _ended(self, given: Assignment, decision: Any) -> None:
+    def _ended(self, decision: Any) -> None:
         """After a decision there may be work for others, or the search may be over."""
         self._idle_until = 0.0
         if not isinstance(decision, Continue):
-            self._since.pop((given.trial, given.attempt), None)
             self.settle()
 
-    def _lap(self, given: Assignment) -> float:
-        """Seconds since this was last asked of the attempt, or since it was handed out here; 0 where that was elsewhere."""
-        now = time.monotonic()
-        with self._lock:
-            before = self._since.get((given.trial, given.attempt), now)
-            self._since[given.trial, given.attempt] = now
-        return now - before
+    def _seconds(self, given: Assignment) -> float:
+        """Training seconds of an attempt since its last rung, or since it was handed out: by the catalog, whichever server did that."""
+        of = {"of_sweep": given.sweep, "of_trial": given.trial, "of_attempt": given.attempt}
+        rows = self._catalog.at_once(statements.LAST_TOLD, of)
+        return max(0.0, self._catalog.now() - rows[0].moment.timestamp()) if rows else 0.0
 
     def _lease(self, seconds: float) -> float:
         return self._catalog.now() + seconds
@@ -264,4 +257,4 @@ class Elsewhere:
         return None
 
 
-__all__ = ["LEASE_SECONDS", "LONGEST_LEASE_SECONDS", "DrivenOtherwise", "Elsewhere", "Given", "Superseded", "Verdict"]
+__all__ = ["LEASE_SECONDS", "LONGEST_LEASE_SECONDS", "DrivenOtherwise", "ExternalLoops", "Given", "Superseded", "Verdict"]

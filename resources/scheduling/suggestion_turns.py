@@ -1,0 +1,93 @@
+"""Choosing params ahead of time: one process after another, each outside of any transaction, because a sampler may take long."""
+
+import threading
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+from resources.catalog import Catalog, statements
+from resources.catalog.retry import retry_transient
+from resources.scheduling.leases import Leases
+from resources.scheduling.transaction import SweepTransactions
+from resources.scheduling.warm_start import earlier_trials
+from resources.search.state import Control
+from resources.search.suggest import Suggester, Suggestion, Tried, load_optuna
+from resources.sweep_spec import SweepSpec
+
+
+class SuggestionTurns:
+    """This process's turns to choose params for one sweep; threads may share it.
+
+    Args:
+        clock: seconds since the epoch, as of the sweep's leases.
+        retry_seconds: how long the database is asked again while it is unavailable.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        transactions: SweepTransactions,
+        leases: Leases,
+        spec: SweepSpec,
+        clock: Callable[[], float],
+        retry_seconds: float,
+    ) -> None:
+        self._catalog, self._transactions, self._leases, self._spec = catalog, transactions, leases, spec
+        self._clock, self._retry_seconds = clock, retry_seconds
+        self._lock = threading.Lock()
+
+    @cached_property
+    def suggester(self) -> Suggester:
+        """The sampler, with the trials of earlier sweeps that the sweep starts from."""
+        return self._retrying(self._read_suggester)
+
+    def take(self, wanted: int) -> int:
+        """Choose params until ``wanted`` trials wait to be started, as far as it is this process's turn; give how many were added."""
+        added = 0
+        if self.suggester.needs_history:
+            load_optuna()
+        with self._lock:
+            while self.suggester.takes_long and (number := self._retrying(partial(self._begin, wanted))) is not None:
+                suggestion = None
+                try:
+                    suggestion = self.suggester.suggest(number)
+                finally:
+                    added += self._retrying(partial(self._end, number, suggestion))
+        return added
+
+    def _read_suggester(self) -> Suggester:
+        with self._catalog.read() as session:
+            row = self._catalog.sweep(session, self._transactions.sweep)
+            return Suggester(self._spec, earlier_trials(self._catalog, session, row, self._spec))
+
+    def _begin(self, wanted: int) -> int | None:
+        """The number of the next trial, if this process is to choose its params.
+
+        One process at a time does, for at most the time of a lease: others would find the same point, with cores that training needs.
+        """
+        now, sweep = self._clock(), self._transactions.sweep
+        with self._transactions.deciding() as connection:
+            state = self._transactions.state
+            if len(state.suggested) >= wanted or len(state.trials) >= state.max_trials or state.control is not Control.RUN:
+                return None
+            taken = connection.execute(statements.TAKE_SUGGESTING, {"of_sweep": sweep, "now": now, "until": self._leases.next_end()})
+            if taken.rowcount == 0:
+                return None
+        with self._transactions.lock:
+            cache = self._transactions.cache
+            tried = [Tried(known.params, trial, known.sampler_attrs) for known, trial in zip(cache.known, cache.state.trials, strict=True)]
+            self.suggester.learn(tried, cache.sampler_attrs)
+            return len(tried)
+
+    def _end(self, number: int, suggestion: Suggestion | None) -> bool:
+        """Add the trial and let others choose params; whether it was added."""
+        with self._transactions.deciding():
+            self._transactions.note(statements.END_SUGGESTING, {"of_sweep": self._transactions.sweep})
+            state = self._transactions.state
+            wanted = len(state.trials) == number < state.max_trials and state.control is Control.RUN
+            if suggestion and wanted:
+                self._transactions.add(suggestion)
+            return suggestion is not None and wanted
+
+    def _retrying(self, decide: Callable[[], Any]) -> Any:
+        return retry_transient(decide, self._retry_seconds)

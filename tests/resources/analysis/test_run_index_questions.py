@@ -1,0 +1,97 @@
+"""Questions to the index of runs: groups, columns, and what is asked too much."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from sqlalchemy import insert, text
+
+from halving import InvalidInput
+from halving.query.run_filter import InvalidFilter
+from halving.query.run_filter_parser import parse_fields, parse_filter
+from resources.analysis.run_index import Refresher, select_page
+from resources.analysis.run_index.columns import select_columns
+from resources.analysis.run_index.groups import select_groups
+from resources.analysis.run_index.reading import reading
+from resources.backend import Backend
+from resources.catalog import Catalog, RunNameRow
+from tests.indexed_runs import add_record, add_run
+
+
+def test_groups_have_the_mean_and_deviation_that_numpy_has(either_backend: Backend) -> None:
+    store, catalog = either_backend.store, either_backend.catalog
+    source = np.random.default_rng(0)
+    values: dict[str, list[float]] = {"adam": [], "sgd": []}
+    for number in range(12):
+        name, loss = ("adam", "sgd")[number % 2], 1e6 + float(source.normal())
+        values[name].append(loss)
+        add_record(store, f"r{number:02d}", {"optimizer": name, "fold": number}, loss=loss)
+    add_record(store, "x", {"optimizer": 1}, loss=math.inf)
+    add_record(store, "y", {"optimizer": True}, loss=1e200)
+    add_record(store, "z", {"optimizer": math.nan}, loss=math.nan)
+    add_record(store, "zz")
+    Refresher(store, catalog).refresh()
+    with catalog.read() as session:
+        found = select_groups(
+            session, parse_filter(""), parse_fields("params.optimizer"), columns=parse_fields("metrics.loss,params.nobody")
+        )
+        best = select_groups(session, parse_filter("order by metrics.loss limit 3"), parse_fields("status,project"))
+        nobody = select_groups(
+            session, parse_filter("status = x"), parse_fields("params.nobody,started"), columns=parse_fields("metrics.loss")
+        )
+        rest = select_groups(session, parse_filter("params.fold > 9"), parse_fields("params.nobody"), columns=parse_fields("metrics.loss"))
+    for group, name in zip(found, ("adam", "sgd"), strict=False):
+        assert (group["key"], group["count"]) == ({"params.optimizer": name}, 6)
+        statistics = group["values"]["metrics.loss"]
+        assert statistics["mean"] == pytest.approx(np.mean(values[name]), rel=1e-12)
+        assert statistics["std"] == pytest.approx(np.std(values[name], ddof=1), rel=1e-6)
+    assert [group["values"] for group in found[2:]] == [{}] * 4
+    assert sorted(str(group["key"]["params.optimizer"]) for group in found[2:]) == ["1.0", "None", "True", "nan"]
+    assert best == [{"key": {"status": "finished", "project": "digits"}, "count": 3, "values": {}}]
+    assert nobody == []
+    assert [(group["key"], group["count"]) for group in rest] == [({"params.nobody": None}, 2)]
+
+
+def test_columns_are_what_runs_have_with_their_types(either_backend: Backend) -> None:
+    store, catalog = either_backend.store, either_backend.catalog
+    add_run(store, "a", {"lr": 0.1, "Lr_end": 1, "both": "x", "100%": 1}, loss=[1.0])
+    add_run(store, "b", {"lr": 0.1, "both": 2, "flag": False}, project="text", acc=[1.0])
+    Refresher(store, catalog).refresh()
+    with catalog.read() as session:
+        every, own = select_columns(session), select_columns(session, projects=["text"])
+        assert [one["name"] for one in every["params"]] == ["both", "lr", "100%", "Lr_end", "flag"]
+        assert every["params"][0] == {"name": "both", "count": 2, "type": "mixed"}
+        assert [one["name"] for one in own["params"]] == ["both", "flag", "lr"]
+        assert own["metrics"] == [{"name": "acc", "count": 1, "type": "number"}]
+        begun = select_columns(session, prefix="params.LR")
+        assert [one["name"] for one in begun["params"]] == ["lr", "Lr_end"]
+        assert begun["fields"] == begun["metrics"] == []
+        assert select_columns(session, prefix="%")["params"] == []
+        assert [field["name"] for field in select_columns(session, prefix="st")["fields"]] == ["status", "started", "stage"]
+        assert len(select_columns(session, limit=1)["params"]) == 1
+
+
+def test_a_question_that_takes_too_long_is_ended_and_the_next_is_answered(catalog: Catalog) -> None:
+    endless = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT count(*) FROM n")
+    with pytest.raises(InvalidInput, match=r"take longer than 0\.05 s"), reading(catalog, 0.05) as session:
+        session.execute(endless)
+    with reading(catalog, 0.05) as session:
+        assert select_page(session, parse_filter("")).total == 0
+    with catalog.read() as session:
+        time.sleep(0.06)
+        assert session.scalar(text("SELECT count(*) FROM runs")) == 0
+
+
+def test_more_names_than_a_database_joins_are_refused_with_their_place(catalog: Catalog) -> None:
+    with catalog.write() as session:
+        session.execute(insert(RunNameRow), [{"kind": "params", "name": f"p{number}"} for number in range(70)])
+    asked = " and ".join(f"params.p{number} = 1" for number in range(70))
+    with (
+        catalog.read() as session,
+        pytest.raises(InvalidFilter, match=r"params\.p50 is not accepted: the catalog is asked for at most 50") as raised,
+    ):
+        select_page(session, parse_filter(asked))
+    assert asked[raised.value.column - 1 :].startswith("params.p50 ")
+    with catalog.read() as session:
+        assert select_page(session, parse_filter(" and ".join(f"params.p{number} = 1" for number in range(50)))).total == 0
