@@ -1,0 +1,16 @@
+"""What Dagster's run of an intent does, without Dagster."""
+
+from resources.backend import Backend
+from resources.scheduling import intents
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import stored_spec
+
+
+def carried_out(backend: Backend, intent: str) -> Scheduler:
+    """Open an intent's sweep."""
+    row = intents.begin(backend.catalog, intent, "r1")
+    spec = stored_spec(row.payload["spec"])
+    open_sweep(backend.catalog, spec, str(spec.snapshot), driver=row.payload["driver"], commit=None, sweep=row.sweep)
+    intents.become(backend.catalog, intent, intents.Became(intents.DONE, "r1"))
+    return Scheduler(backend.catalog, row.sweep)
