@@ -39,7 +39,7 @@ export function Metrics({ run, look }) {
     ${own.length > 0 && html`<${Section} title="Curves" count=${own.length} aside=${html`<div class="tools"><${AxisTools} /></div>`}>
       <${Problem} text=${curves.error.value} />
       <${Grid} keys=${own} />
-      <details class="after"><summary>Their numbers</summary><${Numbers} run=${run} keys=${own} label="Metrics" /></details>
+      <details class="after" open=${own.length <= FIRST}><summary>Their numbers</summary><${Numbers} run=${run} keys=${own} label="Metrics" /></details>
     <//>`}
     ${system.length > 0 && html`<${System} run=${run} keys=${system} />`}
   `;

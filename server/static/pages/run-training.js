@@ -11,7 +11,7 @@ import { blob } from "./run-files.js";
 
 /** The platform's runs are named like digits-7f3a.0000; all others are a script's own. */
 const TRIAL = /.-[0-9a-f]+\.\d{4,}$/;
-/** Milliseconds between looks; what is not here is over. */
+/** Milliseconds between looks; what is not here is over, as everything is when its sweep is. */
 const PACE = /** @type {Record<string, number>} */ ({ waiting: 2000, running: 3000, canceling: 2000, paused: 5000 });
 const CANCELABLE = ["waiting", "running", "paused"];
 
@@ -28,7 +28,7 @@ const pathOf = (project, run) => `/training-runs/${encodeURIComponent(project)}/
  */
 export function useTraining(project, run) {
   const watched = useMemo(
-    () => (TRIAL.test(run) ? new Watched(pathOf(project, run), { every: (data) => PACE[data?.status] ?? 0 }) : null),
+    () => (TRIAL.test(run) ? new Watched(pathOf(project, run), { every: (data) => (data?.finished_at ? 0 : PACE[data?.status] ?? 0) }) : null),
     [project, run],
   );
   useEffect(() => () => watched?.close(), [watched]);
@@ -37,9 +37,9 @@ export function useTraining(project, run) {
 
 /** Why a run does not train now, or how it ended, where its record does not say so. @param {{training: any}} props */
 export function Standing({ training }) {
-  const { status, waiting, error } = training;
+  const { status, waiting, error, attempts } = training;
   if (status === "canceling") return html`<p class="notice">Being canceled: it saves a checkpoint and ends within seconds.</p>`;
-  if (status === "canceled") return html`<p class="notice">Canceled. What it had trained can go on from a checkpoint.</p>`;
+  if (status === "canceled") return html`<p class="notice">${attempts.length ? "Canceled. A new run can go on from its checkpoints." : "Canceled before it began."}</p>`;
   if (status === "failed" && error) return html`<p class="notice">Why it failed: ${error.trim().split("\n").at(-1)}</p>`;
   return waiting ? html`<p class="notice">Waiting: ${waiting}</p>` : null;
 }
@@ -47,7 +47,7 @@ export function Standing({ training }) {
 /** @param {{training: any, look: () => Promise<void>}} props */
 export function Cancel({ training, look }) {
   const asking = useSignal(false);
-  if (!training.on_its_own || !CANCELABLE.includes(training.status) || !may("write")) return null;
+  if (!training.on_its_own || training.finished_at || !CANCELABLE.includes(training.status) || !may("write")) return null;
   const cancel = async () => {
     await send(`${pathOf(training.project, training.run)}/cancel`);
     await look();
@@ -56,7 +56,7 @@ export function Cancel({ training, look }) {
     <button type="button" onClick=${() => (asking.value = true)}>Cancel</button>
     ${
       asking.value &&
-      html`<${Confirm} title=${`Cancel ${training.run}?`} does="Cancel the run" danger=${true} act=${cancel} onClose=${() => (asking.value = false)}
+      html`<${Confirm} title=${`Cancel ${training.run}?`} does="Cancel the run" leaves="Let it train" danger=${true} act=${cancel} onClose=${() => (asking.value = false)}
         text="It saves a checkpoint and ends. It cannot be resumed, but a new run can go on from one of its checkpoints." />`
     }
   `;

@@ -63,7 +63,7 @@ def serving(settings: Settings) -> Iterator[str]:
 
 def fill(backend: Backend) -> tuple[str, str]:
     """A finished sweep with curves, report and model, and one in the middle of its search."""
-    spec = parse_spec({**SMALL, "name": "small"})
+    spec = parse_spec({**SMALL, "name": "small", "max_trials": 3})
     finished = promoted(backend, spec, curves=True).sweep
     return finished, searching(backend, "going")
 
