@@ -4,6 +4,7 @@ import secrets
 import shutil
 from pathlib import Path
 
+import httpx2
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 from sqlalchemy import make_url
@@ -21,6 +22,7 @@ from tests.postgres import Postgres
 from tests.s3 import Gate
 from tests.server.browser.conftest import Served, add_checkpoint, searching, serving
 from tests.server.registry import promoted
+from tests.waiting import wait_for
 
 AXE = MODULES / "axe-core" / "axe.min.js"
 
@@ -183,6 +185,7 @@ def test_a_page_without_its_catalog_says_so_keeps_what_it_knew_and_recovers_by_i
             expect(page.get_by_role("alert")).to_contain_text("Showing what was known at")
             expect(page.get_by_role("heading", name="Rung ladder")).to_be_visible()
             gate.open()
+            wait_for(lambda: httpx2.get(f"{url}/api/v1/ready").status_code == 200, 30, "the server to reach its catalog")
             page.clock.fast_forward(10_000)  # when the server has asked to come again
             expect(page.get_by_role("alert")).to_have_count(0)
     finally:
