@@ -159,7 +159,7 @@ def test_a_new_run_goes_on_from_a_checkpoint(page: Page, served: Served, expecte
     assert (restored.name, restored.budgets[-1]) == ("small", 12)
 
 
-def test_a_script_s_run_is_not_asked_for_in_the_catalog(page: Page, served: Served) -> None:
+def test_the_run_of_a_script_is_not_asked_for_in_the_catalog(page: Page, served: Served) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     with _training(served, "demo", "script"):
