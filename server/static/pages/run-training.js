@@ -11,8 +11,8 @@ import { blob } from "./run-files.js";
 
 /** The platform's runs are named like digits-7f3a.0000; all others are a script's own. */
 const TRIAL = /.-[0-9a-f]+\.\d{4,}$/;
-/** Milliseconds between looks; what is not here is over, as everything is when its sweep is. */
-const PACE = /** @type {Record<string, number>} */ ({ waiting: 2000, running: 3000, canceling: 2000, paused: 5000 });
+/** Milliseconds between looks, long where the run's own record says what is new; what is not here is over, as all is when its sweep is. */
+const PACE = /** @type {Record<string, number>} */ ({ waiting: 2000, running: 10000, canceling: 2000, paused: 10000 });
 const CANCELABLE = ["waiting", "running", "paused"];
 
 /**

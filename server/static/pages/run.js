@@ -11,6 +11,7 @@ import { Cancel, Checkpoints, Standing, useTraining } from "./run-training.js";
 
 /** Milliseconds between looks; what is not here is over. */
 const PACE = /** @type {Record<string, number>} */ ({ running: 3000, unfinished: 10000 });
+const STARTING_MS = 2000;
 
 /** @param {{project: string, run: string}} props */
 export default function Run({ project, run }) {
@@ -18,15 +19,21 @@ export default function Run({ project, run }) {
   const watched = useWatched(`/runs/${encodeURIComponent(project)}/${encodeURIComponent(run)}`, { every: (data) => PACE[data?.status] ?? 0 });
   const training = useTraining(project, run);
   const asked = training?.data.value;
-  // A run that is asked for has no record until its process starts, and a paused one goes on: the catalog says so first.
+  const unknown = watched.error.value?.status === 404 && !watched.data.value;
+  // The catalog says first that a run begins, and that a paused one goes on.
   const standing = asked && `${asked.status} ${asked.attempts.length}`;
   const before = useRef(standing);
   useEffect(() => {
-    const changed = before.current !== undefined && before.current !== standing;
+    if (before.current !== undefined && before.current !== standing) void watched.look();
     before.current = standing;
-    if (changed || (asked?.attempts.length && watched.error.peek()?.status === 404)) void watched.look();
-  }, [training?.seen.value]);
-  const unknown = watched.error.value?.status === 404 && !watched.data.value;
+  }, [standing]);
+  // Its record is there when its process has started: each look that does not find it is followed by another one.
+  const starting = unknown && asked?.attempts.length > 0;
+  useEffect(() => {
+    if (!starting) return undefined;
+    const timer = setTimeout(() => void watched.look(), STARTING_MS);
+    return () => clearTimeout(timer);
+  }, [starting, watched.error.value]);
   const look = async () => void (await Promise.all([training?.look(), !unknown && watched.look()]));
   return html`<div class="page">${
     unknown && training && training.error.value?.status !== 404

@@ -84,7 +84,7 @@ def test_curves_come_by_the_stream_and_are_not_asked_for_again_with_each_point(p
         page.wait_for_load_state("load")
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/curves") else None)
-        for step in range(10, 13):
+        for step in (10, 11):
             _log(run, range(step, step + 1))
             expect(point).to_contain_text(f"step {step}")
         assert len(asked) <= 1, "once the stream is open the curves are read again, and then never"
