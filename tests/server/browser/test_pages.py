@@ -117,12 +117,12 @@ def test_every_page_can_be_read_by_everybody(page: Page, served: Served) -> None
     run = f"/runs/small/{served.finished}.0000"
     page.set_viewport_size({"width": 390, "height": 844})
     for path in ("/", run, "/sweeps", f"/sweeps/{served.finished}", "/models", "/models/small", "/datasets", "/datasets/points", "/login"):
+        page.goto(served.url + path, wait_until="load")
+        expect(page.locator("main").get_by_role("heading", level=1)).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        page.evaluate(AXE.read_text())
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
-            page.goto(served.url + path, wait_until="load")
-            expect(page.locator("main").get_by_role("heading", level=1)).to_be_visible()
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
-            page.evaluate(AXE.read_text())
             found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
             assert not [(one["id"], one["nodes"][0]["html"]) for one in found], (path, theme)
 
