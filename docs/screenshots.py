@@ -1,22 +1,20 @@
 """Take the pictures in ``docs/images`` from Dagster's UI, the page and the report, on the data of ``make demo``: ``make screenshots``."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from pathlib import Path
 
-from selenium import webdriver
-from selenium.webdriver.support.ui import WebDriverWait
+from playwright.sync_api import Browser
 
 from pipelines.cli import newest_sweep
 from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.evaluation.report import report_path
+from tests.browser import CHROMIUM, MISSING, chromium
 
 IMAGES = Path(__file__).parent / "images"
 PORT = 3939
@@ -27,6 +25,8 @@ PAGE = f"http://127.0.0.1:{PAGE_PORT}"
 
 def main() -> None:
     """Serve the UI, visit the pages, and stop it again."""
+    if not CHROMIUM.exists():
+        sys.exit(MISSING)
     backend = Backend()
     sweep = newest_sweep(backend)
     best = summarize(backend.catalog, sweep).best if sweep else None
@@ -45,18 +45,18 @@ def main() -> None:
     try:
         _wait_for(f"{UI}/server_info")
         _wait_for(f"{PAGE}/api/v1/ready")
-        with tempfile.TemporaryDirectory() as profile, _browser(profile) as browser:
+        with chromium() as browser:
             _shoot(browser, f"{PAGE}/?columns=params.lr,metrics.val_accuracy", "compare.png", "val_accuracy")
             _shoot(browser, f"{PAGE}/sweeps/{sweep}", "sweep-page.png", "Rung ladder")
-            _shoot(browser, f"{PAGE}/runs/{project}/{best.key}", "run-page.png", "Metrics", height=560)
+            _shoot(browser, f"{PAGE}/runs/{project}/{best.key}", "run-page.png", "Curves")
             _shoot(browser, f"{PAGE}/models/{project}", "model-page.png", "Gates")
             _shoot(browser, f"{UI}/asset-groups", "asset-graph.png", "promoted_checkpoint")
-            _shoot(browser, f"{UI}/assets/trial?view=partitions&partition={best.key}", "trial.png", "objective", height=1250)
-            _shoot(browser, f"{UI}/assets/trial", "trial-plots.png", "objective", click="Plots", height=1000)
+            _shoot(browser, f"{UI}/assets/trial?view=partitions&partition={best.key}", "trial.png", "objective", height=1107)
+            _shoot(browser, f"{UI}/assets/trial", "trial-plots.png", "objective", click="Plots", height=857)
             _shoot(browser, f"{UI}/assets/evaluation_report?view=partitions&partition={sweep}", "evaluation-report.png", "Early stopping")
             _shoot(browser, f"{UI}/assets/evaluation_report?view=checks", "gates.png", "finite_metrics")
             _shoot(browser, f"{UI}/locations/halving/jobs/sweep/playground", "launchpad.png", "auto_promote")
-            _shoot(browser, f"file://{backend.store.path(report_path(sweep))}", "report.png", "Winner", height=1500)
+            _shoot(browser, f"file://{backend.store.path(report_path(sweep))}", "report.png", "Winner", height=1357)
     finally:
         page.send_signal(signal.SIGINT)
         page.wait(60)
@@ -64,23 +64,16 @@ def main() -> None:
         server.wait(60)
 
 
-def _browser(profile: str) -> webdriver.Chrome:
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or sys.exit("chromium is not installed: apt-get install chromium chromium-driver")
-    quiet = ("background-networking", "component-update", "sync", "gpu", "quic")
-    for argument in ("--headless=new", "--no-sandbox", f"--user-data-dir={profile}", *(f"--disable-{name}" for name in quiet)):
-        options.add_argument(argument)
-    return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-
-
-def _shoot(browser: webdriver.Chrome, address: str, name: str, awaited: str, *, click: str | None = None, height: int = 900) -> None:
-    browser.set_window_size(1440, height)
-    browser.get(address)
-    WebDriverWait(browser, 60).until(lambda page: awaited in page.find_element("tag name", "body").text)
+def _shoot(browser: Browser, address: str, name: str, awaited: str, *, click: str | None = None, height: int = 757) -> None:
+    page = browser.new_page(viewport={"width": 1440, "height": height})
+    page.set_default_timeout(60_000)
+    page.goto(address)
+    page.get_by_text(awaited).first.wait_for()
     if click:
-        browser.find_element("xpath", f"//*[text()='{click}']").click()
+        page.get_by_text(click, exact=True).first.click()
     time.sleep(3)  # the graph and the charts still move into place
-    browser.save_screenshot(str(IMAGES / name))
+    page.screenshot(path=IMAGES / name)
+    page.close()
 
 
 def _wait_for(address: str) -> None:

@@ -13,6 +13,7 @@ from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
 from resources.catalog.trial_key import trial_key
 from resources.scheduling import intents
 from resources.scheduling.training_runs import sweep_of_run
+from resources.search.rules import max_trials
 from resources.search.state import Control, Status
 from resources.sweep_spec import stored_spec
 
@@ -33,6 +34,7 @@ class TrainingRun:
 
     Attributes:
         status: waiting, running, paused (it may be promoted), finished, stopped, failed, canceling or canceled.
+        on_its_own: whether it was asked for by itself, so that it can be canceled; a larger sweep decides about its trials.
         waiting: why it does not train now; None while it does, and when it is over.
         epochs: to train in all, if its sweep lets it.
         epoch: of its newest checkpoint; 0 without one.
@@ -45,6 +47,7 @@ class TrainingRun:
     project: str
     run: str
     sweep: str
+    on_its_own: bool
     status: str
     waiting: str | None
     error: str | None
@@ -84,16 +87,18 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
     status, waiting = _standing(intent, sweep, history)
     begun = sweep or intent
     assert begun is not None  # or there would be no name
+    spec = stored_spec(asked)
     return TrainingRun(
         id=f"{project}/{run}",
         project=project,
         run=run,
         sweep=sweep_id,
+        on_its_own=((sweep and sweep.max_trials) or max_trials(spec)) == 1,
         status=status,
         waiting=waiting,
         error=history.error if history else intent.error if intent and sweep is None else None,
         params=history.params if history else {name: given.get("constant") for name, given in asked["space"].items()},
-        epochs=stored_spec(asked).budgets[-1],
+        epochs=spec.budgets[-1],
         epoch=saved[-1].epoch if saved else 0,
         seconds=history.seconds if history else 0.0,
         snapshot=sweep.snapshot if sweep else asked.get("snapshot"),

@@ -81,7 +81,7 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
 
     ``status`` (waiting, running, paused, finished, stopped, failed, canceling, canceled), ``waiting`` (why it does not train now),
     ``error``, ``params``, ``epochs``, ``epoch``, ``seconds``, ``attempts``, ``checkpoints`` (or why they are ``unavailable``),
-    ``restored_from``, ``sweep``, ``snapshot``.
+    ``restored_from``, ``sweep``, ``snapshot``, ``on_its_own`` (whether it can be canceled: a larger sweep decides about its trials).
     """
     caller.check(project)
     found = training_run(state.catalog, state.store, project, run).as_dict()

@@ -15,7 +15,8 @@ BASE = CHECKOUT / "deploy" / "kubernetes" / "base"
 IMAGE = "localhost/python:3.11"  # without our code in it: the node is this machine, and the code is mounted
 _TRAINABLES_AT = "/trainables"
 _TRAINABLES = {"trainables.py": "tests/trainables.py", "kubernetes-trainables.py": "tests/kubernetes/trainables.py"}  # key to path
-_DEPLOYMENTS = ("code-location", "daemon", "webserver")
+_DEPLOYMENTS = ("code-location", "daemon", "webserver", "server")
+_ASLEEP = {"server"}  # a test that asks it wakes it: until then the node's memory is for trials
 
 
 class Image:
@@ -116,7 +117,7 @@ def write_overlay(folder: Path, *, namespace: str, settings: dict[str, str], clu
         "namespace": namespace,
         "resources": [os.path.relpath(BASE, folder)],
         "images": [_image(image.name)],
-        "patches": [*(_patch(name, image, [context] if name == "code-location" else []) for name in _DEPLOYMENTS), _without("server")],
+        "patches": [_patch(name, image, [context] if name == "code-location" else []) for name in _DEPLOYMENTS],
         "configMapGenerator": [
             {"name": "halving-settings", "literals": [f"{name}={value}" for name, value in settings.items()]},
             {"name": "halving-cluster", "behavior": "replace", "files": ["cluster.yaml"]},
@@ -157,15 +158,12 @@ def _patch(deployment: str, image: Image, env: list[dict[str, Any]]) -> dict[str
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": deployment},
-        "spec": {"template": {"spec": {"containers": [container], "volumes": image.volumes}}},
+        "spec": {
+            **({"replicas": 0} if deployment in _ASLEEP else {}),
+            "template": {"spec": {"containers": [container], "volumes": image.volumes}},
+        },
     }
     return {"patch": yaml.safe_dump(patch)}
-
-
-def _without(deployment: str) -> dict[str, str]:
-    """A patch that leaves a deployment out: no test here asks for it, and the node's memory is for trials."""
-    named = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": deployment}}
-    return {"patch": yaml.safe_dump({"$patch": "delete", **named})}
 
 
 def _same_image_for_runs() -> dict[str, Any]:

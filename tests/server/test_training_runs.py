@@ -15,7 +15,8 @@ from resources.execution.worker import TrialRunner, work
 from resources.scheduling import intents
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
-from resources.sweep_spec import parse_spec, stored_spec
+from resources.sweep_spec import parse_spec
+from tests.server.launched import carried_out
 
 Small = Callable[..., dict[str, Any]]
 
@@ -49,17 +50,6 @@ def looked_at(client: TestClient, run_id: str) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def carried_out(backend: Backend, intent: str) -> Scheduler:
-    """What Dagster's run of an intent does: open its sweep."""
-    row = intents.begin(backend.catalog, intent, "r1")
-    spec = stored_spec(row.payload["spec"])
-    given: Any = {"driver": row.payload["driver"], "commit": None, "sweep": row.sweep}
-    intents.carry_out(
-        backend.catalog, intent, "r1", lambda within: open_sweep(backend.catalog, spec, str(spec.snapshot), **given, within=within)
-    )
-    return Scheduler(backend.catalog, row.sweep)
-
-
 def trained(backend: Backend, scheduler: Scheduler, snapshot: Snapshot) -> None:
     runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
     work(scheduler, runner, lambda changed: None)
@@ -75,7 +65,7 @@ def test_a_training_run_has_its_id_at_once_and_is_trained_as_a_sweep_of_one(
 ) -> None:
     asked = started(client, snapshot)
     before = looked_at(client, asked["run_id"])
-    assert (before["status"], before["params"], before["epochs"]) == ("waiting", {"x": 0.4}, 3)
+    assert (before["status"], before["params"], before["epochs"], before["on_its_own"]) == ("waiting", {"x": 0.4}, 3, True)
     assert "every few seconds" in before["waiting"]
     scheduler = carried_out(either_backend, asked["intent"])
     assert (scheduler.spec.max_trials, scheduler.spec.concurrency) == (1, 1)
@@ -163,7 +153,8 @@ def test_a_trial_of_a_larger_sweep_is_looked_at_and_not_canceled_alone(
 ) -> None:
     row = open_sweep(either_backend.catalog, parse_spec(small()), snapshot.digest, driver="job", commit=None)
     Scheduler(either_backend.catalog, row.id).next_work("w")
-    assert looked_at(client, f"small/{row.id}.0000")["status"] == "running"
+    seen = looked_at(client, f"small/{row.id}.0000")
+    assert (seen["status"], seen["on_its_own"]) == ("running", False)
     refused = client.post(f"/training-runs/small/{row.id}.0000/cancel")
     assert (refused.status_code, f"a trial of the sweep {row.id}" in refused.text) == (409, True)
 

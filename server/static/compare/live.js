@@ -67,8 +67,11 @@ function overlaps(curve, x, values) {
 /** @param {number} a @param {number} b */
 const same = (a, b) => Object.is(a, Math.fround(b)) || a === Math.fround(b);
 
-/** Follow the runs that are shown and still log. */
-export function follow() {
+/**
+ * Follow the runs that are shown and still log.
+ * @param {(state: any) => void} [onRun] called with a run's state, at first and when it changes
+ */
+export function follow(onRun = () => {}) {
   let path = "";
   let stop = () => {};
   let timer = 0;
@@ -89,6 +92,7 @@ export function follow() {
     for (const run of before) if (!runs.includes(run)) repeat(run); // it has ended: what came last
     stop = listen(next, {
       onPoints: take,
+      onRun,
       onReady: () => runs.forEach(repeat),
       onResync: (run) => (run ? [run] : runs).forEach(repeat),
     });

@@ -48,8 +48,12 @@ export function firstRows(count) {
   return found;
 }
 
+/** The one run of a page of its own, in place of those that the filter chooses. */
+export const only = signal(/** @type {Run | null} */ (null));
+
 /** The ids that are shown: the first `top` of the order without those hidden, and those that are shown besides. */
 const shownText = computed(() => {
+  if (only.value) return only.value.id;
   const hidden = new Set(view.hiddenIds.value);
   const ids = firstRows(view.top.value).map((row) => row.id);
   return [...new Set([...ids.filter((id) => !hidden.has(id)), ...view.shownIds.value])].join(",");
@@ -64,6 +68,7 @@ export const rowOf = computed(() => {
   /** @type {Map<string, Run>} */
   const found = new Map();
   for (const window of windows.values()) for (const row of window.rows) found.set(row.id, row);
+  if (only.value) found.set(only.value.id, only.value);
   return found;
 });
 

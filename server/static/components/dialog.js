@@ -31,10 +31,10 @@ export function Dialog({ title, onClose, children }) {
 
 /**
  * Ask before something is done that others see.
- * @param {{title: string, text: import("../lib/html.js").Children, does: string, danger?: boolean, act: () => Promise<unknown>, onClose: () => void,
- *   children?: import("../lib/html.js").Children}} props does: the words on the button
+ * @param {{title: string, text: import("../lib/html.js").Children, does: string, leaves?: string, danger?: boolean, act: () => Promise<unknown>,
+ *   onClose: () => void, children?: import("../lib/html.js").Children}} props does, leaves: the words on the button that does it, and on the other
  */
-export function Confirm({ title, text, does, danger = false, act, onClose, children }) {
+export function Confirm({ title, text, does, leaves = "Cancel", danger = false, act, onClose, children }) {
   const busy = useSignal(false);
   const failed = useSignal("");
   /** @param {Event} event */
@@ -58,7 +58,7 @@ export function Confirm({ title, text, does, danger = false, act, onClose, child
         ${children}
         <${Problem} text=${failed.value} />
         <div class="actions">
-          <button type="button" onClick=${onClose}>Cancel</button>
+          <button type="button" onClick=${onClose}>${leaves}</button>
           <button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy.value}>${does}</button>
         </div>
       </form>

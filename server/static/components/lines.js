@@ -1,4 +1,4 @@
-/** Small charts that need no library: a line of a metric, and the results of a search over time. */
+/** A small chart that needs no library: the results of a search over time. */
 import { number } from "../lib/format.js";
 import { html } from "../lib/html.js";
 
@@ -10,17 +10,6 @@ function scale(values) {
   const low = Math.min(...values);
   const span = Math.max(...values) - low || 1;
   return (/** @type {number} */ value) => (value - low) / span;
-}
-
-/**
- * @param {{x: readonly number[], y: readonly (number | string | null)[], width?: number, height?: number}} props y: a gap where it is no number
- */
-export function Sparkline({ x, y, width = 140, height = 26 }) {
-  const known = y.map((value, index) => /** @type {const} */ ([x[index] ?? 0, value])).filter((each) => Number.isFinite(each[1]));
-  if (known.length < 2) return null;
-  const [left, top] = [scale(known.map((each) => each[0])), scale(known.map((each) => Number(each[1])))];
-  const points = known.map((each) => `${(2 + left(each[0]) * (width - 4)).toFixed(1)},${(height - 2 - top(Number(each[1])) * (height - 4)).toFixed(1)}`);
-  return html`<svg class="spark" viewBox="0 0 ${width} ${height}" width=${width} height=${height} aria-hidden="true"><polyline points=${points.join(" ")} /></svg>`;
 }
 
 /**

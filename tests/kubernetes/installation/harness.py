@@ -240,6 +240,16 @@ class Installation:
 
         self.wait_for(ready, f"deployment {deployment} ready")
 
+    @contextlib.contextmanager
+    def awake(self, deployment: str, *, replicas: int) -> Iterator[None]:
+        """A deployment that is asleep (``tests/kubernetes/overlay.py``), ready for the length of the ``with`` block."""
+        self.kubectl("scale", "deployment", deployment, f"--replicas={replicas}")
+        try:
+            self.wait_until_ready(deployment)
+            yield
+        finally:
+            self.kubectl("scale", "deployment", deployment, "--replicas=0")
+
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> str:
         """``kubectl …`` in the namespace; gives its output.
 

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from server.identity.tokens import create_token
 from tests.kubernetes.installation.harness import Installation
 from tests.kubernetes.installation.specs import slow, spells, sweep_of
 
@@ -47,6 +48,28 @@ def test_a_run_is_a_pod_of_its_own_whose_log_is_kept_in_the_object_store(install
     assert json.loads(listed)["spec"]["ttlSecondsAfterFinished"] == 60
     kept = [entry for entry in installation.backend.store.filesystem.get_file_info(_below(installation.settings)) if run in entry.path]
     assert kept, "no log of the run below HALVING_LOGS_PREFIX"
+
+
+def test_the_servers_replicas_answer_through_its_service_who_has_a_token(installation: Installation) -> None:
+    token = create_token(installation.backend.catalog, "tests", scope="read")  # it does not start before there is one
+    with installation.awake("server", replicas=2):
+        address = installation.core.read_namespaced_service("server", installation.namespace).spec.cluster_ip
+        [asking] = installation.pods("app.kubernetes.io/component=code-location", phase="Running")
+        answers = installation.execute(asking.metadata.name, "python3", "-c", _ASK, f"http://{address}", token)
+    assert json.loads(answers) == {"/api/v1/health": [200, 200], "/api/v1/runs": [401, 200], "/runs/none/none": [200, 200]}
+
+
+_ASK = """
+import json, sys, urllib.error, urllib.request
+address, token = sys.argv[1:]
+def status(path, headers):
+    try:
+        return urllib.request.urlopen(urllib.request.Request(address + path, headers=headers), timeout=30).status
+    except urllib.error.HTTPError as error:
+        return error.code
+paths = ("/api/v1/health", "/api/v1/runs", "/runs/none/none")
+print(json.dumps({path: [status(path, {}), status(path, {"Authorization": "Bearer " + token})] for path in paths}))
+"""
 
 
 def test_the_sensors_tick_without_a_failure(installation: Installation) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,9 @@ from resources.registry.promotion import judge, missing_lineage, promote_winner
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
+from tests.browser import CHROMIUM, MISSING, chromium, errors_of
 
 Spec = Callable[..., SweepSpec]
-
-CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 
 @pytest.fixture
@@ -48,25 +46,18 @@ def promoted(backend: Backend, sweep: str) -> EvaluationReport:
 
 
 @pytest.mark.service
-@pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="needs Debian's chromium and chromium-driver on the PATH")
-def test_the_page_draws_its_charts_in_a_browser_without_a_network(backend: Backend, worked: Callable[..., str], tmp_path: Path) -> None:
-    from selenium import webdriver
-
+@pytest.mark.skipif(not CHROMIUM.exists(), reason=MISSING)
+def test_the_page_draws_its_charts_in_a_browser_without_a_network(backend: Backend, worked: Callable[..., str]) -> None:
     sweep = worked(trainable="tests.trainables:train_raising", max_retries=0)
     promoted(backend, sweep)
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    quiet = ("background-networking", "component-update", "sync", "gpu", "quic")
-    for argument in ("--headless=new", "--no-sandbox", f"--user-data-dir={tmp_path / 'profile'}", *(f"--disable-{name}" for name in quiet)):
-        options.add_argument(argument)
-    options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(str(CHROMEDRIVER))) as browser:
-        browser.get(f"file://{backend.store.path(report_path(sweep))}")
-        charts = browser.find_elements("css selector", ".js-plotly-plot .main-svg")
-        text = browser.find_element("tag name", "body").text
-        assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
-    assert len(charts) >= 6
+    with chromium("--host-resolver-rules=MAP * ~NOTFOUND") as browser:
+        page = browser.new_page()
+        errors = errors_of(page)
+        page.goto(f"file://{backend.store.path(report_path(sweep))}")
+        charts = page.locator(".js-plotly-plot .main-svg").count()
+        text = page.locator("body").inner_text()
+    assert errors == []
+    assert charts >= 6
     for said in (sweep, "Winner", "Confusion matrix", "Failed trials", "is too much for me", "There is no champion", "stopped here"):
         assert said in text
     for said in (

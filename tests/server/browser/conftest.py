@@ -8,28 +8,20 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from halving.records.run_record import RunRecords, SavedCheckpoint
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
 from server.app import create_app
 from server.settings import Settings
 from tests.backends import SMALL
+from tests.browser import CHROMIUM, MISSING, chromium, errors_of
 from tests.ports import free_port
 from tests.searches import search
 from tests.server.registry import promoted, score
 from tests.waiting import wait_for
 
-CHROMIUM = Path("/usr/bin/chromium")
-_ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 _PATIENCE_MS = 20_000  # two cores run other tests beside this one
 
 
@@ -71,40 +63,51 @@ def serving(settings: Settings) -> Iterator[str]:
 
 def fill(backend: Backend) -> tuple[str, str]:
     """A finished sweep with curves, report and model, and one in the middle of its search."""
-    spec = parse_spec({**SMALL, "name": "small"})
+    spec = parse_spec({**SMALL, "name": "small", "max_trials": 3})
     finished = promoted(backend, spec, curves=True).sweep
-    searching = search(backend, parse_spec({**SMALL, "name": "going"}), score, most=6, curves=True)
-    return finished, searching
+    return finished, searching(backend, "going")
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    """A server for this machine alone, which asks for no token."""
-    backend = Backend(root=str(tmp_path / "root"))
-    finished, searching = fill(backend)
-    with serving(Settings(root=backend.store.root)) as url:
-        yield Served(url, backend, finished, searching)
-    backend.catalog.close()
+def searching(backend: Backend, name: str) -> str:
+    """A sweep in the middle of its search: one of its trials is being trained. One of the same name would go on with it."""
+    return search(backend, parse_spec({**SMALL, "name": name}), score, most=6)
 
 
-@pytest.fixture
-def guarded_server(tmp_path: Path) -> Iterator[Served]:
+def add_checkpoint(backend: Backend, project: str, run: str, *, epoch: int) -> None:
+    """As if the run had saved one."""
+    saved = SavedCheckpoint(epoch, 1, backend.store.put_blob(f"{run} {epoch}".encode()), {"score": 0.5})
+    RunRecords(backend.store, project, run).add_checkpoint(saved)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server for this machine alone, which asks for no token; a test that changes what others look at makes its own."""
+    with _served(tmp_path_factory.mktemp("served")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that asks for tokens."""
-    backend = Backend(root=str(tmp_path / "root"))
-    finished, searching = fill(backend)
-    with serving(Settings(root=backend.store.root, tokens=True)) as url:
-        yield Served(url, backend, finished, searching)
+    with _served(tmp_path_factory.mktemp("guarded"), tokens=True) as served:
+        yield served
+
+
+@contextmanager
+def _served(folder: Path, *, tokens: bool = False) -> Iterator[Served]:
+    backend = Backend(root=str(folder / "root"))
+    finished, going = fill(backend)
+    with serving(Settings(root=backend.store.root, tokens=tokens)) as url:
+        yield Served(url, backend, finished, going)
     backend.catalog.close()
 
 
-@pytest.fixture(scope="module")  # while it is open no other event loop can run in this thread
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
-        pytest.skip("needs Debian's browser: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=_ARGUMENTS)
+        pytest.skip(MISSING)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -126,9 +129,7 @@ def expected_errors() -> list[str]:
 def page(context: BrowserContext, expected_errors: list[str]) -> Iterator[Page]:
     """A tab; the test fails if its console has an error that the test does not expect."""
     page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(f"{message.text} ({message.location})") if message.type == "error" else None)
+    errors = errors_of(page)
     yield page
     page.close()
     assert not [error for error in errors if not any(part in error for part in expected_errors)]

@@ -10,6 +10,7 @@ from resources.backend import Backend
 from resources.evaluation.report import evaluate_sweep
 from resources.sweep_spec import SweepSpec
 from server.settings import Settings
+from tests.browser import errors_of
 from tests.searches import search
 from tests.server.browser.conftest import serving
 from tests.server.registry import promoted, score
@@ -28,9 +29,7 @@ def test_a_report_draws_its_figures_in_its_sandbox(
     page = context.new_page()
     sweep = search(backend, small_spec(predictor="tests.trainables:predict_badly"), score)
     evaluate_sweep(backend.store, backend.catalog, sweep)
-    said: list[str] = []
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    said = errors_of(page)
     page.goto(f"{url}/api/v1/reports/{sweep}/page")
     page.wait_for_selector(".plot svg.main-svg")
     assert page.locator(".plot svg.main-svg").count() >= 3

@@ -1,5 +1,7 @@
 """The page as a browser shows it: that it comes up, finds its way, and has no error in its console."""
 
+import re
+
 from playwright.sync_api import Page, expect
 
 from tests.server.browser.conftest import Served
@@ -12,3 +14,25 @@ def test_every_section_opens(page: Page, served: Served) -> None:
         sections.get_by_role("link", name=name).click()
         expect(sections.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
         expect(page.locator("main").get_by_role("heading", level=1)).to_be_visible()
+
+
+def test_the_theme_that_is_chosen_is_kept_and_the_other_one_is_the_systems_again(page: Page, served: Served) -> None:
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{served.url}/sweeps")
+    light = _background(page)
+    page.get_by_role("button", name="Use the dark theme").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    dark = _background(page)
+    assert dark != light
+    page.reload()
+    expect(page.get_by_role("button", name="Use the light theme")).to_be_visible()
+    assert _background(page) == dark
+    page.get_by_role("button", name="Use the light theme").click()
+    expect(page.locator("html")).not_to_have_attribute("data-theme", re.compile(""))
+    page.emulate_media(color_scheme="dark")
+    expect(page.get_by_role("button", name="Use the light theme")).to_be_visible()
+    assert _background(page) == dark
+
+
+def _background(page: Page) -> str:
+    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))

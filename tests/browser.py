@@ -1,0 +1,42 @@
+"""Debian's Chromium, driven by Playwright: the one browser of all tests and of the pictures in ``docs/images``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = Path("/usr/bin/chromium")
+MISSING = "needs Debian's browser: apt-get install chromium"
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@contextmanager
+def chromium(*arguments: str) -> Iterator[Browser]:
+    """A browser without a window; while it is open no other event loop can run in this thread.
+
+    Args:
+        arguments: of its command line, beside those that keep it quiet.
+    """
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=[*_ARGUMENTS, *arguments])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def errors_of(page: Page) -> list[str]:
+    """What the page's console calls an error from now on, and what its scripts leave uncaught; grows while the page is open."""
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(f"{message.text} ({message.location})") if message.type == "error" else None)
+    return errors

@@ -1,0 +1,169 @@
+"""The page of a run while it trains: its curves grow, its state changes, it is canceled, and a new one goes on from a checkpoint."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+from playwright.sync_api import Locator, Page, expect
+
+import halving
+from halving import Run
+from resources.catalog import IntentRow
+from resources.datasets.snapshots import take_snapshot
+from resources.sweep_spec import parse_spec, stored_spec
+from tests.backends import SMALL
+from tests.server.browser.conftest import Served, add_checkpoint
+from tests.server.launched import carried_out
+
+
+@contextmanager
+def _training(served: Served, project: str, run_id: str) -> Iterator[Run]:
+    """A run of this process that has logged ten losses."""
+    run = halving.init(project, {"lr": 1.0}, root=served.backend.store.root, id=run_id, system_metrics=None)
+    try:
+        _log(run, range(10))
+        yield run
+    finally:
+        run.finish()
+
+
+def _log(run: Run, steps: range) -> None:
+    for step in steps:
+        run.log({"loss": 1 / (step + 1)}, step=step)
+    run.flush()
+
+
+def _last_point(page: Page) -> Locator:
+    """The row that says in words what the curve of the loss shows."""
+    panel = page.locator('[data-metric="loss"]')
+    as_table = panel.get_by_role("button", name="loss as a table")
+    as_table.click()
+    expect(as_table).to_have_attribute("aria-pressed", "true")
+    return panel.get_by_role("row").last
+
+
+def _asked_for(served: Served) -> dict[str, Any]:
+    """A training run that waits for Dagster."""
+    snapshot = take_snapshot(served.backend.store, served.backend.catalog, parse_spec(SMALL).dataset)
+    body = {
+        "project": "single",
+        "trainable": "tests.trainables:train",
+        "dataset": snapshot.key,
+        "objective": {"metric": "score", "direction": "maximize"},
+        "params": {"x": 0.4},
+        "epochs": 3,
+    }
+    answer = httpx2.post(f"{served.url}/api/v1/training-runs", json=body)
+    assert answer.status_code == 202, answer.text
+    return dict(answer.json())
+
+
+def _badge(page: Page) -> Locator:
+    return page.locator(".page-top .badge")
+
+
+def test_curves_grow_while_a_run_trains_and_its_end_is_shown(page: Page, served: Served) -> None:
+    with _training(served, "demo", "live") as run:
+        page.goto(f"{served.url}/runs/demo/live")
+        point = _last_point(page)
+        expect(point).to_contain_text("step 9")
+        expect(_badge(page)).to_have_text("running")
+        _log(run, range(10, 20))
+        expect(point).to_contain_text("step 19")
+    expect(_badge(page)).to_have_text("finished")
+    expect(page.get_by_role("region", name="Attempts")).to_contain_text("finished")
+    expect(point).to_contain_text("step 19")
+
+
+def test_curves_come_by_the_stream_and_are_not_asked_for_again_with_each_point(page: Page, served: Served) -> None:
+    with _training(served, "demo", "streamed") as run:
+        page.goto(f"{served.url}/runs/demo/streamed")
+        point = _last_point(page)
+        expect(point).to_contain_text("step 9")
+        page.wait_for_load_state("load")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/curves") else None)
+        for step in (10, 11):
+            _log(run, range(step, step + 1))
+            expect(point).to_contain_text(f"step {step}")
+        assert len(asked) <= 1, "once the stream is open the curves are read again, and then never"
+
+
+def test_a_run_that_was_asked_for_is_shown_from_its_waiting_to_its_end(page: Page, served: Served, expected_errors: list[str]) -> None:
+    expected_errors.append("404")  # it has no record until its process starts
+    asked = _asked_for(served)
+    page.goto(f"{served.url}/runs/{asked['run_id']}")
+    expect(page.get_by_text("Waiting: for Dagster's sensor launch_requested")).to_be_visible()
+    scheduler = carried_out(served.backend, asked["intent"])
+    given = scheduler.next_work("w")
+    with _training(served, "single", asked["run"]):
+        expect(_badge(page)).to_have_text("running")
+        expect(_last_point(page)).to_contain_text("step 9")
+        _cancel(page)
+        expect(page.get_by_text("Being canceled")).to_be_visible()
+        assert scheduler.heartbeat(given) == "stop"  # type: ignore[arg-type]
+    scheduler.released(given, 1.0)  # type: ignore[arg-type]
+    scheduler.next_work("w")
+    expect(page.get_by_text("Canceled. A new run can go on")).to_be_visible()
+    expect(_badge(page)).to_have_text("finished")
+
+
+def test_a_run_is_canceled_by_who_confirms_it_and_by_nobody_else(page: Page, served: Served, expected_errors: list[str]) -> None:
+    expected_errors.append("404")
+    asked = _asked_for(served)
+    page.goto(f"{served.url}/runs/{asked['run_id']}")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Let it train").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert httpx2.get(f"{served.url}{asked['url']}").json()["status"] == "waiting"
+    _cancel(page)
+    expect(_badge(page)).to_have_text("canceled")
+    expect(page.get_by_text("Canceled before it began.")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
+
+
+def _cancel(page: Page) -> None:
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
+
+
+def test_a_trial_of_a_sweep_is_not_offered_to_be_canceled_alone(page: Page, served: Served, expected_errors: list[str]) -> None:
+    expected_errors.append("404")
+    with served.backend.catalog.read() as session:
+        running = next(row for row in served.backend.catalog.trials(session, served.searching) if row.status == "running")
+    page.goto(f"{served.url}/runs/going/{served.searching}.{running.number:04d}")
+    expect(_badge(page)).to_have_text("running")
+    expect(page.get_by_role("main").get_by_role("link", name=served.searching)).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
+
+
+def test_a_new_run_goes_on_from_a_checkpoint(page: Page, served: Served, expected_errors: list[str]) -> None:
+    expected_errors.append("404")
+    run = f"{served.finished}.0001"
+    add_checkpoint(served.backend, "small", run, epoch=3)
+    page.goto(f"{served.url}/runs/small/{run}")
+    page.get_by_role("button", name="Go on from epoch 3").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Epochs in all")).to_have_value("9")
+    dialog.get_by_label("Epochs in all").fill("3")
+    dialog.get_by_role("button", name="Start the run").click()
+    expect(dialog).to_be_visible()  # the browser itself refuses: nothing would be left to train
+    dialog.get_by_label("Epochs in all").fill("12")
+    dialog.get_by_role("button", name="Start the run").click()
+    expect(page.get_by_text(f"epoch 3 of {run}")).to_be_visible()
+    expect(_badge(page)).to_have_text("waiting")
+    with served.backend.catalog.read() as session:
+        specs = [stored_spec(row.payload["spec"]) for row in session.query(IntentRow)]
+    [restored] = [spec for spec in specs if spec.restored_from is not None]
+    assert (restored.name, restored.budgets[-1]) == ("small", 12)
+
+
+def test_the_run_of_a_script_is_not_asked_for_in_the_catalog(page: Page, served: Served) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with _training(served, "demo", "script"):
+        pass
+    page.goto(f"{served.url}/runs/demo/script", wait_until="networkidle")
+    expect(_badge(page)).to_have_text("finished")
+    assert not [url for url in asked if "/training-runs/" in url]
