@@ -55,10 +55,7 @@ export const zoom = computed(() => {
 });
 
 /** @param {{low: number, high: number} | null} window */
-export const setZoom = (window) => setQuery({ zoom: window ? `${short(window.low)}_${short(window.high)}` : null });
-
-/** @param {number} value */
-const short = (value) => Number(value.toPrecision(10));
+export const setZoom = (window) => setQuery({ zoom: window ? `${window.low}_${window.high}` : null });
 
 /** @param {Axis} value */
 export const setAxis = (value) => setQuery({ x: value === "step" ? null : value, zoom: null });
@@ -106,4 +103,18 @@ export function orderBy(field) {
   const limit = /\blimit\s+\d+\s*$/i.exec(old)?.[0] ?? "";
   const rest = old.slice(0, old.length - limit.length).replace(ORDER, "").trim();
   setQuery({ filter: [rest, next.trim(), limit.trim()].filter(Boolean).join(" ") });
+}
+
+const ENDING = /\s*\b(order\s+by|limit)\b(?:[^'"]|'[^']*'|"[^"]*")*$/i;
+
+/**
+ * A filter with further conditions, before its order and limit.
+ * @param {string} filter
+ * @param {string[]} words
+ */
+export function narrowed(filter, words) {
+  const ending = ENDING.exec(filter)?.[0] ?? "";
+  const condition = filter.slice(0, filter.length - ending.length).trim();
+  const first = /\bor\b/i.test(condition) ? `(${condition})` : condition;
+  return [[first, ...words].filter(Boolean).join(" and "), ending.trim()].filter(Boolean).join(" ");
 }
