@@ -36,7 +36,7 @@ const panels = new Map();
 const questions = new Set();
 /** @type {Set<string>} */
 const pending = new Set();
-let planned = 0;
+let planned = false;
 let refining = 0;
 /** @type {AbortController | null} */
 let refiner = null;
@@ -92,8 +92,9 @@ export function want(axis, keys, changed) {
 /** Ask for all that is missing, once for what becomes visible together. */
 export function plan() {
   if (planned) return;
-  planned = requestAnimationFrame(() => {
-    planned = 0;
+  planned = true;
+  queueMicrotask(() => {
+    planned = false;
     ask();
     refineSoon();
   });

@@ -1,10 +1,11 @@
 /** One metric of all shown runs: its chart, what is under the pointer, and the same as a table. */
 import { effect, signal, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { summaryOf } from "../charts/curves.js";
-import { LineChart } from "../charts/line-chart.js";
+import { LineChart, sameBounds } from "../charts/line-chart.js";
 import { colourOf, styleOf } from "../lib/colours.js";
 import { counted, duration, number, time } from "../lib/format.js";
+import { drawNoMore, drawSoon } from "../lib/frames.js";
 import { html } from "../lib/html.js";
 import { navigate } from "../lib/router.js";
 import { complete, curvesOf, want } from "./curve-store.js";
@@ -35,7 +36,7 @@ export function Panel({ name, title = name, axis: fixed }) {
   const table = useSignal(false);
   const grown = useSignal(0);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const box = /** @type {HTMLDivElement} */ (host.current);
     const axisOf = () => fixed ?? view.axis.peek();
     const stateNow = () => ({
@@ -74,30 +75,27 @@ export function Panel({ name, title = name, axis: fixed }) {
       grown.value += 1;
       if (known) performance.mark("halving:painted", { detail: name });
     };
-    let frame = 0;
-    const drawSoon = () => {
-      frame ||= requestAnimationFrame(() => {
-        frame = 0;
-        draw();
-      });
-    };
+    const changed = () => drawSoon(draw);
+    const light = () => chart?.highlight(highlighted.peek());
     let end = () => {};
     const stops = [
       effect(() => {
         const axis = fixed ?? view.axis.value;
         end();
-        end = want(axis, [name], drawSoon);
+        end = want(axis, [name], changed);
       }),
       effect(() => {
         void [shown.value, view.axis.value, view.logX.value, view.logY.value, view.smoothing.value, view.band.value];
-        drawSoon();
+        changed();
       }),
       effect(() => {
         const window = view.zoom.value;
-        if (chart && window && window === chart.state.window) return; // drawn at once; finer curves come later
-        drawSoon();
+        if (!chart || !window || !sameBounds(chart.state.window, window)) changed(); // else drawn at once; finer curves come later
       }),
-      effect(() => chart?.highlight(highlighted.value) ?? void highlighted.value),
+      effect(() => {
+        void highlighted.value;
+        drawSoon(light);
+      }),
     ];
     const sized = new ResizeObserver(() => chart?.resize(box.clientWidth, box.clientHeight));
     sized.observe(box);
@@ -105,7 +103,8 @@ export function Panel({ name, title = name, axis: fixed }) {
       for (const stop of stops) stop();
       end();
       sized.disconnect();
-      cancelAnimationFrame(frame);
+      drawNoMore(draw);
+      drawNoMore(light);
       chart?.destroy();
     };
   }, [name, fixed]);
@@ -128,7 +127,7 @@ export function Panel({ name, title = name, axis: fixed }) {
         ${state.value === "loading" && html`<span class="plot-word">…</span>`}
         ${state.value === "empty" && html`<span class="plot-word">${shown.value.length ? "None of the shown runs has it" : "No run is shown"}</span>`}
       </div>
-      ${hit.value && html`<${Tip} hit=${hit.value} axis=${fixed ?? view.axis.value} />`}
+      <${Tip} hit=${hit} axis=${fixed ?? view.axis.value} />
       ${table.value && html`<${CurveTable} name=${name} curves=${curves} axis=${fixed ?? view.axis.value} />`}
     </figure>
   `;
@@ -150,9 +149,12 @@ function bucketsOf(curves) {
 }
 
 /**
- * @param {{hit: import("../charts/line-chart.js").Hit, axis: "step" | "time" | "relative"}} props
+ * What is under the pointer. It takes the signal, so that a move of the mouse renders nothing else of the panel.
+ * @param {{hit: import("@preact/signals").Signal<import("../charts/line-chart.js").Hit | null>, axis: "step" | "time" | "relative"}} props
  */
-function Tip({ hit, axis }) {
+function Tip({ hit: under, axis }) {
+  const hit = under.value;
+  if (!hit) return null;
   const { curve, row } = hit;
   const low = curve.min?.[row];
   const high = curve.max?.[row];

@@ -1,6 +1,6 @@
 /** Panels by the prefix of their metric. Only those near to what is seen are there: 12,000 names cost no more than twelve. */
 import { signal, useComputed, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
@@ -12,9 +12,6 @@ const HEIGHT = 236;
 const HEADER = 34;
 const GAP = 10;
 const WIDEST = 420;
-/** `layer_9` before `layer_10`. */
-const NATURAL = new Intl.Collator("en", { numeric: true });
-
 /** Sections that are closed here. */
 const closed = signal(/** @type {ReadonlySet<string>} */ (new Set()));
 
@@ -24,8 +21,18 @@ const closed = signal(/** @type {ReadonlySet<string>} */ (new Set()));
 const prefixOf = (name) => (name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "");
 
 /**
- * Where everything lies.
+ * `layer_9` before `layer_10`. Of 12,000 names a collator takes ten times as long.
  * @param {string[]} names
+ */
+export function naturally(names) {
+  const keys = new Map(names.map((name) => [name, name.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0"))]));
+  const key = (/** @type {string} */ name) => keys.get(name) ?? name;
+  return [...names].sort((a, b) => (key(a) < key(b) ? -1 : 1));
+}
+
+/**
+ * Where everything lies.
+ * @param {string[]} names in the order in which those of a prefix follow one another
  * @param {number} across panels side by side
  * @param {ReadonlySet<string>} hidden
  */
@@ -48,7 +55,6 @@ export function layout(names, across, hidden) {
       top += HEADER;
     }
     if (hidden.has(prefix)) continue;
-    members.sort(NATURAL.compare);
     for (let at = 0; at < members.length; at += across) {
       lines.push({ kind: "row", top, names: members.slice(at, at + across) });
       top += HEIGHT + GAP;
@@ -79,11 +85,8 @@ export function Panels({ system = false }) {
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
   const size = useSignal({ width: 0, height: 0 });
   const scroll = useSignal(0);
-  const names = useComputed(() => {
-    const matches = matcher(metricSearch.value);
-    const all = (known.value?.metrics ?? []).map((each) => each.name);
-    return all.filter((name) => name.startsWith("system/") === system && matches(name));
-  });
+  const all = useComputed(() => naturally((known.value?.metrics ?? []).map((each) => each.name).filter((name) => name.startsWith("system/") === system)));
+  const names = useComputed(() => all.value.filter(matcher(metricSearch.value)));
   const across = useComputed(() => Math.max(1, Math.ceil((size.value.width - 2 * GAP) / (WIDEST + GAP))));
   const laid = useComputed(() => layout(names.value, across.value, closed.value));
   const visible = useComputed(() => {
@@ -91,9 +94,12 @@ export function Panels({ system = false }) {
     const found = laid.value.lines.filter((line) => line.top < to && line.top + (line.kind === "row" ? HEIGHT : HEADER) > from);
     return size.value.width ? found : [];
   });
-  useEffect(() => {
+  useLayoutEffect(() => {
     const box = /** @type {HTMLDivElement} */ (scroller.current);
-    const measure = () => (size.value = { width: box.clientWidth, height: box.clientHeight });
+    const measure = () => {
+      const { clientWidth: width, clientHeight: height } = box;
+      if (width !== size.peek().width || height !== size.peek().height) size.value = { width, height };
+    };
     const sized = new ResizeObserver(measure);
     measure();
     sized.observe(box);
@@ -123,7 +129,7 @@ export function Panels({ system = false }) {
 /** @param {{height: number, children?: any}} props */
 function Space({ height, children }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
-  useEffect(() => void (box.current && (box.current.style.height = `${height}px`)), [height]);
+  useLayoutEffect(() => void (box.current && (box.current.style.height = `${height}px`)), [height]);
   return html`<div class="panels-space" ref=${box}>${children}</div>`;
 }
 

@@ -5,6 +5,7 @@ import { sentence, time } from "./format.js";
 
 const BASE = "/api/v1";
 const RETRY_SECONDS = 5;
+const AWAY = "the server does not answer: is halving serve still running?";
 
 /** @typedef {{actor: string, scopes: string[], projects: string[] | null, dagster_url: string | null, auth: boolean, csrf: string | null}} Session */
 
@@ -49,12 +50,27 @@ export async function request(path, options = {}) {
     response = (await asked(path)) ?? (await fetch(BASE + path, { credentials: "same-origin", ...options }));
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiError(0, "the server does not answer: is halving serve still running?");
+    throw new ApiError(0, AWAY);
   }
   if (response.ok || response.status === 304) return response;
   const error = await problem(response);
   if (error.status === 401) loginNeeded.value = true;
   throw error;
+}
+
+/**
+ * What an answer says.
+ * @param {Response} response
+ * @returns {Promise<any>}
+ * @throws {ApiError} it broke off, because the server or the connection ended
+ */
+export async function jsonOf(response) {
+  try {
+    return await response.json();
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError(0, AWAY);
+  }
 }
 
 /**
@@ -94,7 +110,7 @@ async function problem(response) {
  * @returns {Promise<any>}
  */
 export async function get(path, options = {}) {
-  return (await request(path, { ...options, headers: { Accept: "application/json" } })).json();
+  return jsonOf(await request(path, { ...options, headers: { Accept: "application/json" } }));
 }
 
 /**
@@ -110,7 +126,7 @@ export async function send(path, body, method = "POST") {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (session.value?.csrf) headers["X-CSRF-Token"] = session.value.csrf;
   const response = await request(path, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
-  return response.status === 204 ? null : response.json();
+  return response.status === 204 ? null : jsonOf(response);
 }
 
 /** Ask who looks at the page. */
@@ -165,7 +181,7 @@ export class Watched {
       const headers = { Accept: "application/json" };
       if (this.etag) headers["If-None-Match"] = this.etag;
       const response = await request(this.path, { headers, signal: asking.signal, cache: "no-store" });
-      const body = response.status === 304 ? undefined : await response.json();
+      const body = response.status === 304 ? undefined : await jsonOf(response);
       if (asking.signal.aborted) return;
       if (body !== undefined) {
         this.etag = response.headers.get("ETag") ?? "";
