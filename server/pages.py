@@ -22,23 +22,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 STATIC = Path(__file__).parent / "static"
 
 PATHS = {
-    "/": "compare/index.js",
-    "/runs/{project}/{run}": "pages/run.js",
-    "/sweeps": "pages/sweeps.js",
-    "/sweeps/{name}": "pages/sweep.js",
-    "/models": "pages/models.js",
-    "/models/{name}": "pages/model.js",
-    "/datasets": "pages/datasets.js",
-    "/datasets/{name}": "pages/dataset.js",
-    "/login": "pages/login.js",
+    "/": ("compare/index.js", "charts/line-chart.js", "compare/first-curves.js"),
+    "/runs/{project}/{run}": ("pages/run.js",),
+    "/sweeps": ("pages/sweeps.js",),
+    "/sweeps/{name}": ("pages/sweep.js",),
+    "/models": ("pages/models.js",),
+    "/models/{name}": ("pages/model.js",),
+    "/datasets": ("pages/datasets.js",),
+    "/datasets/{name}": ("pages/dataset.js",),
+    "/login": ("pages/login.js",),
 }
-"""What the page's router (``static/app.js``) knows, with the module of each; every other path is a file or nothing."""
+"""What the page's router (``static/app.js``) knows, each with its module and what else is always run there, the earliest last; every
+other path is a file or nothing."""
 
 _HTML, _SHELL = "index.html", "app.js"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".json": "application/json", ".html": "text/html"}
 _KEPT = "public, max-age=31536000, immutable"
 _ASKED = "no-cache"  # kept, but asked for (304) each time
 _FOR_GOOD = "/static/"
+_MODULES = 'data-modules=""'  # in the HTML; lib/early.js reads it
 # `import{a}from"b"` and `import "b"`, of libraries and of our own; not `import("b")`, which is for later, nor JSDoc's types.
 _IMPORT = re.compile(r"""\b(?:import\s*|(?:import|export)\b[^"'();=]*?\bfrom\s*)["']([^"']+)["']""")
 _IMPORT_MAP = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
@@ -122,8 +124,8 @@ class PageFiles:
                 yield path
 
     def _page(self, path: str) -> str:
-        links = [f'<link rel="modulepreload" href="{self._prefix}{name}">' for name in self.modules_of(_SHELL, PATHS[path])]
-        return self.html.replace("</head>", "  " + "\n  ".join(links) + "\n</head>")
+        modules = " ".join(self._prefix + name for name in self.modules_of(*reversed(PATHS[path]), _SHELL))
+        return self.html.replace(_MODULES, f'data-modules="{modules}"')
 
 
 class Pages:

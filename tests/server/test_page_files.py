@@ -33,7 +33,8 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
 
 
 def _addresses(html: str) -> list[str]:
-    return re.findall(r'(?:href|src)="(/[^"]+)"', html)
+    modules = re.findall(r'data-modules="([^"]+)"', html)
+    return [*re.findall(r'(?:href|src)="(/[^"]+)"', html), *(address for found in modules for address in found.split())]
 
 
 def test_every_file_of_the_page_is_kept_for_good_and_its_address_changes_with_any_of_them(local: TestClient) -> None:
@@ -67,7 +68,7 @@ def test_what_a_browser_has_is_not_sent_again_and_what_it_has_not_is_packed(loca
 @pytest.mark.parametrize("path", PATHS)
 def test_a_page_asks_for_all_of_its_modules_at_once(path: str) -> None:
     files = PageFiles()
-    modules = files.modules_of("app.js", PATHS[path])
+    modules = files.modules_of("app.js", *PATHS[path])
     for module in modules:
         imported = re.findall(r'^import [^;]*?"(\.[^"]+)"', (STATIC / module).read_text(), re.MULTILINE)
         assert {(STATIC / module).parent.joinpath(name).resolve() for name in imported} <= {(STATIC / name).resolve() for name in modules}
@@ -75,4 +76,6 @@ def test_a_page_asks_for_all_of_its_modules_at_once(path: str) -> None:
 
 
 def test_the_server_knows_the_pages_of_the_router() -> None:
-    assert re.findall(r'load: \(\) => import\("\./([^"]+)"\)', (STATIC / "app.js").read_text()) == list(PATHS.values())
+    assert re.findall(r'load: \(\) => import\("\./([^"]+)"\)', (STATIC / "app.js").read_text()) == [
+        modules[0] for modules in PATHS.values()
+    ]

@@ -1,7 +1,7 @@
 // A chart of curves: uPlot gives axes, scales, cursor and the drag; the curves are drawn by our own path builder.
 
 import uPlot from "uplot";
-import { firstFrom, smoothed, xBounds, yBounds } from "./curves.js";
+import { firstFrom, sameBounds, smoothed, xBounds, yBounds } from "./curves.js";
 import { drawCurves, drawHighlight, placed, placing } from "./draw-curves.js";
 import { theme } from "./theme.js";
 import { axisNumber, axisSpan, axisTime, logSplits } from "./ticks.js";
@@ -28,9 +28,6 @@ import { axisNumber, axisSpan, axisTime, logSplits } from "./ticks.js";
  * @property {(window: Bounds | null) => void} onZoom the user chose a window of x, or null for all
  * @property {(hit: Hit | null) => void} onHover the curve nearest to the pointer
  */
-
-/** @param {Bounds | null | undefined} a @param {Bounds | null} b */
-export const sameBounds = (a, b) => a === b || (a?.low === b?.low && a?.high === b?.high);
 
 const NEAR = 48;
 const DRAG = 6;

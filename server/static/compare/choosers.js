@@ -4,8 +4,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
+import { matcher } from "./layout.js";
 import { allColumns, groupColumns } from "./names.js";
-import { matcher } from "./panels.js";
 import * as view from "./view.js";
 
 const MOST = 60;

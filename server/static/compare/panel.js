@@ -1,19 +1,35 @@
 /** One metric of all shown runs: its chart, what is under the pointer, and the same as a table. */
 import { effect, signal, useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { summaryOf } from "../charts/curves.js";
-import { LineChart, sameBounds } from "../charts/line-chart.js";
+import { sameBounds, summaryOf } from "../charts/curves.js";
 import { colourOf, styleOf } from "../lib/colours.js";
 import { counted, duration, number, time } from "../lib/format.js";
 import { drawNoMore, drawSoon } from "../lib/frames.js";
 import { html } from "../lib/html.js";
 import { navigate } from "../lib/router.js";
-import { complete, curvesOf, want } from "./curve-store.js";
+import { complete, curvesOf, error, want } from "./curve-store.js";
 import { shown } from "./runs.js";
 import * as view from "./view.js";
 
 /** The run under the pointer, in any panel or the table. */
 export const highlighted = signal(/** @type {string | null} */ (null));
+
+/** @typedef {import("../charts/line-chart.js").LineChart} LineChart */
+/** @type {typeof import("../charts/line-chart.js").LineChart | null} */
+let Chart = null;
+
+/**
+ * The chart's module is run when the first question for curves is on its way: it takes as long as the server does to answer.
+ * @param {() => void} then called when it is there
+ */
+async function loadChart(then) {
+  try {
+    Chart ??= (await import("../charts/line-chart.js")).LineChart;
+    then();
+  } catch (failure) {
+    error.value = `The charts could not be loaded: ${failure instanceof Error ? failure.message : failure}. Reload the page.`;
+  }
+}
 
 /** @param {string} run */
 const style = (run) => ({ colour: colourOf(run), dash: /** @type {number[]} */ (styleOf(run).dash) });
@@ -57,8 +73,8 @@ export function Panel({ name, title = name, axis: fixed }) {
       note.value = bucketsOf(next.curves);
       state.value = next.curves.length ? "drawn" : known ? "empty" : "loading";
       if (!chart) {
-        if (!next.curves.length) return;
-        chart = new LineChart(box, next, {
+        if (!next.curves.length || !Chart) return;
+        chart = new Chart(box, next, {
           onZoom(window) {
             view.setZoom(window);
           },
@@ -97,6 +113,7 @@ export function Panel({ name, title = name, axis: fixed }) {
         drawSoon(light);
       }),
     ];
+    if (!Chart) queueMicrotask(() => void loadChart(changed));
     const sized = new ResizeObserver(() => chart?.resize(box.clientWidth, box.clientHeight));
     sized.observe(box);
     return () => {

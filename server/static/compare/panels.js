@@ -4,79 +4,13 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
+import { acrossOf, GAP, layout, linesWithin, matcher, metricsOf } from "./layout.js";
 import { names as known } from "./names.js";
 import { Panel } from "./panel.js";
 import { metricSearch } from "./view.js";
 
-const HEIGHT = 236;
-const HEADER = 34;
-const GAP = 10;
-const WIDEST = 420;
 /** Sections that are closed here. */
 const closed = signal(/** @type {ReadonlySet<string>} */ (new Set()));
-
-/** @typedef {{kind: "header", top: number, prefix: string, count: number} | {kind: "row", top: number, names: string[]}} Line */
-
-/** @param {string} name */
-const prefixOf = (name) => (name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "");
-
-/**
- * `layer_9` before `layer_10`. Of 12,000 names a collator takes ten times as long.
- * @param {string[]} names
- */
-export function naturally(names) {
-  const keys = new Map(names.map((name) => [name, name.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0"))]));
-  const key = (/** @type {string} */ name) => keys.get(name) ?? name;
-  return [...names].sort((a, b) => (key(a) < key(b) ? -1 : 1));
-}
-
-/**
- * Where everything lies.
- * @param {string[]} names in the order in which those of a prefix follow one another
- * @param {number} across panels side by side
- * @param {ReadonlySet<string>} hidden
- */
-export function layout(names, across, hidden) {
-  /** @type {Map<string, string[]>} */
-  const sections = new Map();
-  for (const name of names) {
-    const prefix = prefixOf(name);
-    const section = sections.get(prefix);
-    if (section) section.push(name);
-    else sections.set(prefix, [name]);
-  }
-  /** @type {Line[]} */
-  const lines = [];
-  let top = 0;
-  const ordered = [...sections].sort(([a], [b]) => (a < b ? -1 : 1));
-  for (const [prefix, members] of ordered) {
-    if (prefix || ordered.length > 1) {
-      lines.push({ kind: "header", top, prefix, count: members.length });
-      top += HEADER;
-    }
-    if (hidden.has(prefix)) continue;
-    for (let at = 0; at < members.length; at += across) {
-      lines.push({ kind: "row", top, names: members.slice(at, at + across) });
-      top += HEIGHT + GAP;
-    }
-  }
-  return { lines, height: top };
-}
-
-/** Words that must all be in a name, or a pattern between slashes. @param {string} text */
-export function matcher(text) {
-  const pattern = /^\/(.+)\/$/.exec(text.trim())?.[1];
-  if (pattern) {
-    try {
-      const expression = new RegExp(pattern, "i");
-      return (/** @type {string} */ name) => expression.test(name);
-    } catch {
-      return () => false;
-    }
-  }
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  return (/** @type {string} */ name) => words.every((word) => name.toLowerCase().includes(word));
-}
 
 /**
  * @param {{system?: boolean}} props system: what the machine measured, by time
@@ -85,15 +19,11 @@ export function Panels({ system = false }) {
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
   const size = useSignal({ width: 0, height: 0 });
   const scroll = useSignal(0);
-  const all = useComputed(() => naturally((known.value?.metrics ?? []).map((each) => each.name).filter((name) => name.startsWith("system/") === system)));
+  const all = useComputed(() => metricsOf(known.value?.metrics ?? [], system));
   const names = useComputed(() => all.value.filter(matcher(metricSearch.value)));
-  const across = useComputed(() => Math.max(1, Math.ceil((size.value.width - 2 * GAP) / (WIDEST + GAP))));
+  const across = useComputed(() => acrossOf(size.value.width));
   const laid = useComputed(() => layout(names.value, across.value, closed.value));
-  const visible = useComputed(() => {
-    const [from, to] = [scroll.value - 60, scroll.value + size.value.height + 60];
-    const found = laid.value.lines.filter((line) => line.top < to && line.top + (line.kind === "row" ? HEIGHT : HEADER) > from);
-    return size.value.width ? found : [];
-  });
+  const visible = useComputed(() => (size.value.width ? linesWithin(laid.value.lines, scroll.value, size.value.height) : []));
   useLayoutEffect(() => {
     const box = /** @type {HTMLDivElement} */ (scroller.current);
     const measure = () => {

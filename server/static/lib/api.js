@@ -66,7 +66,7 @@ export async function request(path, options = {}) {
  */
 export async function jsonOf(response) {
   try {
-    return await response.json();
+    return await (early?.bodies.get(response) ?? response.json());
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, AWAY);
@@ -74,15 +74,19 @@ export async function jsonOf(response) {
 }
 
 /**
- * The answer to what `early.js` has asked for, once.
- * @param {string} path
- * @returns {Promise<Response | null> | undefined}
+ * What `early.js` and `compare/first-curves.js` have asked before this module was there; each answer is handed out once.
+ * @typedef {object} Early
+ * @property {Map<string, Promise<Response | null>>} answers by path; null where there was none
+ * @property {WeakMap<Response, Promise<any>>} bodies those that were read already
+ * @property {{question: import("../compare/questions.js").Question, answer: Promise<Response | null>}[]} curves
+ * @property {boolean} taken whether Compare asks for curves itself from now on
  */
+export const early = /** @type {Early | undefined} */ (/** @type {any} */ (window).early);
+
+/** @param {string} path */
 function asked(path) {
-  /** @type {Map<string, Promise<Response | null>> | undefined} */
-  const early = /** @type {any} */ (window).early;
-  const answer = early?.get(path);
-  early?.delete(path);
+  const answer = early?.answers.get(path);
+  early?.answers.delete(path);
   return answer;
 }
 

@@ -14,5 +14,13 @@ if (location.pathname === "/") {
   for (const name of ["filter", "columns"]) if (asked.get(name)) runs.set(name, asked.get(name) ?? "");
   const paths = ["/session", `/runs?${runs}&offset=0`, "/runs/columns?limit=20000"];
   const fetched = paths.map((path) => fetch(`/api/v1${path}`, { credentials: "same-origin", cache: "no-store", headers: { Accept: "application/json" } }));
-  Object.assign(window, { early: new Map(paths.map((path, index) => [path, fetched[index]?.catch(() => null)])) });
+  const answers = new Map(paths.map((path, index) => [path, fetched[index]?.catch(() => null)]));
+  Object.assign(window, { early: { answers, bodies: new WeakMap(), curves: [], taken: false } });
+  import("../compare/first-curves.js").catch(() => {}); // without it the page asks a little later
+}
+
+// Then all modules that the page needs, as the server has found them: none waits until another one was read. They come last, because a
+// browser has few connections, and what the server has to work for is asked for first.
+for (const href of document.currentScript?.dataset.modules?.split(" ") ?? []) {
+  document.head.append(Object.assign(document.createElement("link"), { rel: "modulepreload", href }));
 }

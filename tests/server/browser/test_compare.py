@@ -113,7 +113,7 @@ def test_the_panels_that_are_seen_together_are_one_or_two_questions(url: str, pa
 def test_what_is_asked_for_early_is_what_the_page_needs(url: str, page: Page) -> None:
     page.goto(f"{url}/?filter={quote('params.lr < 1 order by run')}&columns=params.lr")
     expect(_panel(page, "loss")).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("window.early.size") == 0, "all of its answers were taken"
+    assert page.evaluate("window.early.answers.size") == 0, "all of its answers were taken"
     asked = page.evaluate("performance.getEntriesByType('resource').map((entry) => new URL(entry.name).pathname)")
     named = page.evaluate("[...document.querySelectorAll('link[rel=modulepreload]')].map((link) => new URL(link.href).pathname)")
     modules = {path for path in asked if path.endswith(".js") and not path.endswith("/early.js")}
