@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,15 +18,16 @@ from tests.waiting import wait_for
 
 _TEXT = """
 Headless Chromium without a GPU, the server and its store of noisy losses on one machine; files are in the page cache. *Navigation* is
-that of a new browser context, so that nothing is in its cache, and for the first table of a new server, whose memory is empty. A panel
-is painted when all of its curves are on the canvas; the end of that frame counts. CPU is that of the page's main thread from
-navigation on, its scripts, its decoding and its rasterizing included. *A frame* is the time from an event of the mouse until the
-frame that answers it is done.
+that of a new browser context, so that nothing is in its cache, in a window that has settled; for the first table it is that of a new
+server, too, whose memory is empty. A panel is painted when all of its curves are on the canvas; the end of that frame counts. CPU is
+that of the page's main thread from navigation on, its scripts, its decoding and its rasterizing included. *A frame* is the time from an
+event of the mouse until the frame that answers it is done.
 """
 CHROMIUM = Path("/usr/bin/chromium")
 _ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
 _SIZE = {"width": 1600, "height": 1000}
 _TALL = {"width": 1600, "height": 2400}
+_SETTLED = 2.0  # seconds after which a new window computes nothing more: its own start page takes half a second of CPU
 _WATCH = """
 window.measured = {painted: [], rows: 0};
 window.frameEnd = (then) => requestAnimationFrame(() => {
@@ -172,6 +174,7 @@ def _tab(browser: Any, port: int, path: str, size: dict[str, int]) -> Iterator[A
     context = browser.new_context(viewport=size, bypass_csp=True)  # its predicates are evaluated
     page = context.new_page()
     page.add_init_script(_WATCH)
+    time.sleep(_SETTLED)
     page.goto(f"http://127.0.0.1:{port}{path}")
     yield page
     context.close()

@@ -113,7 +113,11 @@ function ask() {
     }
   }
   if (missing.size && takeEarly()) return ask();
-  for (const { axis, keys, runs: lacking } of missing.values()) for (const question of questionsOf(axis, [...keys], lacking)) void fetchCurves(question);
+  for (const { axis, keys, runs: lacking } of missing.values()) {
+    /** @type {Promise<null>} */
+    let before = Promise.resolve(null);
+    for (const question of questionsOf(axis, [...keys], lacking)) before = fetchCurves(question, before).then(() => null);
+  }
 }
 
 /** Take over what first-curves.js has asked meanwhile; whether there was something. */
@@ -124,7 +128,10 @@ function takeEarly() {
   return early.curves.length > 0;
 }
 
-/** @param {Question} question @param {Promise<Response | null>} [asked] its answer, where it is on its way */
+/**
+ * @param {Question} question
+ * @param {Promise<Response | null>} [asked] its answer, where it is on its way; null where it has to be asked then
+ */
 async function fetchCurves(question, asked) {
   const { runs, keys, x: axis } = question;
   const places = keys.flatMap((key) => runs.map((run) => place(axis, key, run)));
@@ -159,6 +166,7 @@ async function fetchCurves(question, asked) {
  */
 async function post(question, signal, asked) {
   const there = await asked;
+  signal.throwIfAborted();
   const response = there?.ok ? there : await request("/curves", { ...posted(question), signal });
   const body = await response.arrayBuffer();
   signal.throwIfAborted();
