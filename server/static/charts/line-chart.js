@@ -222,7 +222,8 @@ export class LineChart {
   #hover(plot) {
     const { left, top } = plot.cursor;
     if (left === undefined || top === undefined || left < 0 || top < 0) return;
-    const hit = this.nearest(left, top);
+    const dragging = plot.select.width > 0 || plot.select.height > 0;
+    const hit = dragging ? null : this.nearest(left, top);
     this.highlight(hit?.run ?? null); // at once; the other charts follow
     this.events.onHover(hit);
   }

@@ -106,7 +106,8 @@ export function Panel({ name, title = name, axis: fixed }) {
       }),
       effect(() => {
         const window = view.zoom.value;
-        if (!chart || !window || !sameBounds(chart.state.window, window)) changed(); // else drawn at once; finer curves come later
+        if (chart && window && sameBounds(chart.state.window, window)) return; // drawn at once; finer curves come later
+        drawSoon(draw, { rest: true }); // the panel that was dragged is seen first
       }),
       effect(() => {
         void highlighted.value;
