@@ -120,6 +120,15 @@ def test_what_is_asked_for_early_is_what_the_page_needs(url: str, page: Page) ->
     assert modules == set(named), "a module that is not named waits until another one was read"
 
 
+def test_an_answer_that_breaks_off_is_said_and_asked_for_again(url: str, page: Page) -> None:
+    page.route("**/api/v1/runs?*", lambda route: route.fulfill(content_type="application/json", body='{"total": 6, "runs": ['), times=1)
+    page.goto(url)
+    expect(page.get_by_role("alert")).to_contain_text("the server does not answer")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # rather than after some seconds
+    _shown(page, "6 shown of 6 runs")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
 def test_a_zoom_draws_each_panel_once(url: str, page: Page) -> None:
     page.goto(url)
     wait_for(lambda: set(_drawn(page)) == {"loss", "val/accuracy"}, 20, "both panels are drawn")
