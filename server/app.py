@@ -17,7 +17,7 @@ from server.access.headers import content_policy
 from server.access.project_limits import Routes, check_projects
 from server.errors import add_error_handlers, documented
 from server.index_refresher import index_refreshed
-from server.pages import STATIC, add_pages
+from server.pages import PageFiles, Pages
 from server.settings import Settings
 from server.state import State
 
@@ -62,12 +62,13 @@ def create_app(settings: Settings) -> FastAPI:
     for router in routes.ROUTERS:
         api.include_router(router, max_body_size=MOST_BYTES)
     app.include_router(api)
-    add_pages(app)
+    page = PageFiles()
+    app.add_middleware(Pages, files=page)
     app.add_middleware(
         Gate,
         authentication=authentication,
         audit=audit,
-        policy=content_policy(STATIC),
+        policy=content_policy(page.html),
         streams=streams,
         most_bytes=MOST_BYTES,
     )

@@ -1,52 +1,145 @@
-"""The page: one HTML file for all its paths, and its modules as they lie in ``static/``."""
+"""The page: one HTML file for all its paths, and the files it is made of, read when the server starts and answered from memory.
 
+Each file has an address with the digest of all of them, ``/static/<digest>/app.js``: a browser keeps it for good, asks for nothing again
+when it is reloaded, and after an upgrade never puts an old module beside a new one. The HTML is asked for each time, and names for each
+path all modules that its page needs, so that none waits until another one was read.
+"""
+
+import gzip
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
-from fastapi import FastAPI
-from fastapi.responses import FileResponse
-from starlette.responses import Response
-from starlette.routing import Match, Mount
-from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.datastructures import Headers
+from starlette.routing import compile_path
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 STATIC = Path(__file__).parent / "static"
 
-PATHS = (
-    "/",
-    "/runs/{project}/{run}",
-    "/sweeps",
-    "/sweeps/{name}",
-    "/models",
-    "/models/{name}",
-    "/datasets",
-    "/datasets/{name}",
-    "/login",
-)
-"""What the page's router (``static/app.js``) knows; every other path is a file or nothing."""
+PATHS = {
+    "/": ("compare/index.js", "charts/line-chart.js", "compare/first-curves.js"),
+    "/runs/{project}/{run}": ("pages/run.js",),
+    "/sweeps": ("pages/sweeps.js",),
+    "/sweeps/{name}": ("pages/sweep.js",),
+    "/models": ("pages/models.js",),
+    "/models/{name}": ("pages/model.js",),
+    "/datasets": ("pages/datasets.js",),
+    "/datasets/{name}": ("pages/dataset.js",),
+    "/login": ("pages/login.js",),
+}
+"""What the page's router (``static/app.js``) knows, each with its module and what else is always run there, the earliest last; every
+other path is a file or nothing."""
 
-_FRESH = {"Cache-Control": "no-cache"}  # kept, but asked for (304) each time: a module must fit the others after an upgrade
-
-
-def add_pages(app: FastAPI) -> None:
-    """Answer the page's paths and files; to be called last, for its files are everything that nothing else answers."""
-    for path in PATHS:
-        app.add_api_route(path, _page, methods=["GET", "HEAD"], include_in_schema=False)
-    app.router.routes.append(_Rest("/", app=_Files(directory=STATIC)))
-
-
-def _page() -> Response:
-    return FileResponse(STATIC / "index.html", headers=_FRESH)
-
-
-class _Rest(Mount):
-    """Everything but the API, whose unknown paths and methods are answered as its other errors are."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        return (Match.NONE, {}) if scope["type"] == "http" and scope["path"].startswith("/api/") else super().matches(scope)
+_HTML, _SHELL = "index.html", "app.js"
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".json": "application/json", ".html": "text/html"}
+_KEPT = "public, max-age=31536000, immutable"
+_ASKED = "no-cache"  # kept, but asked for (304) each time
+_FOR_GOOD = "/static/"
+_MODULES = 'data-modules=""'  # in the HTML; lib/early.js reads it
+# `import{a}from"b"` and `import "b"`, of libraries and of our own; not `import("b")`, which is for later, nor JSDoc's types.
+_IMPORT = re.compile(r"""\b(?:import\s*|(?:import|export)\b[^"'();=]*?\bfrom\s*)["']([^"']+)["']""")
+_IMPORT_MAP = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
+_MAPPED = re.compile(r'"([^"]+)": "/([^"]+)"')
+_ADDRESS = re.compile(r'"/([^"]+)"')
 
 
-class _Files(StaticFiles):
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers.update(_FRESH)
-        return response
+@dataclass(frozen=True)
+class _Answer:
+    """What is sent for a file: with its headers, plain and packed."""
+
+    tag: str
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    packed: bytes
+
+    @classmethod
+    def of(cls, body: bytes, kind: str, keep: str) -> Self:
+        tag = f'W/"{sha256(body).hexdigest()[:16]}"'  # weak: the packed body has the same
+        headers = {"Content-Type": f"{kind}; charset=utf-8", "Cache-Control": keep, "ETag": tag, "Vary": "Accept-Encoding"}
+        return cls(tag, [(name.lower().encode(), value.encode()) for name, value in headers.items()], body, _packed(body))
+
+    async def send(self, scope: Scope, send: Send) -> None:
+        asked = Headers(scope=scope)
+        status, body, headers = 200, self.body, list(self.headers)
+        if self.tag in asked.get("if-none-match", ""):
+            status, body = 304, b""
+        elif "gzip" in asked.get("accept-encoding", ""):
+            body = self.packed
+            headers.append((b"content-encoding", b"gzip"))
+        if status == 200:
+            headers.append((b"content-length", str(len(body)).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+class PageFiles:
+    """The page's files as they were when the server started.
+
+    Args:
+        static: their folder.
+    """
+
+    def __init__(self, static: Path = STATIC) -> None:
+        files = {path.relative_to(static).as_posix(): path.read_bytes() for path in sorted(static.rglob("*")) if path.is_file()}
+        source = files.pop(_HTML).decode()
+        digest = sha256(b"".join(name.encode() + b"\0" + sha256(body).digest() for name, body in files.items())).hexdigest()[:12]
+        self._files = files
+        self._named = {name: path for found in _IMPORT_MAP.findall(source) for name, path in _MAPPED.findall(found)}
+        self._prefix = f"{_FOR_GOOD}{digest}/"
+        self.html = _ADDRESS.sub(lambda found: f'"{self._prefix}{found[1]}"' if found[1] in files else found[0], source)
+        """The HTML of every path but for the modules that it asks for."""
+
+        kinds = {name: _TYPES.get(posixpath.splitext(name)[1], "text/plain") for name in files}
+        self._kept = {name: _Answer.of(body, kinds[name], _KEPT) for name, body in files.items()}
+        self._asked = {name: _Answer.of(body, kinds[name], _ASKED) for name, body in files.items()}
+        self._pages = [(compile_path(path)[0], _Answer.of(self._page(path).encode(), "text/html", _ASKED)) for path in PATHS]
+
+    def modules_of(self, *names: str) -> list[str]:
+        """The modules and all that they import, without what is imported later; each one before what it imports."""
+        found = dict.fromkeys(names)
+        waiting = list(names)
+        while waiting:
+            new = [name for name in self._imports(waiting.pop(0)) if name not in found]
+            found.update(dict.fromkeys(new))
+            waiting += new
+        return list(found)
+
+    def answer(self, path: str) -> _Answer | None:
+        """What is answered to a path; None where it is none of the page's."""
+        if path.startswith(self._prefix):
+            return self._kept.get(path.removeprefix(self._prefix))
+        if path.startswith(_FOR_GOOD):  # of another version, while the server's replicas are upgraded
+            return self._asked.get(path.removeprefix(_FOR_GOOD).partition("/")[2])
+        return self._asked.get(path[1:]) or next((answer for pattern, answer in self._pages if pattern.match(path)), None)
+
+    def _imports(self, name: str) -> Iterator[str]:
+        for found in _IMPORT.findall(self._files[name].decode()):
+            path = self._named.get(found) or posixpath.normpath(posixpath.join(posixpath.dirname(name), found))
+            if path in self._files:
+                yield path
+
+    def _page(self, path: str) -> str:
+        modules = " ".join(self._prefix + name for name in self.modules_of(*reversed(PATHS[path]), _SHELL))
+        return self.html.replace(_MODULES, f'data-modules="{modules}"')
+
+
+class Pages:
+    """An ASGI middleware: answers what is asked of the page, and leaves everything else to the application."""
+
+    def __init__(self, app: ASGIApp, files: PageFiles) -> None:
+        self._app, self._files = app, files
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and not scope["path"].startswith("/api/")
+        answer = self._files.answer(scope["path"]) if asked else None
+        await (self._app(scope, receive, send) if answer is None else answer.send(scope, send))
+
+
+@lru_cache(maxsize=256)
+def _packed(body: bytes) -> bytes:
+    return gzip.compress(body, 9, mtime=0)

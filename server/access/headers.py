@@ -3,21 +3,19 @@
 import base64
 import re
 from hashlib import sha256
-from pathlib import Path
 
 from starlette.datastructures import MutableHeaders
 
 _IMPORT_MAP = re.compile(r'<script type="importmap"[^>]*>(.*?)</script>', re.DOTALL)
 
 
-def content_policy(static: Path) -> str:
+def content_policy(page: str) -> str:
     """The policy of the page: only its own files, no inline script or style but the import map, which cannot be a file.
 
     Args:
-        static: the page's folder; import maps in its HTML files are allowed by their hashes.
+        page: its HTML; the import map in it is allowed by its hash.
     """
-    maps = {found for page in sorted(static.rglob("*.html")) for found in _IMPORT_MAP.findall(page.read_text())}
-    hashes = sorted(f"'sha256-{base64.b64encode(sha256(found.encode()).digest()).decode()}'" for found in maps)
+    hashes = [f"'sha256-{base64.b64encode(sha256(found.encode()).digest()).decode()}'" for found in _IMPORT_MAP.findall(page)]
     return "; ".join(
         (
             "default-src 'self'",

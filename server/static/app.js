@@ -1,8 +1,9 @@
 /** The page's shell: its header, the page of the URL, the help. */
-import { signal, useSignal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import { render } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { KeyHelp } from "./components/key-help.js";
+import { Later } from "./components/later.js";
 import { Problem } from "./components/problem.js";
 import { loadSession, loginNeeded, send, session } from "./lib/api.js";
 import { sentence } from "./lib/format.js";
@@ -11,10 +12,10 @@ import { helpOpen } from "./lib/keyboard.js";
 import { navigate, path } from "./lib/router.js";
 import { choice, choose, theme } from "./lib/theme.js";
 
-/** @typedef {{default: import("preact").ComponentType<any>}} PageModule */
-/** @typedef {{pattern: RegExp, names: string[], load: () => Promise<PageModule>}} Route */
+/** @typedef {{pattern: RegExp, names: string[], load: () => Promise<{default: import("preact").ComponentType<any>}>}} Route */
 
-/** A page's module is fetched when the page is opened first; `names` are its component's props, from the path. */
+/** A page's module is fetched when the page is opened first; `names` are its component's props, from the path. PATHS in server/pages.py
+ * has the same paths and modules. */
 const ROUTES = /** @type {Route[]} */ ([
   { pattern: /^\/$/, names: [], load: () => import("./compare/index.js") },
   { pattern: /^\/runs\/([^/]+)\/([^/]+)$/, names: ["project", "run"], load: () => import("./pages/run.js") },
@@ -108,23 +109,15 @@ function Account() {
 }
 
 function Page() {
-  const module = useSignal(/** @type {PageModule | null} */ (null));
-  const failed = useSignal("");
   const here = path.value;
   const route = ROUTES.find((each) => each.pattern.test(here));
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = "Halving";
-    route?.load().then(
-      (loaded) => (module.value = loaded),
-      (error) => (failed.value = `This page could not be loaded: ${error.message}. Reload it when the server is back.`),
-    );
   }, []);
   if (!route) return html`<div class="page"><h1>Nothing is here</h1><p>There is no page ${here}. <a href="/">All runs</a></p></div>`;
-  if (failed.value) return html`<div class="page"><${Problem} text=${failed.value} /></div>`;
-  if (!module.value) return html`<div class="page" aria-busy="true"></div>`;
   const found = route.pattern.exec(here) ?? [];
   const props = Object.fromEntries(route.names.map((name, index) => [name, decodeURIComponent(found[index + 1] ?? "")]));
-  return html`<${module.value.default} ...${props} />`;
+  return html`<${Later} load=${() => route.load().then((module) => module.default)} props=${props} />`;
 }
 
 function start() {

@@ -14,7 +14,6 @@ from resources.sweep_spec import SweepSpec
 from server.access.authentication import FRESH_SECONDS
 from server.identity.sessions import COOKIE
 from server.identity.tokens import create_token, list_tokens, revoke_token
-from server.pages import PATHS
 from server.settings import Settings
 from tests.searches import search
 from tests.server.clients import ADDRESS, client_of
@@ -217,10 +216,7 @@ def test_every_route_of_the_api_limits_itself_to_projects_and_no_other_is_outsid
     assert len(known) > 10
     of_all = {"/api/v1/audit"}  # an administrator's token has no limits
     assert {path for path, endpoint in known.items() if not routes.limits(endpoint)} == of_all
-
-    assert {path for path in routes.paths.values() if not path.startswith("/api/v1")} == set(PATHS[-1:]), (
-        "the page's paths share one function"
-    )
+    assert [path for path in routes.paths.values() if not path.startswith("/api/v1")] == [], "outside of the API is the page alone"
 
 
 def test_on_this_machine_a_foreign_page_can_neither_write_nor_give_the_server_another_name(local: TestClient, sweep: str) -> None:

@@ -1,9 +1,13 @@
-"""The page's files: its libraries are those of the manifest, and everything of it is in the package."""
+"""The page's files: its libraries are those of the manifest, everything of it is in the package, and how browsers keep it."""
 
 import json
+import re
 from hashlib import sha256
 
-from server.pages import STATIC
+import pytest
+from fastapi.testclient import TestClient
+
+from server.pages import PATHS, STATIC, PageFiles
 from server.vendor import FILES, HERE, MANIFEST, VENDOR
 
 
@@ -26,3 +30,52 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
         text = path.read_text().replace("http://www.w3.org/", "")  # the name of SVG, not an address
         assert "https://" not in text, path
         assert "http://" not in text, path
+
+
+def _addresses(html: str) -> list[str]:
+    modules = re.findall(r'data-modules="([^"]+)"', html)
+    return [*re.findall(r'(?:href|src)="(/[^"]+)"', html), *(address for found in modules for address in found.split())]
+
+
+def test_every_file_of_the_page_is_kept_for_good_and_its_address_changes_with_any_of_them(local: TestClient) -> None:
+    addresses = _addresses(local.get("/").text)
+    assert len(addresses) > 30
+    for address in addresses:
+        answer = local.get(address)
+        assert answer.status_code == 200, address
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert answer.content == (STATIC / address.split("/", 3)[3]).read_bytes()
+
+
+def test_an_upgraded_file_is_never_kept_under_the_address_of_an_old_one(local: TestClient) -> None:
+    old = local.get("/static/0123456789ab/app.js")
+    assert old.status_code == 200, "while replicas are upgraded, either version is asked of either"
+    assert old.headers["Cache-Control"] == local.get("/").headers["Cache-Control"] == "no-cache"
+    for nothing in ("/static/0123456789ab/nothing.js", "/static/app.js", "/static/", "/index.html", "/static/../pages.py"):
+        assert local.get(nothing).status_code == 404, nothing
+
+
+def test_what_a_browser_has_is_not_sent_again_and_what_it_has_not_is_packed(local: TestClient) -> None:
+    for path in ("/", "/sweeps/a", "/app.js"):
+        plain, packed = (local.get(path, headers={"Accept-Encoding": encoding}) for encoding in ("identity", "gzip"))
+        assert plain.content == packed.content
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert int(packed.headers["Content-Length"]) < int(plain.headers["Content-Length"]) == len(plain.content)
+        again = local.get(path, headers={"If-None-Match": packed.headers["ETag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_asks_for_all_of_its_modules_at_once(path: str) -> None:
+    files = PageFiles()
+    modules = files.modules_of("app.js", *PATHS[path])
+    for module in modules:
+        imported = re.findall(r'^import [^;]*?"(\.[^"]+)"', (STATIC / module).read_text(), re.MULTILINE)
+        assert {(STATIC / module).parent.joinpath(name).resolve() for name in imported} <= {(STATIC / name).resolve() for name in modules}
+    assert {"vendor/preact.js", "vendor/signals-core.js", "lib/api.js"} < set(modules), "libraries and what they import"
+
+
+def test_the_server_knows_the_pages_of_the_router() -> None:
+    assert re.findall(r'load: \(\) => import\("\./([^"]+)"\)', (STATIC / "app.js").read_text()) == [
+        modules[0] for modules in PATHS.values()
+    ]

@@ -166,6 +166,9 @@ export function rowsWithin(curve, low, high) {
 
 /** @typedef {{low: number, high: number}} Bounds */
 
+/** @param {Bounds | null | undefined} a @param {Bounds | null} b */
+export const sameBounds = (a, b) => a === b || (a?.low === b?.low && a?.high === b?.high);
+
 /**
  * The smallest and largest x of curves; with `positive` only of what a logarithmic axis can show.
  *

@@ -1,7 +1,7 @@
 // A chart of curves: uPlot gives axes, scales, cursor and the drag; the curves are drawn by our own path builder.
 
 import uPlot from "uplot";
-import { firstFrom, smoothed, xBounds, yBounds } from "./curves.js";
+import { firstFrom, sameBounds, smoothed, xBounds, yBounds } from "./curves.js";
 import { drawCurves, drawHighlight, placed, placing } from "./draw-curves.js";
 import { theme } from "./theme.js";
 import { axisNumber, axisSpan, axisTime, logSplits } from "./ticks.js";
@@ -61,7 +61,7 @@ export class LineChart {
   update(state) {
     const old = this.state;
     this.state = state;
-    if (old.window !== state.window || old.x !== state.x) this.yWindow = null;
+    if (!sameBounds(old.window, state.window) || old.x !== state.x) this.yWindow = null;
     if (old.x !== state.x || old.logX !== state.logX || old.logY !== state.logY) this.#rebuild();
     else this.redraw();
   }
@@ -137,7 +137,11 @@ export class LineChart {
         setSelect: [(/** @type {uPlot} */ plot) => this.#select(plot)],
       },
     };
-    const plot = new uPlot(options, /** @type {any} */ ([null, [[0], [0]]]), this.host);
+    // Drawn before this returns, not in a microtask: whoever builds several sees how long each takes.
+    const plot = new uPlot(options, /** @type {any} */ ([null, [[0], [0]]]), (made, init) => {
+      this.host.append(made.root);
+      made.batch(init);
+    });
     plot.ctx.canvas.setAttribute("aria-hidden", "true");
     plot.over.before(this.overlay);
     plot.over.addEventListener("mouseleave", () => this.events.onHover(null));
@@ -146,13 +150,14 @@ export class LineChart {
 
   /** @param {uPlot} plot */
   #rescale(plot) {
+    // All in one batch, or the curves are drawn once for the scales and once for the axes.
     plot.batch(() => {
       const [low, high] = this.#xRange();
       plot.setScale("x", { min: low, max: high });
       const [bottom, top] = this.#yRange();
       plot.setScale("y", { min: bottom, max: top });
+      plot.redraw(false, true);
     });
-    plot.redraw(true, true);
   }
 
   /** @returns {[number, number]} */
@@ -217,7 +222,10 @@ export class LineChart {
   #hover(plot) {
     const { left, top } = plot.cursor;
     if (left === undefined || top === undefined || left < 0 || top < 0) return;
-    this.events.onHover(this.nearest(left, top));
+    const dragging = plot.select.width > 0 || plot.select.height > 0;
+    const hit = dragging ? null : this.nearest(left, top);
+    this.highlight(hit?.run ?? null); // at once; the other charts follow
+    this.events.onHover(hit);
   }
 
   /**
@@ -273,17 +281,11 @@ export class LineChart {
     if (height > 0 && height < over.clientHeight - 1) {
       this.yWindow = { low: plot.posToVal(top + height, "y"), high: plot.posToVal(top, "y") };
     }
-    const kept = this.yWindow;
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-    if (width > 0 && !whole) {
-      const window = { low: plot.posToVal(left, "x"), high: plot.posToVal(left + width, "x") };
-      this.update({ ...this.state, window });
-      this.yWindow = kept;
-      if (kept) this.redraw();
-      this.events.onZoom(window);
-    } else {
-      this.redraw();
-    }
+    const along = width > 0 && !whole;
+    if (along) this.state = { ...this.state, window: { low: short(plot.posToVal(left, "x")), high: short(plot.posToVal(left + width, "x")) } };
+    this.redraw();
+    if (along) this.events.onZoom(this.state.window);
   }
 
   #resetZoom() {
@@ -298,6 +300,9 @@ function clockLabels(_, splits) {
   const step = splits.length > 1 ? splits[1] - splits[0] : 60;
   return splits.map((value, index) => axisTime(value, step, index === 0 ? null : splits[index - 1]));
 }
+
+/** As precise as a link has to be. @param {number} value */
+const short = (value) => Number(value.toPrecision(10));
 
 /** As wide as the vertical axis's labels need. @param {uPlot} _ @param {string[] | null} values */
 function widthOf(_, values) {

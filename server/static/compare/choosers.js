@@ -4,8 +4,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
-import { allColumns } from "./names.js";
-import { matcher } from "./panels.js";
+import { matcher } from "./layout.js";
+import { allColumns, groupColumns } from "./names.js";
 import * as view from "./view.js";
 
 const MOST = 60;
@@ -51,7 +51,7 @@ export function Columns() {
 
 /** What runs can be put together by. */
 export function GroupBy() {
-  const usable = allColumns.value.filter((each) => each.kind === "param" || each.kind === "tag" || ["sweep", "dataset", "model", "stage", "project", "commit", "seed"].includes(each.column));
+  const usable = groupColumns.value;
   const value = view.group.value;
   const options = usable.some((each) => each.column === value) || !value ? usable : [{ column: value, kind: "", type: "" }, ...usable];
   return html`<label class="tool"><span class="sr-only">Group by</span>

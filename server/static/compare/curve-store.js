@@ -1,18 +1,16 @@
 /** Curves of the panels that are visible: one question for all that are missing, kept while Compare is open. */
 import { effect, signal } from "@preact/signals";
 import { decodeCurves } from "../charts/curves.js";
-import { ApiError, request, session } from "../lib/api.js";
+import { ApiError, early, request } from "../lib/api.js";
+import { posted, questionOf, questionsOf } from "./questions.js";
 import { shown } from "./runs.js";
 import { zoom } from "./view.js";
 
 /** @typedef {import("../charts/curves.js").Curve} Curve */
-/** @typedef {"step" | "time" | "relative"} Axis */
+/** @typedef {import("./questions.js").Axis} Axis */
+/** @typedef {import("./questions.js").Question} Question */
 /** @typedef {{low: number, high: number}} Bounds */
 
-const POINTS = 1000;
-const FEW = 100; // curves
-const MOST_ROWS = 2_000_000;
-const MOST_KEYS = 100;
 const REFINE_MS = 120;
 const RETRY_MS = 3000;
 const KEPT = 4000;
@@ -36,7 +34,7 @@ const panels = new Map();
 const questions = new Set();
 /** @type {Set<string>} */
 const pending = new Set();
-let planned = 0;
+let planned = false;
 let refining = 0;
 /** @type {AbortController | null} */
 let refiner = null;
@@ -92,8 +90,9 @@ export function want(axis, keys, changed) {
 /** Ask for all that is missing, once for what becomes visible together. */
 export function plan() {
   if (planned) return;
-  planned = requestAnimationFrame(() => {
-    planned = 0;
+  planned = true;
+  queueMicrotask(() => {
+    planned = false;
     ask();
     refineSoon();
   });
@@ -113,24 +112,35 @@ function ask() {
       missing.set(same, entry);
     }
   }
+  if (missing.size && takeEarly()) return ask();
   for (const { axis, keys, runs: lacking } of missing.values()) {
-    const all = [...keys];
-    const most = Math.max(1, Math.min(MOST_KEYS, Math.floor(MOST_ROWS / (POINTS * lacking.length))));
-    // The first panel does not wait for the others where those are much to read.
-    if (all.length > 2 && lacking.length * all.length > FEW) void fetchCurves(axis, all.splice(0, 1), lacking);
-    for (let from = 0; from < all.length; from += most) void fetchCurves(axis, all.slice(from, from + most), lacking);
+    /** @type {Promise<null>} */
+    let before = Promise.resolve(null);
+    for (const question of questionsOf(axis, [...keys], lacking)) before = fetchCurves(question, before).then(() => null);
   }
 }
 
-/** @param {Axis} axis @param {string[]} keys @param {string[]} runs */
-async function fetchCurves(axis, keys, runs) {
+/** Take over what first-curves.js has asked meanwhile; whether there was something. */
+function takeEarly() {
+  if (!early || early.taken) return false;
+  early.taken = true;
+  for (const { question, answer } of early.curves) void fetchCurves(question, answer);
+  return early.curves.length > 0;
+}
+
+/**
+ * @param {Question} question
+ * @param {Promise<Response | null>} [asked] its answer, where it is on its way; null where it has to be asked then
+ */
+async function fetchCurves(question, asked) {
+  const { runs, keys, x: axis } = question;
   const places = keys.flatMap((key) => runs.map((run) => place(axis, key, run)));
   for (const at of places) pending.add(at);
   const stop = new AbortController();
   questions.add(stop);
   asking.value += 1;
   try {
-    const answer = await post({ runs, keys, x: axis, max_points: POINTS }, stop.signal);
+    const answer = await post(question, stop.signal, asked);
     for (const at of places) known.set(at, null);
     for (const curve of answer.curves) known.set(place(axis, curve.key, curve.run), curve);
     forget();
@@ -150,15 +160,17 @@ async function fetchCurves(axis, keys, runs) {
 }
 
 /**
- * @param {object} question
+ * @param {Question} question
  * @param {AbortSignal} signal
+ * @param {Promise<Response | null>} [asked]
  */
-async function post(question, signal) {
-  /** @type {Record<string, string>} */
-  const headers = { Accept: "application/vnd.halving.curves", "Content-Type": "application/json" };
-  if (session.peek()?.csrf) headers["X-CSRF-Token"] = session.peek()?.csrf ?? "";
-  const response = await request("/curves", { method: "POST", headers, body: JSON.stringify(question), signal });
-  return decodeCurves(await response.arrayBuffer());
+async function post(question, signal, asked) {
+  const there = await asked;
+  signal.throwIfAborted();
+  const response = there?.ok ? there : await request("/curves", { ...posted(question), signal });
+  const body = await response.arrayBuffer();
+  signal.throwIfAborted();
+  return decodeCurves(body);
 }
 
 /** @param {Axis} axis @param {Set<string>} keys */
@@ -204,7 +216,7 @@ async function refine(window) {
   for (const [axis, keys] of coarse) {
     asking.value += 1;
     try {
-      const answer = await post({ runs, keys: [...keys], x: axis, max_points: POINTS, low: window.low, high: window.high }, stop.signal);
+      const answer = await post({ ...questionOf(axis, [...keys], runs), low: window.low, high: window.high }, stop.signal);
       for (const curve of answer.curves) fine.curves.set(place(axis, curve.key, curve.run), curve);
       tell(axis, keys);
       performance.mark("halving:refined");
@@ -240,7 +252,7 @@ export function again(run) {
   /** @type {Map<Axis, Set<string>>} */
   const wanted = new Map();
   for (const { axis, keys } of panels.values()) for (const key of keys) wanted.set(axis, (wanted.get(axis) ?? new Set()).add(key));
-  for (const [axis, keys] of wanted) void fetchCurves(axis, [...keys], [run]);
+  for (const [axis, keys] of wanted) void fetchCurves(questionOf(axis, [...keys], [run]));
 }
 
 /** The metrics that panels show now. */

@@ -3,7 +3,6 @@ import { counted, number, shown } from "../lib/format.js";
 import { useWatched } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
-import { narrowed } from "./parameters.js";
 import * as view from "./view.js";
 
 /** @typedef {{key: Record<string, any>, count: number, values: Record<string, {mean: number, std: number | null, count: number}>}} Group */
@@ -45,5 +44,5 @@ const statistics = (of) => (of ? `${number(of.mean, 4)}${of.std === null ? "" : 
 function only(by, value) {
   const literal = typeof value === "string" ? `'${value.replaceAll("'", "''")}'` : String(value);
   const mine = value === null ? `${by} is null` : `${by} = ${literal}`;
-  setQuery({ filter: narrowed(view.filter.peek(), [mine]), group: null, show: null, hide: null }, { push: true });
+  setQuery({ filter: view.narrowed(view.filter.peek(), [mine]), group: null, show: null, hide: null }, { push: true });
 }

@@ -1,29 +1,34 @@
 /** Compare: the runs on the left, what is known of the shown ones on the right. */
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
+import { Later } from "../components/later.js";
 import { Problem } from "../components/problem.js";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
 import { Columns, GroupBy } from "./choosers.js";
 import * as curves from "./curve-store.js";
-import { Diff } from "./diff.js";
 import { FilterLine } from "./filter-line.js";
 import { GroupTable } from "./group-table.js";
 import * as live from "./live.js";
 import * as names from "./names.js";
-import { Media } from "./media.js";
 import { highlighted } from "./panel.js";
 import { Panels } from "./panels.js";
-import { Parameters } from "./parameters.js";
 import { RunTable } from "./run-table.js";
 import * as runs from "./runs.js";
 import { AxisTools, MetricSearch, open, SharedTools, Tabs } from "./toolbar.js";
 import * as view from "./view.js";
 
+/** Tabs that are not there at first: their modules are fetched when they are opened. */
+const LATER = {
+  parameters: async () => (await import("./parameters.js")).Parameters,
+  media: async () => (await import("./media.js")).Media,
+  diff: async () => (await import("./diff.js")).Diff,
+};
+
 export default function Compare() {
   const folded = useSignal(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = "Compare · Halving";
     const stops = [runs.follow(), names.follow(), curves.follow(), live.follow()];
     return () => stops.forEach((stop) => stop());
@@ -56,9 +61,8 @@ export default function Compare() {
         <div id="tab-panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
           ${curves.error.value && html`<${Problem} text=${curves.error.value} />`}
           ${(tab === "curves" || tab === "system") && html`<${Panels} key=${tab} system=${tab === "system"} />`}
-          ${tab === "parameters" && html`<${Parameters} filter=${view.filter.value} highlighted=${highlighted} onFilter=${view.setFilter} />`}
-          ${tab === "media" && html`<${Media} runs=${runs.shown.value} />`}
-          ${tab === "diff" && html`<${Diff} runs=${runs.shown.value} />`}
+          ${tab === "parameters" && html`<${Later} key=${tab} load=${LATER[tab]} props=${{ filter: view.filter.value, highlighted, onFilter: view.setFilter }} />`}
+          ${(tab === "media" || tab === "diff") && html`<${Later} key=${tab} load=${LATER[tab]} props=${{ runs: runs.shown.value }} />`}
         </div>
       </section>
     </div>

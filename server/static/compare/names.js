@@ -23,18 +23,25 @@ export function follow() {
 /** A name as a filter wants it: in quotes where it has more than letters, digits and `_ - / . @ : +`. @param {string} name */
 export const quoted = (name) => (/^[\w\-/.@:+]+$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
 
+/** @param {string} kind @param {Name[]} all */
+const columnsOf = (kind, all) => all.map((each) => ({ column: `${kind}s.${quoted(each.name)}`, kind, type: each.type }));
+
+const fields = computed(() => (names.value?.fields ?? []).map((each) => ({ column: each.name, kind: "field", type: each.type })));
+const params = computed(() => columnsOf("param", names.value?.params ?? []));
+const tags = computed(() => columnsOf("tag", names.value?.tags ?? []));
+
 /** All that can be a column, with its kind. */
-export const allColumns = computed(() => {
-  const of = names.value;
-  if (!of) return [];
-  const skipped = new Set(["run", "status"]);
-  return [
-    ...of.fields.filter((each) => !skipped.has(each.name)).map((each) => ({ column: each.name, kind: "field", type: each.type })),
-    ...of.params.map((each) => ({ column: `params.${quoted(each.name)}`, kind: "param", type: each.type })),
-    ...of.metrics.map((each) => ({ column: `metrics.${quoted(each.name)}`, kind: "metric", type: each.type })),
-    ...of.tags.map((each) => ({ column: `tags.${quoted(each.name)}`, kind: "tag", type: each.type })),
-  ];
-});
+export const allColumns = computed(() => [
+  ...fields.value.filter((each) => !["run", "status"].includes(each.column)),
+  ...params.value,
+  ...columnsOf("metric", names.value?.metrics ?? []),
+  ...tags.value,
+]);
+
+const GROUPS = new Set(["sweep", "dataset", "model", "stage", "project", "commit", "seed"]);
+
+/** All that runs can be grouped by. It is on the screen at first, so it is made without the metrics, of which there may be thousands. */
+export const groupColumns = computed(() => [...fields.value.filter((each) => GROUPS.has(each.column)), ...params.value, ...tags.value]);
 
 const KEYWORDS = ["and", "or", "not", "between", "in", "like", "is null", "is not null", "order by", "desc", "limit"];
 const WORD = /[\w\-/.@:+]*$/;

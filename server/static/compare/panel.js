@@ -1,18 +1,35 @@
 /** One metric of all shown runs: its chart, what is under the pointer, and the same as a table. */
 import { effect, signal, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
-import { summaryOf } from "../charts/curves.js";
-import { LineChart } from "../charts/line-chart.js";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { sameBounds, summaryOf } from "../charts/curves.js";
 import { colourOf, styleOf } from "../lib/colours.js";
 import { counted, duration, number, time } from "../lib/format.js";
+import { drawNoMore, drawSoon } from "../lib/frames.js";
 import { html } from "../lib/html.js";
 import { navigate } from "../lib/router.js";
-import { complete, curvesOf, want } from "./curve-store.js";
+import { complete, curvesOf, error, want } from "./curve-store.js";
 import { shown } from "./runs.js";
 import * as view from "./view.js";
 
 /** The run under the pointer, in any panel or the table. */
 export const highlighted = signal(/** @type {string | null} */ (null));
+
+/** @typedef {import("../charts/line-chart.js").LineChart} LineChart */
+/** @type {typeof import("../charts/line-chart.js").LineChart | null} */
+let Chart = null;
+
+/**
+ * The chart's module is run when the first question for curves is on its way: it takes as long as the server does to answer.
+ * @param {() => void} then called when it is there
+ */
+async function loadChart(then) {
+  try {
+    Chart ??= (await import("../charts/line-chart.js")).LineChart;
+    then();
+  } catch (failure) {
+    error.value = `The charts could not be loaded: ${failure instanceof Error ? failure.message : failure}. Reload the page.`;
+  }
+}
 
 /** @param {string} run */
 const style = (run) => ({ colour: colourOf(run), dash: /** @type {number[]} */ (styleOf(run).dash) });
@@ -35,7 +52,7 @@ export function Panel({ name, title = name, axis: fixed }) {
   const table = useSignal(false);
   const grown = useSignal(0);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const box = /** @type {HTMLDivElement} */ (host.current);
     const axisOf = () => fixed ?? view.axis.peek();
     const stateNow = () => ({
@@ -56,8 +73,8 @@ export function Panel({ name, title = name, axis: fixed }) {
       note.value = bucketsOf(next.curves);
       state.value = next.curves.length ? "drawn" : known ? "empty" : "loading";
       if (!chart) {
-        if (!next.curves.length) return;
-        chart = new LineChart(box, next, {
+        if (!next.curves.length || !Chart) return;
+        chart = new Chart(box, next, {
           onZoom(window) {
             view.setZoom(window);
           },
@@ -74,38 +91,38 @@ export function Panel({ name, title = name, axis: fixed }) {
       grown.value += 1;
       if (known) performance.mark("halving:painted", { detail: name });
     };
-    let frame = 0;
-    const drawSoon = () => {
-      frame ||= requestAnimationFrame(() => {
-        frame = 0;
-        draw();
-      });
-    };
+    const changed = () => drawSoon(draw);
+    const light = () => chart?.highlight(highlighted.peek());
     let end = () => {};
     const stops = [
       effect(() => {
         const axis = fixed ?? view.axis.value;
         end();
-        end = want(axis, [name], drawSoon);
+        end = want(axis, [name], changed);
       }),
       effect(() => {
         void [shown.value, view.axis.value, view.logX.value, view.logY.value, view.smoothing.value, view.band.value];
-        drawSoon();
+        changed();
       }),
       effect(() => {
         const window = view.zoom.value;
-        if (chart && window && window === chart.state.window) return; // drawn at once; finer curves come later
-        drawSoon();
+        if (chart && window && sameBounds(chart.state.window, window)) return; // drawn at once; finer curves come later
+        drawSoon(draw, { rest: true }); // the panel that was dragged is seen first
       }),
-      effect(() => chart?.highlight(highlighted.value) ?? void highlighted.value),
+      effect(() => {
+        void highlighted.value;
+        drawSoon(light);
+      }),
     ];
+    if (!Chart) queueMicrotask(() => void loadChart(changed));
     const sized = new ResizeObserver(() => chart?.resize(box.clientWidth, box.clientHeight));
     sized.observe(box);
     return () => {
       for (const stop of stops) stop();
       end();
       sized.disconnect();
-      cancelAnimationFrame(frame);
+      drawNoMore(draw);
+      drawNoMore(light);
       chart?.destroy();
     };
   }, [name, fixed]);
@@ -128,7 +145,7 @@ export function Panel({ name, title = name, axis: fixed }) {
         ${state.value === "loading" && html`<span class="plot-word">…</span>`}
         ${state.value === "empty" && html`<span class="plot-word">${shown.value.length ? "None of the shown runs has it" : "No run is shown"}</span>`}
       </div>
-      ${hit.value && html`<${Tip} hit=${hit.value} axis=${fixed ?? view.axis.value} />`}
+      <${Tip} hit=${hit} axis=${fixed ?? view.axis.value} />
       ${table.value && html`<${CurveTable} name=${name} curves=${curves} axis=${fixed ?? view.axis.value} />`}
     </figure>
   `;
@@ -150,9 +167,12 @@ function bucketsOf(curves) {
 }
 
 /**
- * @param {{hit: import("../charts/line-chart.js").Hit, axis: "step" | "time" | "relative"}} props
+ * What is under the pointer. It takes the signal, so that a move of the mouse renders nothing else of the panel.
+ * @param {{hit: import("@preact/signals").Signal<import("../charts/line-chart.js").Hit | null>, axis: "step" | "time" | "relative"}} props
  */
-function Tip({ hit, axis }) {
+function Tip({ hit: under, axis }) {
+  const hit = under.value;
+  if (!hit) return null;
   const { curve, row } = hit;
   const low = curve.min?.[row];
   const high = curve.max?.[row];

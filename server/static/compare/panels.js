@@ -1,76 +1,16 @@
 /** Panels by the prefix of their metric. Only those near to what is seen are there: 12,000 names cost no more than twelve. */
 import { signal, useComputed, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
+import { acrossOf, GAP, layout, linesWithin, matcher, metricsOf } from "./layout.js";
 import { names as known } from "./names.js";
 import { Panel } from "./panel.js";
 import { metricSearch } from "./view.js";
 
-const HEIGHT = 236;
-const HEADER = 34;
-const GAP = 10;
-const WIDEST = 420;
-/** `layer_9` before `layer_10`. */
-const NATURAL = new Intl.Collator("en", { numeric: true });
-
 /** Sections that are closed here. */
 const closed = signal(/** @type {ReadonlySet<string>} */ (new Set()));
-
-/** @typedef {{kind: "header", top: number, prefix: string, count: number} | {kind: "row", top: number, names: string[]}} Line */
-
-/** @param {string} name */
-const prefixOf = (name) => (name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "");
-
-/**
- * Where everything lies.
- * @param {string[]} names
- * @param {number} across panels side by side
- * @param {ReadonlySet<string>} hidden
- */
-export function layout(names, across, hidden) {
-  /** @type {Map<string, string[]>} */
-  const sections = new Map();
-  for (const name of names) {
-    const prefix = prefixOf(name);
-    const section = sections.get(prefix);
-    if (section) section.push(name);
-    else sections.set(prefix, [name]);
-  }
-  /** @type {Line[]} */
-  const lines = [];
-  let top = 0;
-  const ordered = [...sections].sort(([a], [b]) => (a < b ? -1 : 1));
-  for (const [prefix, members] of ordered) {
-    if (prefix || ordered.length > 1) {
-      lines.push({ kind: "header", top, prefix, count: members.length });
-      top += HEADER;
-    }
-    if (hidden.has(prefix)) continue;
-    members.sort(NATURAL.compare);
-    for (let at = 0; at < members.length; at += across) {
-      lines.push({ kind: "row", top, names: members.slice(at, at + across) });
-      top += HEIGHT + GAP;
-    }
-  }
-  return { lines, height: top };
-}
-
-/** Words that must all be in a name, or a pattern between slashes. @param {string} text */
-export function matcher(text) {
-  const pattern = /^\/(.+)\/$/.exec(text.trim())?.[1];
-  if (pattern) {
-    try {
-      const expression = new RegExp(pattern, "i");
-      return (/** @type {string} */ name) => expression.test(name);
-    } catch {
-      return () => false;
-    }
-  }
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  return (/** @type {string} */ name) => words.every((word) => name.toLowerCase().includes(word));
-}
 
 /**
  * @param {{system?: boolean}} props system: what the machine measured, by time
@@ -79,21 +19,17 @@ export function Panels({ system = false }) {
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
   const size = useSignal({ width: 0, height: 0 });
   const scroll = useSignal(0);
-  const names = useComputed(() => {
-    const matches = matcher(metricSearch.value);
-    const all = (known.value?.metrics ?? []).map((each) => each.name);
-    return all.filter((name) => name.startsWith("system/") === system && matches(name));
-  });
-  const across = useComputed(() => Math.max(1, Math.ceil((size.value.width - 2 * GAP) / (WIDEST + GAP))));
+  const all = useComputed(() => metricsOf(known.value?.metrics ?? [], system));
+  const names = useComputed(() => all.value.filter(matcher(metricSearch.value)));
+  const across = useComputed(() => acrossOf(size.value.width));
   const laid = useComputed(() => layout(names.value, across.value, closed.value));
-  const visible = useComputed(() => {
-    const [from, to] = [scroll.value - 60, scroll.value + size.value.height + 60];
-    const found = laid.value.lines.filter((line) => line.top < to && line.top + (line.kind === "row" ? HEIGHT : HEADER) > from);
-    return size.value.width ? found : [];
-  });
-  useEffect(() => {
+  const visible = useComputed(() => (size.value.width ? linesWithin(laid.value.lines, scroll.value, size.value.height) : []));
+  useLayoutEffect(() => {
     const box = /** @type {HTMLDivElement} */ (scroller.current);
-    const measure = () => (size.value = { width: box.clientWidth, height: box.clientHeight });
+    const measure = () => {
+      const { clientWidth: width, clientHeight: height } = box;
+      if (width !== size.peek().width || height !== size.peek().height) size.value = { width, height };
+    };
     const sized = new ResizeObserver(measure);
     measure();
     sized.observe(box);
@@ -123,7 +59,7 @@ export function Panels({ system = false }) {
 /** @param {{height: number, children?: any}} props */
 function Space({ height, children }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
-  useEffect(() => void (box.current && (box.current.style.height = `${height}px`)), [height]);
+  useLayoutEffect(() => void (box.current && (box.current.style.height = `${height}px`)), [height]);
   return html`<div class="panels-space" ref=${box}>${children}</div>`;
 }
 

@@ -11,6 +11,7 @@ import { trouble, useWatched } from "../lib/api.js";
 import { counted, number, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { query, queryValue, setQuery } from "../lib/url-state.js";
+import { narrowed } from "./view.js";
 
 /** @typedef {import("@preact/signals").Signal<string | null>} Highlighted */
 /** @typedef {{id: string, run: string, values: Record<string, unknown>}} Run */
@@ -194,20 +195,6 @@ function Parallel({ runs, axes, share, highlighted, filter, onFilter }) {
       }
     </div>
   `;
-}
-
-const ENDING = /\s*\b(order\s+by|limit)\b(?:[^'"]|'[^']*'|"[^"]*")*$/i;
-
-/**
- * A filter with further conditions, before its order and limit.
- * @param {string} filter
- * @param {string[]} words
- */
-export function narrowed(filter, words) {
-  const ending = ENDING.exec(filter)?.[0] ?? "";
-  const condition = filter.slice(0, filter.length - ending.length).trim();
-  const first = /\bor\b/i.test(condition) ? `(${condition})` : condition;
-  return [[first, ...words].filter(Boolean).join(" and "), ending.trim()].filter(Boolean).join(" ");
 }
 
 /** @param {{run: Run | undefined, at: {left: number, top: number}, names: string[]}} props */

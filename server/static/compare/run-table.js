@@ -1,6 +1,6 @@
 /** The table of runs: some dozens of lines in the page, however many there are. */
-import { useComputed, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { computed, useComputed, useSignal } from "@preact/signals";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { colourOf, styleOf } from "../lib/colours.js";
 import { ago, duration, number, shown as shownText, time, timeTitle } from "../lib/format.js";
 import { html } from "../lib/html.js";
@@ -46,8 +46,9 @@ export function RunTable() {
     const now = runs.looked.peek();
     if (now.from !== from || now.to !== to) runs.looked.value = { from, to };
   }, [range.value]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const box = /** @type {HTMLDivElement} */ (scroller.current);
+    height.value = box.clientHeight;
     const sized = new ResizeObserver(() => (height.value = box.clientHeight));
     sized.observe(box);
     return () => sized.disconnect();
@@ -69,9 +70,7 @@ export function RunTable() {
     else if (bottom > box.scrollTop + room) box.scrollTop = bottom - room;
     highlighted.value = runs.rowAt(index)?.id ?? null;
   };
-  const toggle = (/** @type {runs.Run | undefined} */ run) => {
-    if (run) view.setShown(run.id, !runs.shownSet.peek().has(run.id), runs.byRule.peek().has(run.id));
-  };
+  const pick = useCallback((/** @type {number} */ index) => void (at.value = index), []);
   const current = () => runs.rowAt(at.peek());
   useShortcuts([
     { keys: "j", does: "the next run", run: () => move(at.peek() + 1) },
@@ -102,11 +101,16 @@ export function RunTable() {
         </div>
         ${lines.map(
           ({ index, run }) => html`<${Line} key=${index} index=${index} run=${run} columns=${columns} template=${template} at=${at.value === index}
-            toggle=${toggle} pick=${() => (at.value = index)} />`,
+            pick=${pick} />`,
         )}
       </div>
     </div>
   `;
+}
+
+/** Show a run or hide it. @param {runs.Run | undefined} run */
+function toggle(run) {
+  if (run) view.setShown(run.id, !runs.shownSet.peek().has(run.id), runs.byRule.peek().has(run.id));
 }
 
 /** @param {KeyboardEvent} event @param {number} at @param {(next: number) => void} move @param {number} height */
@@ -135,16 +139,18 @@ function Head({ field, name, numbers = false }) {
 }
 
 /**
- * @param {{index: number, run: runs.Run | undefined, columns: string[], template: string, at: boolean, toggle: (run: runs.Run) => void, pick: () => void}} props
+ * A run's line. Whatever it is given stays the same while the run does: one that stays on the screen is not rendered again.
+ * @param {{index: number, run: runs.Run | undefined, columns: string[], template: string, at: boolean, pick: (index: number) => void}} props
  */
-function Line({ index, run, columns, template, at, toggle, pick }) {
+function Line({ index, run, columns, template, at, pick }) {
+  const lit = useMemo(() => computed(() => run !== undefined && highlighted.value === run.id), [run?.id]);
   const style = { top: `${(index + 1) * HEIGHT}px`, gridTemplateColumns: template };
   if (!run) return html`<div class="run-line waiting" role="row" aria-rowindex=${index + 2} style=${style}><span role="gridcell">…</span></div>`;
   const shown = runs.shownSet.value.has(run.id);
   return html`
     <div id=${`run-${index}`} role="row" aria-rowindex=${index + 2} data-run=${run.id} style=${style} aria-selected=${shown}
-      class=${`run-line ${shown ? "" : "off"} ${at ? "at" : ""} ${highlighted.value === run.id ? "lit" : ""}`}
-      onMouseEnter=${() => (highlighted.value = run.id)} onClick=${pick}>
+      class=${`run-line ${shown ? "" : "off"} ${at ? "at" : ""} ${lit.value ? "lit" : ""}`}
+      onMouseEnter=${() => (highlighted.value = run.id)} onClick=${() => pick(index)}>
       <span role="gridcell">
         <button class="eye" type="button" role="checkbox" tabindex="-1" aria-checked=${shown} aria-label=${`Show ${run.run}`} title=${shown ? "Hide (x)" : "Show (x)"}
           onClick=${() => toggle(run)}><${Swatch} id=${run.id} on=${shown} /></button>

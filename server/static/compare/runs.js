@@ -1,6 +1,6 @@
 /** The runs that the filter chooses: fetched by windows where they are looked at, kept up to date by their ETag. */
 import { computed, effect, signal } from "@preact/signals";
-import { ApiError, request } from "../lib/api.js";
+import { ApiError, jsonOf, request } from "../lib/api.js";
 import * as view from "./view.js";
 
 export const PAGE = 200;
@@ -133,7 +133,7 @@ async function fetchWindow(page, question, fresh, signal) {
   const headers = { Accept: "application/json" };
   if (known?.etag) headers["If-None-Match"] = known.etag;
   const response = await request(`/runs?${question}&offset=${page * PAGE}`, { headers, signal, cache: "no-store" });
-  return [page, response.headers.get("ETag") ?? "", response.status === 304 ? null : await response.json()];
+  return [page, response.headers.get("ETag") ?? "", response.status === 304 ? null : await jsonOf(response)];
 }
 
 /** Windows that nobody looks at are not kept up to date, so they go when something changed. @param {Map<number, Window>} next */

@@ -1,13 +1,12 @@
 /** What Compare shows, all of it in the URL: whoever opens the link sees the same. */
 import { computed } from "@preact/signals";
 import { query, setQuery } from "../lib/url-state.js";
+import { axisOf, TOP, topOf } from "./questions.js";
 
-export const TOP = 20;
 export const TABS = /** @type {const} */ (["curves", "parameters", "system", "media", "diff"]);
-const AXES = /** @type {const} */ (["step", "time", "relative"]);
 
 /** @typedef {typeof TABS[number]} Tab */
-/** @typedef {typeof AXES[number]} Axis */
+/** @typedef {import("./questions.js").Axis} Axis */
 
 /** @param {string} name @param {string} [otherwise] */
 const text = (name, otherwise = "") => computed(() => query.value.get(name) ?? otherwise);
@@ -33,14 +32,8 @@ export const tab = computed(() => {
   const asked = query.value.get("tab") ?? "";
   return TABS.find((each) => each === asked) ?? "curves";
 });
-export const axis = computed(() => {
-  const asked = query.value.get("x") ?? "";
-  return AXES.find((each) => each === asked) ?? "step";
-});
-export const top = computed(() => {
-  const asked = Number(query.value.get("top") ?? TOP);
-  return Number.isInteger(asked) && asked >= 0 ? Math.min(asked, 1000) : TOP;
-});
+export const axis = computed(() => axisOf(query.value.get("x")));
+export const top = computed(() => topOf(query.value.get("top")));
 export const smoothing = computed(() => {
   const asked = Number(query.value.get("smooth") ?? 0);
   return asked > 0 && asked < 1 ? asked : 0;
@@ -55,10 +48,7 @@ export const zoom = computed(() => {
 });
 
 /** @param {{low: number, high: number} | null} window */
-export const setZoom = (window) => setQuery({ zoom: window ? `${short(window.low)}_${short(window.high)}` : null });
-
-/** @param {number} value */
-const short = (value) => Number(value.toPrecision(10));
+export const setZoom = (window) => setQuery({ zoom: window ? `${window.low}_${window.high}` : null });
 
 /** @param {Axis} value */
 export const setAxis = (value) => setQuery({ x: value === "step" ? null : value, zoom: null });
@@ -106,4 +96,18 @@ export function orderBy(field) {
   const limit = /\blimit\s+\d+\s*$/i.exec(old)?.[0] ?? "";
   const rest = old.slice(0, old.length - limit.length).replace(ORDER, "").trim();
   setQuery({ filter: [rest, next.trim(), limit.trim()].filter(Boolean).join(" ") });
+}
+
+const ENDING = /\s*\b(order\s+by|limit)\b(?:[^'"]|'[^']*'|"[^"]*")*$/i;
+
+/**
+ * A filter with further conditions, before its order and limit.
+ * @param {string} filter
+ * @param {string[]} words
+ */
+export function narrowed(filter, words) {
+  const ending = ENDING.exec(filter)?.[0] ?? "";
+  const condition = filter.slice(0, filter.length - ending.length).trim();
+  const first = /\bor\b/i.test(condition) ? `(${condition})` : condition;
+  return [[first, ...words].filter(Boolean).join(" and "), ending.trim()].filter(Boolean).join(" ");
 }

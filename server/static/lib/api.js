@@ -5,6 +5,7 @@ import { sentence, time } from "./format.js";
 
 const BASE = "/api/v1";
 const RETRY_SECONDS = 5;
+const AWAY = "the server does not answer: is halving serve still running?";
 
 /** @typedef {{actor: string, scopes: string[], projects: string[] | null, dagster_url: string | null, auth: boolean, csrf: string | null}} Session */
 
@@ -49,7 +50,7 @@ export async function request(path, options = {}) {
     response = (await asked(path)) ?? (await fetch(BASE + path, { credentials: "same-origin", ...options }));
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiError(0, "the server does not answer: is halving serve still running?");
+    throw new ApiError(0, AWAY);
   }
   if (response.ok || response.status === 304) return response;
   const error = await problem(response);
@@ -58,15 +59,34 @@ export async function request(path, options = {}) {
 }
 
 /**
- * The answer to what `early.js` has asked for, once.
- * @param {string} path
- * @returns {Promise<Response | null> | undefined}
+ * What an answer says.
+ * @param {Response} response
+ * @returns {Promise<any>}
+ * @throws {ApiError} it broke off, because the server or the connection ended
  */
+export async function jsonOf(response) {
+  try {
+    return await (early?.bodies.get(response) ?? response.json());
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError(0, AWAY);
+  }
+}
+
+/**
+ * What `early.js` and `compare/first-curves.js` have asked before this module was there; each answer is handed out once.
+ * @typedef {object} Early
+ * @property {Map<string, Promise<Response | null>>} answers by path; null where there was none
+ * @property {WeakMap<Response, Promise<any>>} bodies those that were read already
+ * @property {{question: import("../compare/questions.js").Question, answer: Promise<Response | null>}[]} curves
+ * @property {boolean} taken whether Compare asks for curves itself from now on
+ */
+export const early = /** @type {Early | undefined} */ (/** @type {any} */ (window).early);
+
+/** @param {string} path */
 function asked(path) {
-  /** @type {Map<string, Promise<Response | null>> | undefined} */
-  const early = /** @type {any} */ (window).early;
-  const answer = early?.get(path);
-  early?.delete(path);
+  const answer = early?.answers.get(path);
+  early?.answers.delete(path);
   return answer;
 }
 
@@ -94,7 +114,7 @@ async function problem(response) {
  * @returns {Promise<any>}
  */
 export async function get(path, options = {}) {
-  return (await request(path, { ...options, headers: { Accept: "application/json" } })).json();
+  return jsonOf(await request(path, { ...options, headers: { Accept: "application/json" } }));
 }
 
 /**
@@ -110,7 +130,7 @@ export async function send(path, body, method = "POST") {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (session.value?.csrf) headers["X-CSRF-Token"] = session.value.csrf;
   const response = await request(path, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
-  return response.status === 204 ? null : response.json();
+  return response.status === 204 ? null : jsonOf(response);
 }
 
 /** Ask who looks at the page. */
@@ -165,7 +185,7 @@ export class Watched {
       const headers = { Accept: "application/json" };
       if (this.etag) headers["If-None-Match"] = this.etag;
       const response = await request(this.path, { headers, signal: asking.signal, cache: "no-store" });
-      const body = response.status === 304 ? undefined : await response.json();
+      const body = response.status === 304 ? undefined : await jsonOf(response);
       if (asking.signal.aborted) return;
       if (body !== undefined) {
         this.etag = response.headers.get("ETag") ?? "";

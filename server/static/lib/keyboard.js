@@ -1,6 +1,6 @@
 /** Keys: what a page can do without a mouse, and the help that lists it. */
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { navigate } from "./router.js";
 
 /** @typedef {{keys: string, does: string, run: (event: KeyboardEvent) => void}} Shortcut keys: one, or two that are pressed one after the other ("g s") */
@@ -17,7 +17,8 @@ export const helpOpen = signal(false);
  * @param {unknown[]} [inputs] what they depend on
  */
 export function useShortcuts(own, inputs = []) {
-  useEffect(() => {
+  // Not after the next paint: who sees a component may use its keys.
+  useLayoutEffect(() => {
     shortcuts.value = [...shortcuts.peek(), ...own];
     return () => {
       shortcuts.value = shortcuts.peek().filter((each) => !own.includes(each));

@@ -14,6 +14,7 @@ import halving
 from resources.backend import Backend
 from server.settings import Settings
 from tests.server.browser.conftest import serving
+from tests.waiting import wait_for
 
 _RUNS, _STEPS, _MANY = 6, 40, 5_000
 
@@ -71,6 +72,11 @@ def _drag(page: Page, panel: Locator, start: float, end: float) -> None:
     page.mouse.up()
 
 
+def _drawn(page: Page) -> list[str]:
+    """The panels that were drawn, one for each time."""
+    return list(page.evaluate("performance.getEntriesByName('halving:painted').map((mark) => mark.detail)"))
+
+
 def _question(request: Request) -> dict[str, Any]:
     """What a request asks of curves; empty for any other."""
     return (request.post_data_json or {}) if request.url.endswith("/api/v1/curves") else {}
@@ -102,6 +108,54 @@ def test_the_panels_that_are_seen_together_are_one_or_two_questions(url: str, pa
     keys = [key for request in asked for key in _question(request)["keys"]]
     assert sorted(keys) == ["loss", "val/accuracy"]
     assert len(asked) <= 2
+
+
+def test_what_is_asked_for_early_is_what_the_page_needs(url: str, page: Page) -> None:
+    page.goto(f"{url}/?filter={quote('params.lr < 1 order by run')}&columns=params.lr")
+    expect(_panel(page, "loss")).to_have_attribute("data-state", "drawn")
+    assert page.evaluate("window.early.answers.size") == 0, "all of its answers were taken"
+    asked = page.evaluate("performance.getEntriesByType('resource').map((entry) => new URL(entry.name).pathname)")
+    named = page.evaluate("[...document.querySelectorAll('link[rel=modulepreload]')].map((link) => new URL(link.href).pathname)")
+    modules = {path for path in asked if path.endswith(".js") and not path.endswith("/early.js")}
+    assert modules == set(named), "a module that is not named waits until another one was read"
+
+
+def test_an_answer_that_breaks_off_is_said_and_asked_for_again(url: str, page: Page) -> None:
+    page.route("**/api/v1/runs?*", lambda route: route.fulfill(content_type="application/json", body='{"total": 6, "runs": ['), times=1)
+    page.goto(url)
+    expect(page.get_by_role("alert")).to_contain_text("the server does not answer")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # rather than after some seconds
+    _shown(page, "6 shown of 6 runs")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_zoom_draws_each_panel_once(url: str, page: Page) -> None:
+    page.goto(url)
+    wait_for(lambda: set(_drawn(page)) == {"loss", "val/accuracy"}, 20, "both panels are drawn")
+    page.evaluate("performance.clearMarks('halving:painted')")
+    _drag(page, _panel(page, "loss"), 0.3, 0.6)
+    wait_for(lambda: "val/accuracy" in _drawn(page), 20, "the other panel is drawn")
+    assert _drawn(page) == ["val/accuracy"], "the dragged one was drawn when it was let go"
+
+
+def test_a_zoom_of_both_axes_stays_when_the_panel_is_drawn_again(url: str, page: Page) -> None:
+    page.goto(url)
+    panel = _panel(page, "loss")
+    expect(panel).to_have_attribute("data-state", "drawn")
+    box = panel.locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.2 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.8 * box["height"], steps=5)
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"zoom="))
+    page.mouse.move(0, 0)
+    seen = "document.querySelector('[data-metric=loss] canvas').toDataURL()"
+    zoomed = page.evaluate(seen)
+    page.evaluate("performance.clearMarks('halving:painted')")
+    page.get_by_role("button", name="band").click()  # these curves have none, so nothing else is drawn
+    wait_for(lambda: "loss" in _drawn(page), 20, "the panel is drawn again")
+    assert page.evaluate(seen) == zoomed
 
 
 def test_a_zoom_is_in_the_url_and_is_refined_by_the_server(page: Page, root: str) -> None:
