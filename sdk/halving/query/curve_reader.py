@@ -4,8 +4,10 @@ A curve is put together from units: buckets and single points, each with its ran
 were logged again by a resumed run or out of order; only those ranges are read as points and stitched.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -46,10 +48,15 @@ class Window(NamedTuple):
 
 
 class RunCurves:
-    """A run's files as they were listed at one moment. To be used by one thread at a time.
+    """A run's files as they were listed at one moment. To be used by one thread at a time, which holds :attr:`lock`.
+
+    Buckets that were read stay in memory: they are the same for as long as the run has no other points.
 
     Args:
         keys: all that will be asked for.
+
+    Attributes:
+        size: bytes that it holds in memory.
 
     Raises:
         FileNotFoundError: here and in any method: a file was deleted by a compaction since; make a new one.
@@ -63,6 +70,11 @@ class RunCurves:
         # For each segment the buckets of those keys for which it has some.
         self._summaries = {name: _asked(self._files.summary(self._segment_path(name)), keys) for name in self.listed.segments}
         self._loaded: dict[str, dict[str, Points]] = {}
+        self._live: dict[str, Any] = {}
+        self._levels: dict[str, _Levels] = {}
+        self.lock = threading.Lock()
+        self.size = sum(block.nbytes for found in self._summaries.values() for block in found.values())
+        self.size += self._tail.nbytes if self._tail is not None else 0
 
     @property
     def is_empty(self) -> bool:
@@ -78,8 +90,9 @@ class RunCurves:
         return sorted(found)
 
     def close(self) -> None:
-        """Close the files; a method that is called later opens them again."""
+        """Close the files and let go of points; a method that is called later reads them again."""
         self._files.close()
+        self._loaded.clear()
 
     def raw(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
         """Every point of a key in some ranges of steps, ordered by attempt, then as logged (in what is compacted: by step).
@@ -170,11 +183,29 @@ class RunCurves:
         return _met(whole[np.argsort(whole["step"], kind="stable")], window)
 
     def _rollups(self, key: str) -> Iterator[Any]:
-        """The compacted part of a curve, from the coarsest level to the finest."""
-        if self.listed.manifest.rollup:
-            yield from self._files.levels(self._path(self.listed.manifest.rollup), key)
+        """The compacted part of a curve, from the coarsest level to the finest; none is read before it is needed."""
+        if not self.listed.manifest.rollup:
+            return
+        known = self._levels.setdefault(key, _Levels([], False))
+        yield from known.read
+        if not known.are_all:
+            for level in islice(self._files.levels(self._path(self.listed.manifest.rollup), key), len(known.read), None):
+                known.read.append(self._kept(level))
+                yield level
+            self._levels[key] = known._replace(are_all=True)
 
     def _live_units(self, key: str) -> Any:
+        """The buckets and points of a curve that are in no compacted file."""
+        if key not in self._live:
+            self._live[key] = self._kept(self._read_live(key))
+        return self._live[key]
+
+    def _kept(self, units: Any) -> Any:
+        units.flags.writeable = False
+        self.size += units.nbytes
+        return units
+
+    def _read_live(self, key: str) -> Any:
         parts = [downsampling.unpacked([found[key] for found in self._summaries.values() if key in found])]
         parts += [_units(self._segment(name, key)) for name, found in self._summaries.items() if key not in found]
         if self._tail is not None:
@@ -228,6 +259,18 @@ class RunCurves:
         return f"{self._base}/{name}"
 
 
+def open_run_curves(store: Store, project: str, run: str, keys: Sequence[str]) -> RunCurves:
+    """A run's curves with their listing and footers; no file is open.
+
+    Args:
+        keys: all that will be asked for.
+
+    Raises:
+        StoreError: as :func:`read_run_curves`.
+    """
+    return read_run_curves(store, project, run, keys, lambda curves: curves)
+
+
 def read_run_curves(
     store: Store, project: str, run: str, keys: Sequence[str], read: Callable[[RunCurves], _Result], reader: RunCurves | None = None
 ) -> _Result:
@@ -242,7 +285,8 @@ def read_run_curves(
     """
     for tries_left in reversed(range(_LISTINGS)):
         try:
-            with closing(reader or RunCurves(store, project, run, keys)) as curves:
+            curves = reader or RunCurves(store, project, run, keys)
+            with curves.lock, closing(curves):
                 return read(curves)
         except FileNotFoundError as error:
             if not tries_left:
@@ -253,6 +297,13 @@ def read_run_curves(
         except ValueError as error:  # Arrow's
             raise StoreError(f"a metric file of run {run!r} in {store.root} is damaged: {error}") from error
     raise RuntimeError("no try was made")
+
+
+class _Levels(NamedTuple):
+    """Levels of a curve that were read, the coarsest first, and whether there are no more."""
+
+    read: list[Any]
+    are_all: bool
 
 
 def _units(points: Points) -> Any:
