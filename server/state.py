@@ -12,7 +12,9 @@ from server.access.secret_keys import signing_key
 from server.curves.service import CurveService
 from server.live.hub import Hub
 from server.loops import Loops
+from server.media.kept_records import KeptRecords
 from server.settings import Settings
+from server.store_threads import StoreThreads
 
 CATALOG_PATIENCE = 2.0  # seconds; people and probes are better told at once that it is away
 _CONNECTIONS = 8  # to Postgres; the server's threads share them
@@ -25,6 +27,7 @@ class State:
     Attributes:
         signing_key: what sessions and addresses are signed with; the same in all replicas.
         loops: studies whose trials run elsewhere.
+        records: of runs' media, artifacts and checkpoints, as far as they were read.
     """
 
     settings: Settings
@@ -34,12 +37,14 @@ class State:
     curves: CurveService
     live: Hub
     loops: Loops = field(repr=False)
+    records: KeptRecords = field(repr=False)
+    store_threads: StoreThreads = field(default_factory=StoreThreads, repr=False)
 
     @classmethod
     def of(cls, settings: Settings) -> "State":
         store = Store(settings.root)
         catalog = open_catalog(store, settings.catalog_url, patience=CATALOG_PATIENCE, connections=_CONNECTIONS)
-        return cls(settings, store, catalog, signing_key(catalog), CurveService(store), Hub(store), Loops(catalog))
+        return cls(settings, store, catalog, signing_key(catalog), CurveService(store), Hub(store), Loops(catalog), KeptRecords(store))
 
     def close(self) -> None:
         """End what it has started."""
