@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 from benchmarks.machine import CHECKOUT, Setting, in_child, settle
 from benchmarks.results import Part, Table, Target, number, spread
+from benchmarks.server_asks import asked
 from benchmarks.stores import PROJECT
 from tests.ports import free_port
 from tests.waiting import wait_for
@@ -86,7 +87,8 @@ def measure(setting: Setting) -> Part:
             part.targets.append(Target(f"{streams} live streams: share of a core", "", [share], 0.1))
         if waits:
             part.targets.append(Target(f"/curves with {dashboards} dashboards and {streams} streams, p99", "s", [float(p99)], 0.3))
-    part.tables = [answers, loads]
+    table, targets = asked(setting, running_server)
+    part.tables, part.targets = [answers, loads, table], [*part.targets, *targets]
     return part
 
 
@@ -102,9 +104,9 @@ async def _clients(process: int, port: int, runs: list[str], streams: int, dashb
         await asyncio.sleep(0.1)
     found["events"] = 0
     tasks += [asyncio.create_task(_ask(port, runs, place, found)) for place in range(dashboards)]
-    began, cpu = time.monotonic(), _cpu_of(process)
+    began, cpu = time.monotonic(), cpu_of(process)
     await asyncio.sleep(seconds)
-    found["share"] = (_cpu_of(process) - cpu) / (time.monotonic() - began)
+    found["share"] = (cpu_of(process) - cpu) / (time.monotonic() - began)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -151,7 +153,7 @@ def _loaded(process: int, port: int, runs: list[str], streams: int, dashboards: 
     return found["share"], found
 
 
-def _cpu_of(process: int) -> float:
+def cpu_of(process: int) -> float:
     """Seconds of CPU that a process has used."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -161,10 +163,10 @@ def _asked(process: int, port: int, runs: Sequence[str], keys: list[str], most: 
     """Bytes, server CPU and time of one answer. ``most`` makes it one that was not asked for before: every point is given."""
     body = json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": keys, "max_points": 1_000 + most}).encode()
     headers = {"Accept": BINARY, "Content-Type": "application/json"}
-    cpu, began = _cpu_of(process), time.monotonic()
+    cpu, began = cpu_of(process), time.monotonic()
     with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/curves", body, headers)) as answer:
         size = len(answer.read())
-    return size, _cpu_of(process) - cpu, time.monotonic() - began
+    return size, cpu_of(process) - cpu, time.monotonic() - began
 
 
 @contextmanager
