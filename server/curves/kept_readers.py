@@ -3,6 +3,8 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from halving.query.curve_reader import RunCurves, open_run_curves
 from halving.store.store import Store
@@ -11,7 +13,14 @@ MOST_BYTES = 256 << 20
 _ITSELF = 8 << 10  # bytes that a reader takes without what it has read, about
 
 Run = tuple[str, str]
-_Name = tuple[str, str, tuple[str, ...]]  # project, run, keys
+_Name = tuple[str, str, tuple[str, ...]]  # project, run, and the only keys that may be asked for, where not all may
+
+
+@dataclass
+class _Kept:
+    stamp: bytes
+    reader: RunCurves
+    size: int = 0
 
 
 class KeptReaders:
@@ -22,8 +31,8 @@ class KeptReaders:
     """
 
     def __init__(self, store: Store, most: int = MOST_BYTES) -> None:
-        self._store, self._most = store, most
-        self._kept: OrderedDict[_Name, tuple[bytes, RunCurves]] = OrderedDict()
+        self._store, self._most, self._size = store, most, 0
+        self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
     def opening(self, stamps: Mapping[Run, bytes]) -> Callable[[str, str, Sequence[str]], RunCurves]:
@@ -34,23 +43,40 @@ class KeptReaders:
         """
 
         def opened(project: str, run: str, keys: Sequence[str]) -> RunCurves:
-            name, stamp = (project, run, tuple(keys)), stamps[project, run]
-            with self._lock:
-                known, reader = self._kept.get(name, (b"", None))
-                if reader is not None and known == stamp:
-                    self._kept.move_to_end(name)
-                    return reader
+            stamp = stamps[project, run]
+            if reader := self._known((project, run, ()), stamp) or self._known((project, run, tuple(keys)), stamp):
+                return reader
             reader = open_run_curves(self._store, project, run, keys)
-            with self._lock:
-                self._kept[name] = stamp, reader
-                self._kept.move_to_end(name)
+            self._keep((project, run, () if reader.is_compacted else tuple(keys)), stamp, reader)
             return reader
 
         return opened
 
-    def shrink(self) -> None:
-        """Forget as many as are too many; to be called after they have read."""
+    def _known(self, name: _Name, stamp: bytes) -> RunCurves | None:
         with self._lock:
-            size = sum(reader.size + _ITSELF for _, reader in self._kept.values())
-            while size > self._most:
-                size -= self._kept.popitem(last=False)[1][1].size + _ITSELF
+            kept = self._kept.get(name)
+            if kept is None or kept.stamp != stamp:
+                return None
+            self._kept.move_to_end(name)
+            return kept.reader
+
+    def _keep(self, name: _Name, stamp: bytes, reader: RunCurves) -> None:
+        with self._lock:
+            self._forget(name)
+            self._kept[name] = _Kept(stamp, reader)
+            reader.grew = partial(self._grown, name, reader)
+        self._grown(name, reader, reader.size + _ITSELF)
+
+    def _grown(self, name: _Name, reader: RunCurves, more: int) -> None:
+        with self._lock:
+            if name in self._kept and self._kept[name].reader is reader:
+                self._kept[name].size += more
+                self._size += more
+            while self._size > self._most:
+                self._forget(next(iter(self._kept)))
+
+    def _forget(self, name: _Name) -> None:
+        if name in self._kept:
+            kept = self._kept.pop(name)
+            self._size -= kept.size
+            kept.reader.forget()  # a question that has it still would hold what it has read, of all its runs

@@ -60,10 +60,7 @@ class CurveService:
         def query(budget: Budget) -> bytes:
             budget.spend(0)  # the time may be over before a thread is free
             opened = self._readers.opening(dict(zip(runs, stamps, strict=True)))
-            try:
-                body = encoded(read_curves(self._store, asked, opened, budget.spend), kind)
-            finally:
-                self._readers.shrink()
+            body = encoded(read_curves(self._store, asked, opened, budget.spend), kind)
             self._cache.put(tag, body)
             return body
 

@@ -119,7 +119,6 @@ def test_the_memory_of_readers_is_bounded_and_a_run_with_other_points_is_opened_
     def read(run: str, stamp: bytes) -> RunCurves:
         reader = kept.opening({("p", run): stamp})("p", run, ["loss"])
         assert len(reader.units("loss", 1_000)) == 1_000
-        kept.shrink()
         return reader
 
     first = read("a", b"1")

@@ -50,13 +50,12 @@ class Window(NamedTuple):
 class RunCurves:
     """A run's files as they were listed at one moment. To be used by one thread at a time, which holds :attr:`lock`.
 
-    Buckets that were read stay in memory: they are the same for as long as the run has no other points.
-
     Args:
         keys: all that will be asked for.
 
     Attributes:
-        size: bytes that it holds in memory.
+        grew: where what is read stays in memory, for later questions at the same state of the run: called with how many bytes more.
+        size: bytes in memory at first.
 
     Raises:
         FileNotFoundError: here and in any method: a file was deleted by a compaction since; make a new one.
@@ -73,12 +72,18 @@ class RunCurves:
         self._live: dict[str, Any] = {}
         self._levels: dict[str, _Levels] = {}
         self.lock = threading.Lock()
+        self.grew: Callable[[int], None] | None = None
         self.size = sum(block.nbytes for found in self._summaries.values() for block in found.values())
         self.size += self._tail.nbytes if self._tail is not None else 0
 
     @property
     def is_empty(self) -> bool:
         return not self.listed.manifest.generation and not self.listed.segments and self._tail is None
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether all points are in the manifest's files: then any key may be asked for."""
+        return not self.listed.segments and self._tail is None
 
     def keys(self) -> list[str]:
         """Every key that the run has points of, sorted."""
@@ -91,8 +96,15 @@ class RunCurves:
 
     def close(self) -> None:
         """Close the files and let go of points; a method that is called later reads them again."""
-        self._files.close()
         self._loaded.clear()
+        self._count(self._files.close(keep=self.grew is not None))
+
+    def forget(self) -> None:
+        """Keep nothing in memory any more; another thread may be reading, and lets go of the rest when it is done."""
+        self.grew, self._levels, self._live = None, {}, {}
+        if self.lock.acquire(blocking=False):
+            self._files.close()
+            self.lock.release()
 
     def raw(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
         """Every point of a key in some ranges of steps, ordered by attempt, then as logged (in what is compacted: by step).
@@ -186,24 +198,37 @@ class RunCurves:
         """The compacted part of a curve, from the coarsest level to the finest; none is read before it is needed."""
         if not self.listed.manifest.rollup:
             return
-        known = self._levels.setdefault(key, _Levels([], False))
+        levels = self._levels
+        known = levels.get(key, _Levels((), False))
         yield from known.read
         if not known.are_all:
             for level in islice(self._files.levels(self._path(self.listed.manifest.rollup), key), len(known.read), None):
-                known.read.append(self._kept(level))
+                known = _Levels((*known.read, level), False)
+                if self._keeps(level):
+                    levels[key] = known
                 yield level
-            self._levels[key] = known._replace(are_all=True)
+            if self.grew:
+                levels[key] = known._replace(are_all=True)
 
     def _live_units(self, key: str) -> Any:
         """The buckets and points of a curve that are in no compacted file."""
-        if key not in self._live:
-            self._live[key] = self._kept(self._read_live(key))
-        return self._live[key]
-
-    def _kept(self, units: Any) -> Any:
-        units.flags.writeable = False
-        self.size += units.nbytes
+        if key in self._live:
+            return self._live[key]
+        live, units = self._live, self._read_live(key)
+        if self._keeps(units):
+            live[key] = units
         return units
+
+    def _keeps(self, units: Any) -> bool:
+        if self.grew is None:
+            return False
+        units.flags.writeable = False  # whoever is given them has only a loan
+        self._count(units.nbytes)
+        return True
+
+    def _count(self, more: int) -> None:
+        if more and (grew := self.grew):
+            grew(more)
 
     def _read_live(self, key: str) -> Any:
         parts = [downsampling.unpacked([found[key] for found in self._summaries.values() if key in found])]
@@ -302,7 +327,7 @@ def read_run_curves(
 class _Levels(NamedTuple):
     """Levels of a curve that were read, the coarsest first, and whether there are no more."""
 
-    read: list[Any]
+    read: tuple[Any, ...]
     are_all: bool
 
 
