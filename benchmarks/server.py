@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from benchmarks.http_client import Client
 from benchmarks.machine import CHECKOUT, Setting, in_child, settle
 from benchmarks.results import Part, Table, Target, number, spread
 from benchmarks.server_asks import asked
@@ -107,10 +108,17 @@ async def _clients(process: int, port: int, runs: list[str], streams: int, dashb
     began, cpu = time.monotonic(), cpu_of(process)
     await asyncio.sleep(seconds)
     found["share"] = (cpu_of(process) - cpu) / (time.monotonic() - began)
+    await end(tasks)
+    return found
+
+
+async def end(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """End clients; one that has ended by itself had an error, which is raised."""
     for task in tasks:
+        if task.done():
+            task.result()
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    return found
 
 
 async def _watch(port: int, place: int, found: dict[str, Any]) -> None:
@@ -124,8 +132,7 @@ async def _watch(port: int, place: int, found: dict[str, Any]) -> None:
 
 
 async def _ask(port: int, runs: list[str], place: int, found: dict[str, Any]) -> None:
-    source = random.Random(place)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    source, client = random.Random(place), Client(port)
     tags: dict[str, str] = {}
     await asyncio.sleep(source.uniform(0, _THINK))
     while True:
@@ -133,16 +140,10 @@ async def _ask(port: int, runs: list[str], place: int, found: dict[str, Any]) ->
         zoom = {"low": low, "high": low + source.randrange(50, POINTS // 2)} if source.random() < 0.3 else {}
         body = json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": [f"metric_{source.randrange(METRICS)}"], **zoom})
         began = time.monotonic()
-        head = f"POST /api/v1/curves HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept: {BINARY}\r\nContent-Type: application/json\r\n"
-        known = f"If-None-Match: {tags[body]}\r\n" if body in tags else ""
-        writer.write(f"{head}{known}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-        headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        fields = dict(line.split(": ", 1) for line in headers.split("\r\n")[1:] if ": " in line)
-        await reader.readexactly(int(fields.get("content-length", 0)))
+        known = {"If_None_Match": tags[body]} if body in tags else {}
+        reply = await client.post("/api/v1/curves", body, Accept=BINARY, **known)
         found["waits"].append(time.monotonic() - began)
-        if not headers.startswith(("http/1.1 200", "http/1.1 304")):
-            raise RuntimeError(headers)
-        tags[body] = fields["etag"]
+        tags[body] = reply.headers["etag"]
         await asyncio.sleep(source.expovariate(1 / _THINK))
 
 

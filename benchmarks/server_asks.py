@@ -6,6 +6,7 @@ import random
 import time
 from typing import Any
 
+from benchmarks.http_client import Client
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Table, Target, number
 from benchmarks.search_scale import spec_of
@@ -14,7 +15,7 @@ LOOPS = 1_000
 LEAST, MOST = 2.0, 10.0  # seconds between two requests of a loop, equally distributed
 TITLE = "Loops that ask for trials"
 NOTE = f"""
-Each loop has a connection of its own and sends a request every {LEAST:g} to {MOST:g} s: `ask`, and when it has got a trial, `tell` at each
+Each loop sends a request every {LEAST:g} to {MOST:g} s: `ask`, and when it has got a trial, `tell` at each
 rung, until it has none. One study by `asha` with the random sampler, its catalog in SQLite. In the first row no trial is left, so that
 every loop is told to come again.
 """
@@ -29,7 +30,7 @@ def asked(setting: Setting, servers: Any) -> tuple[Table, list[Target]]:
     loops, seconds = setting.choose(20, LOOPS), setting.choose(5, 60)
     table = Table(["load", "server, share of a core", "answer", "answers", "p50, ms", "p99, ms", "max, ms"], [], TITLE, NOTE)
     targets = []
-    for load, trials in ((f"{loops:,} loops that wait", 1), (f"{loops:,} loops that train", 1_000_000)):
+    for load, trials in ((f"{loops:,} loops that wait", 1), (f"{loops:,} loops that train", 90_000)):
         root = setting.work / f"asks-{trials}"
         study = in_child("benchmarks.server_asks:study", root=str(root), trials=trials)
         with servers(str(root)) as (process, port):
@@ -70,7 +71,7 @@ def clients(*, process: int, port: int, study: str, loops: int, seconds: float, 
 
 
 async def _clients(process: int, port: int, study: str, loops: int, seconds: float, trains: bool) -> dict[str, Any]:
-    from benchmarks.server import cpu_of
+    from benchmarks.server import cpu_of, end
 
     waits: dict[str, list[float]] = {"a trial": [], "come again": [], "a decision": []}
     tasks = [asyncio.create_task(_loop(port, study, place, waits, trains)) for place in range(loops)]
@@ -80,18 +81,13 @@ async def _clients(process: int, port: int, study: str, loops: int, seconds: flo
     began, cpu = time.monotonic(), cpu_of(process)
     await asyncio.sleep(seconds)
     share = (cpu_of(process) - cpu) / (time.monotonic() - began)
-    for task in tasks:
-        if task.done():
-            task.result()  # its error
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await end(tasks)
     return {"waits": waits, "share": share}
 
 
 async def _loop(port: int, study: str, place: int, waits: dict[str, list[float]], trains: bool) -> None:
-    source = random.Random(place)
+    source, client = random.Random(place), Client(port)
     await asyncio.sleep(source.uniform(0, MOST))
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     base, given = f"/api/v1/hpo/studies/{study}", None
     while True:
         if given is None:
@@ -100,16 +96,9 @@ async def _loop(port: int, study: str, place: int, waits: dict[str, list[float]]
             told = {"attempt": given["attempt"], "epoch": given["epochs"], "values": {"score": source.random()}}
             path, body = f"{base}/trials/{given['trial']}/tell", json.dumps(told)
         began = time.monotonic()
-        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write((head + body).encode())
-        headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        status = int(headers[9:12])
-        fields = dict(line.split(": ", 1) for line in headers.split("\r\n")[1:] if ": " in line)
-        answer = await reader.readexactly(int(fields.get("content-length", 0)))
-        waits["a decision" if given else "a trial" if status == 200 else "come again"].append(time.monotonic() - began)
-        if status not in (200, 204):
-            raise RuntimeError(f"{headers}{answer!r}")
-        found = json.loads(answer) if status == 200 and trains else {"decision": "none"}
+        reply = await client.post(path, body)
+        waits["a decision" if given else "a trial" if reply.status == 200 else "come again"].append(time.monotonic() - began)
+        found = json.loads(reply.body) if reply.status == 200 and trains else {"decision": "none"}
         # What goes on has more epochs granted; any other decision takes the trial away.
         given = {**(given or {}), **found} if found.get("decision", "continue") == "continue" else None
         await asyncio.sleep(source.uniform(LEAST, MOST))
