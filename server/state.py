@@ -53,7 +53,7 @@ class State:
         self.catalog.close()
 
 
-def _state(request: Request) -> State:
+async def _state(request: Request) -> State:  # a coroutine, so that it waits for none of the server's threads
     state: State = request.app.state.halving
     return state
 

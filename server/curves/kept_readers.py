@@ -10,6 +10,7 @@ from halving.query.curve_reader import RunCurves, open_run_curves
 from halving.store.store import Store
 
 MOST_BYTES = 256 << 20
+_AT_ONCE = 64  # runs that are opened
 _ITSELF = 8 << 10  # bytes that a reader takes without what it has read, about
 
 Run = tuple[str, str]
@@ -34,6 +35,7 @@ class KeptReaders:
         self._store, self._most, self._size = store, most, 0
         self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
         self._lock = threading.Lock()
+        self._opening = [threading.Lock() for _ in range(_AT_ONCE)]
 
     def opening(self, stamps: Mapping[Run, bytes]) -> Callable[[str, str, Sequence[str]], RunCurves]:
         """What opens a run's reader for some keys, or gives the one that was opened while the run had the same stamp.
@@ -44,21 +46,25 @@ class KeptReaders:
 
         def opened(project: str, run: str, keys: Sequence[str]) -> RunCurves:
             stamp = stamps[project, run]
-            if reader := self._known((project, run, ()), stamp) or self._known((project, run, tuple(keys)), stamp):
+            if reader := self._known(project, run, keys, stamp):
                 return reader
-            reader = open_run_curves(self._store, project, run, keys)
-            self._keep((project, run, () if reader.is_compacted else tuple(keys)), stamp, reader)
-            return reader
+            with self._opening[hash((project, run)) % _AT_ONCE]:  # two questions that come at once open it once
+                if reader := self._known(project, run, keys, stamp):
+                    return reader
+                reader = open_run_curves(self._store, project, run, keys)
+                self._keep((project, run, () if reader.is_compacted else tuple(keys)), stamp, reader)
+                return reader
 
         return opened
 
-    def _known(self, name: _Name, stamp: bytes) -> RunCurves | None:
+    def _known(self, project: str, run: str, keys: Sequence[str], stamp: bytes) -> RunCurves | None:
         with self._lock:
-            kept = self._kept.get(name)
-            if kept is None or kept.stamp != stamp:
-                return None
-            self._kept.move_to_end(name)
-            return kept.reader
+            for name in ((project, run, ()), (project, run, tuple(keys))):
+                kept = self._kept.get(name)
+                if kept is not None and kept.stamp == stamp:
+                    self._kept.move_to_end(name)
+                    return kept.reader
+        return None
 
     def _keep(self, name: _Name, stamp: bytes, reader: RunCurves) -> None:
         with self._lock:

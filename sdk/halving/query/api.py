@@ -108,7 +108,8 @@ def curve_rows(
     Args:
         known_keys: a key that none of the runs has is an error.
         after_each: called after each curve with the number of its rows, by several threads. What it raises ends the query.
-        opened: gives the reader of a project's run for some keys, where the caller may have it already.
+        opened: gives the reader of a project's run for some keys, where the caller may have it already. Local files are then read by
+            this thread alone.
     """
     if max_points is not None and (isinstance(max_points, bool) or not isinstance(max_points, int) or max_points < 1):
         raise InvalidInput(f"max_points {max_points!r} is not accepted: give a number from 1 on, or None for every point")
@@ -221,11 +222,12 @@ def _read(
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1) if local else _REMOTE_THREADS) as pool:
         # Footers of local files are read faster than by threads; rows are decoded outside of the interpreter's lock.
+        each = map if local and opened else pool.map  # whoever has readers has threads, too, and mostly nothing is decoded
         readers = [reader_of(one) for one in asked] if local else list(pool.map(reader_of, asked))
         for one, reader in zip(asked, readers, strict=True):
             if reader.is_empty:
                 _check_run(store, one)
-        found = [row for rows in pool.map(answered, asked, readers) for row in rows]
+        found = [row for rows in each(answered, asked, readers) for row in rows]
     if not known_keys:
         return found
     full = [one for one, reader in zip(asked, readers, strict=True) if not reader.is_empty]
