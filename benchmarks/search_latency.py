@@ -74,27 +74,14 @@ def _at(ordered: list[float], share: float) -> float:
 
 def fill(url: str, trials: int, more: int) -> str:
     """Open a sweep and run ``trials`` of its trials, ``more`` are left to start. Gives the sweep; in a process of its own."""
-    from resources.catalog import Catalog, SnapshotRow, utcnow
+    from resources.catalog import Catalog
     from resources.scheduling.scheduler import Scheduler
     from resources.scheduling.sweeps import open_sweep
     from resources.sweep_spec import parse_spec
 
     catalog = Catalog(url)
     with catalog.write() as session:
-        session.add(
-            SnapshotRow(
-                digest="sha256:bench",
-                name="points",
-                rows=30,
-                bytes=1,
-                schema_sha256="",
-                target="label",
-                splits={"train": 30},
-                source="bench",
-                transform_sha256="",
-                created_at=utcnow(),
-            )
-        )
+        session.add(snapshot())
     strategy = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 27}}
     at_once = max(1, trials // 20)  # between two looks at how many there are
     spec = parse_spec(spec_of(strategy, max_trials=trials + at_once + more))
@@ -106,6 +93,24 @@ def fill(url: str, trials: int, more: int) -> str:
             _one_trial(scheduler, source, 0.0, {"next": array("d"), "decision": array("d")})
     catalog.close()
     return sweep
+
+
+def snapshot() -> Any:
+    """A row for the snapshot ``sha256:bench``, of which there are no data."""
+    from resources.catalog import SnapshotRow, utcnow
+
+    return SnapshotRow(
+        digest="sha256:bench",
+        name="points",
+        rows=30,
+        bytes=1,
+        schema_sha256="",
+        target="label",
+        splits={"train": 30},
+        source="bench",
+        transform_sha256="",
+        created_at=utcnow(),
+    )
 
 
 def client(folder: str, url: str, sweep: str, taken: int, pace: float, clients: int, client: int) -> dict[str, Any]:

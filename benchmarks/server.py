@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from benchmarks.http_client import Client
 from benchmarks.machine import CHECKOUT, Setting, in_child, settle
 from benchmarks.results import Part, Table, Target, number, spread
+from benchmarks.server_asks import asked
 from benchmarks.stores import PROJECT
 from tests.ports import free_port
 from tests.waiting import wait_for
@@ -61,15 +63,17 @@ def measure(setting: Setting) -> Part:
     runs = in_child("benchmarks.stores:write_runs", root=root, runs=RUNS, metrics=METRICS, points=POINTS, segments=1)
     in_child("benchmarks.stores:compact", root=root, runs=runs)
     settle()
-    answers = Table(["answer", "MB", "server CPU, s", "s"], [], "One answer, asked for the first time")
-    with running_server(root) as (process, port):
-        for title, keys in (("one metric", 1), ("ten metrics", METRICS)):
-            figures = [_asked(process, port, runs, [f"metric_{place}" for place in range(keys)], 900 + again) for again in range(rounds)]
-            bytes_, cpu, wall = zip(*figures, strict=True)
-            answers.rows.append([f"{title} of {RUNS} runs", number(statistics.median(bytes_) / 1e6), spread(cpu), spread(wall)])
-            if keys == 1:
-                part.targets.append(Target("a metric of 100 runs x 1,000 points: server CPU", "s", list(cpu), 0.2))
-                part.targets.append(Target("a metric of 100 runs x 1,000 points: size", "MB", [size / 1e6 for size in bytes_], 1.3))
+    answers = Table(["answer", "MB", "server CPU, s", "s"], [], "The first answer of a server that has read no curve yet")
+    for title, keys in (("one metric", 1), ("ten metrics", METRICS)):
+        figures = []
+        for _ in range(rounds):
+            with running_server(root) as (process, port):
+                figures.append(_asked(process, port, runs, [f"metric_{place}" for place in range(keys)]))
+        bytes_, cpu, wall = zip(*figures, strict=True)
+        answers.rows.append([f"{title} of {RUNS} runs", number(statistics.median(bytes_) / 1e6), spread(cpu), spread(wall)])
+        if keys == 1:
+            part.targets.append(Target("a metric of 100 runs x 1,000 points: server CPU", "s", list(cpu), 0.2))
+            part.targets.append(Target("a metric of 100 runs x 1,000 points: size", "MB", [size / 1e6 for size in bytes_], 1.3))
     loads = Table(["load", "server, share of a core", "events", "answers", "p50, s", "p99, s"], [], f"For {seconds} s each")
     for title, pause, watchers, askers in (
         (f"{streams} streams, idle runs", 0.0, streams, 0),
@@ -86,7 +90,8 @@ def measure(setting: Setting) -> Part:
             part.targets.append(Target(f"{streams} live streams: share of a core", "", [share], 0.1))
         if waits:
             part.targets.append(Target(f"/curves with {dashboards} dashboards and {streams} streams, p99", "s", [float(p99)], 0.3))
-    part.tables = [answers, loads]
+    table, targets = asked(setting, running_server)
+    part.tables, part.targets = [answers, loads, table], [*part.targets, *targets]
     return part
 
 
@@ -102,13 +107,20 @@ async def _clients(process: int, port: int, runs: list[str], streams: int, dashb
         await asyncio.sleep(0.1)
     found["events"] = 0
     tasks += [asyncio.create_task(_ask(port, runs, place, found)) for place in range(dashboards)]
-    began, cpu = time.monotonic(), _cpu_of(process)
+    began, cpu = time.monotonic(), cpu_of(process)
     await asyncio.sleep(seconds)
-    found["share"] = (_cpu_of(process) - cpu) / (time.monotonic() - began)
+    found["share"] = (cpu_of(process) - cpu) / (time.monotonic() - began)
+    await end(tasks)
+    return found
+
+
+async def end(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """End clients; one that has ended by itself had an error, which is raised."""
     for task in tasks:
+        if task.done():
+            task.result()
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    return found
 
 
 async def _watch(port: int, place: int, found: dict[str, Any]) -> None:
@@ -122,8 +134,7 @@ async def _watch(port: int, place: int, found: dict[str, Any]) -> None:
 
 
 async def _ask(port: int, runs: list[str], place: int, found: dict[str, Any]) -> None:
-    source = random.Random(place)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    source, client = random.Random(place), Client(port)
     tags: dict[str, str] = {}
     await asyncio.sleep(source.uniform(0, _THINK))
     while True:
@@ -131,16 +142,10 @@ async def _ask(port: int, runs: list[str], place: int, found: dict[str, Any]) ->
         zoom = {"low": low, "high": low + source.randrange(50, POINTS // 2)} if source.random() < 0.3 else {}
         body = json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": [f"metric_{source.randrange(METRICS)}"], **zoom})
         began = time.monotonic()
-        head = f"POST /api/v1/curves HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept: {BINARY}\r\nContent-Type: application/json\r\n"
-        known = f"If-None-Match: {tags[body]}\r\n" if body in tags else ""
-        writer.write(f"{head}{known}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-        headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        fields = dict(line.split(": ", 1) for line in headers.split("\r\n")[1:] if ": " in line)
-        await reader.readexactly(int(fields.get("content-length", 0)))
+        known = {"If_None_Match": tags[body]} if body in tags else {}
+        reply = await client.post("/api/v1/curves", body, Accept=BINARY, **known)
         found["waits"].append(time.monotonic() - began)
-        if not headers.startswith(("http/1.1 200", "http/1.1 304")):
-            raise RuntimeError(headers)
-        tags[body] = fields["etag"]
+        tags[body] = reply.headers["etag"]
         await asyncio.sleep(source.expovariate(1 / _THINK))
 
 
@@ -151,20 +156,20 @@ def _loaded(process: int, port: int, runs: list[str], streams: int, dashboards: 
     return found["share"], found
 
 
-def _cpu_of(process: int) -> float:
+def cpu_of(process: int) -> float:
     """Seconds of CPU that a process has used."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _asked(process: int, port: int, runs: Sequence[str], keys: list[str], most: int) -> tuple[int, float, float]:
-    """Bytes, server CPU and time of one answer. ``most`` makes it one that was not asked for before: every point is given."""
-    body = json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": keys, "max_points": 1_000 + most}).encode()
+def _asked(process: int, port: int, runs: Sequence[str], keys: list[str]) -> tuple[int, float, float]:
+    """Bytes, server CPU and time of one answer that has every point."""
+    body = json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": keys}).encode()
     headers = {"Accept": BINARY, "Content-Type": "application/json"}
-    cpu, began = _cpu_of(process), time.monotonic()
+    cpu, began = cpu_of(process), time.monotonic()
     with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/curves", body, headers)) as answer:
         size = len(answer.read())
-    return size, _cpu_of(process) - cpu, time.monotonic() - began
+    return size, cpu_of(process) - cpu, time.monotonic() - began
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future
 
 from resources.catalog import Catalog
 from resources.execution.external_loops import ExternalLoops
@@ -15,26 +16,46 @@ class Loops:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog, self._lock = catalog, threading.Lock()
-        self._known: OrderedDict[str, ExternalLoops] = OrderedDict()
+        self._known: OrderedDict[str, Future[ExternalLoops]] = OrderedDict()
 
     def of(self, study: str) -> ExternalLoops:
-        """One study.
+        """One study. The first who asks reads it; those who ask for the same meanwhile wait, and nobody else does.
 
         Raises:
             NotFound: no such sweep.
             DrivenOtherwise: Dagster runs its trials.
         """
         with self._lock:
-            if study in self._known:
-                self._known.move_to_end(study)
-                return self._known[study]
-            loops = self._known[study] = ExternalLoops(self._catalog, study, retry_seconds=_RETRY_SECONDS)
-            while len(self._known) > _MOST:
-                self._known.popitem(last=False)[1].close()
-            return loops
+            found, new = self._known.get(study), study not in self._known
+            if found is None:
+                found = self._known[study] = Future()
+            self._known.move_to_end(study)
+        if new:
+            self._read(study, found)
+        return found.result()
 
     def close(self) -> None:
         """End their threads."""
         with self._lock:
-            while self._known:
-                self._known.popitem()[1].close()
+            left = list(self._known.values())
+            self._known.clear()
+        _close(left)
+
+    def _read(self, study: str, place: "Future[ExternalLoops]") -> None:
+        try:
+            place.set_result(ExternalLoops(self._catalog, study, retry_seconds=_RETRY_SECONDS))
+        except BaseException as error:  # noqa: BLE001  # whoever waits is told, and whoever asks next tries again
+            with self._lock:
+                if self._known.get(study) is place:
+                    del self._known[study]
+            place.set_exception(error)
+            return
+        with self._lock:  # not before: a study that there is none of takes nobody's place
+            left = [self._known.popitem(last=False)[1] for _ in range(len(self._known) - _MOST)]
+        _close(left)
+
+
+def _close(left: "list[Future[ExternalLoops]]") -> None:
+    """End the threads of studies, of one that is being read as soon as it is there."""
+    for place in left:
+        place.add_done_callback(lambda done: None if done.exception() else done.result().close())

@@ -12,7 +12,9 @@ from server.curves.service import CurveService
 from server.identity.secret_keys import signing_key
 from server.live.hub import Hub
 from server.loops import Loops
+from server.media.kept_records import KeptRecords
 from server.settings import Settings
+from server.store_threads import StoreThreads
 from server.turns import Turns
 
 CATALOG_PATIENCE = 2.0  # seconds; people and probes are better told at once that it is away
@@ -29,6 +31,7 @@ class State:
         index_turns: questions to the index of runs take turns.
         signing_key: what sessions and addresses are signed with; the same in all replicas.
         loops: studies that external loops train.
+        records: of runs' media, artifacts and checkpoints, as far as they were read.
     """
 
     settings: Settings
@@ -40,6 +43,8 @@ class State:
     curves: CurveService
     live: Hub
     loops: Loops = field(repr=False)
+    records: KeptRecords = field(repr=False)
+    store_threads: StoreThreads = field(default_factory=StoreThreads, repr=False)
 
     @classmethod
     def of(cls, settings: Settings) -> "State":
@@ -58,6 +63,7 @@ class State:
             curves=CurveService(store),
             live=Hub(store),
             loops=Loops(catalog),
+            records=KeptRecords(store),
         )
 
     def close(self) -> None:
@@ -68,7 +74,7 @@ class State:
         self.access_catalog.close()
 
 
-def _state(request: Request) -> State:
+async def _state(request: Request) -> State:  # a coroutine, so that it waits for none of the server's threads
     state: State = request.app.state.halving
     return state
 

@@ -8,7 +8,7 @@ of 8 bytes. ``offset`` in the header counts from the header's end.
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from halving.cli.output import jsonable
 from halving.errors import NotFound
 from halving.query.api import curve_rows
+from halving.query.curve_reader import RunCurves
 from halving.query.curve_table import CurveRows, table_of
 from halving.query.runs import read_json, seconds_of
 from halving.store.store import Store
@@ -46,11 +47,14 @@ class Curves:
     missing: list[tuple[str, str]]
 
 
-def read_curves(store: Store, question: Question, after_each: Callable[[int], None] | None = None) -> Curves:
+def read_curves(
+    store: Store, question: Question, opened: Callable[[str, str, Sequence[str]], RunCurves], after_each: Callable[[int], None]
+) -> Curves:
     """The curves of a question whose ``runs`` and ``keys`` are given, sorted.
 
     Args:
-        after_each: called after each run with the number of its rows, by several threads; what it raises ends the query.
+        opened: gives the reader of a project's run for some keys.
+        after_each: called after each curve with the number of its rows, by several threads; what it raises ends the query.
 
     Raises:
         NotFound: no such run.
@@ -73,6 +77,7 @@ def read_curves(store: Store, question: Question, after_each: Callable[[int], No
             edges=question.edges,
             known_keys=False,
             after_each=after_each,
+            opened=opened,
         )
     ]
     found = {(curve.run, curve.key) for curve in rows}
@@ -102,12 +107,17 @@ def _binary(curves: Curves) -> bytes:
 
 
 def _json(curves: Curves) -> bytes:
-    described = []
+    """One curve at a time: the interpreter's lock, which the event loop needs, is not given up before the end of a ``json.dumps``."""
+    each = ", ".join(json_curves(curves))
+    return f'{{"x": "{curves.axis}", "curves": [{each}], "missing": {json.dumps(curves.missing)}}}'.encode()
+
+
+def json_curves(curves: Curves) -> Iterator[str]:
+    """Each curve as JSON."""
     for curve, x in zip(curves.rows, curves.x, strict=True):
         one = _described(curve)
         columns = {"x": x, "value": curve.value, **({"min": curve.min, "max": curve.max} if one["bucketed"] else {})}
-        described.append({**one, **{name: _numbers(column) for name, column in columns.items()}})
-    return json.dumps({"x": curves.axis, "curves": described, "missing": curves.missing}, allow_nan=False).encode()
+        yield json.dumps({**one, **{name: _numbers(column) for name, column in columns.items()}}, allow_nan=False)
 
 
 def _arrow(curves: Curves) -> bytes:

@@ -16,19 +16,28 @@ MOST_WAITING = 100
 SECONDS = 20.0
 
 
+FEWER = "ask for fewer runs or keys, or fewer max_points"
+
+
 class Overloaded(HalvingError, TimeoutError):
     """A query took too long, or too many wait; the same may be answered later."""
 
 
+def too_slow(seconds: float) -> Overloaded:
+    """The error of a query that was not done in time."""
+    return Overloaded(f"the curves were not read within {seconds:g} s: ask for fewer runs or keys, or try again")
+
+
 class Budget:
-    """What one query may use; to be told after each run that was read.
+    """What one query may use; to be told after each curve that was read.
 
     Args:
         seconds: from now on.
+        advice: what to do about too many rows.
     """
 
-    def __init__(self, seconds: float, rows: int = MOST_ROWS) -> None:
-        self._seconds, self._end, self._most = seconds, time.monotonic() + seconds, rows
+    def __init__(self, seconds: float, rows: int = MOST_ROWS, advice: str = FEWER) -> None:
+        self._seconds, self._end, self._most, self._advice = seconds, time.monotonic() + seconds, rows, advice
         self._rows = 0
         self._lock = threading.Lock()
 
@@ -42,9 +51,9 @@ class Budget:
         with self._lock:
             self._rows += rows
         if self._rows > self._most:
-            raise InvalidInput(f"an answer of more than {self._most:,} rows is not given: ask for fewer runs or keys, or fewer max_points")
+            raise InvalidInput(f"an answer of more than {self._most:,} rows is not given: {self._advice}")
         if time.monotonic() > self._end:
-            raise Overloaded(f"the curves were not read within {self._seconds:g} s: ask for fewer runs or keys, or try again")
+            raise too_slow(self._seconds)
 
 
 class Limiter:
@@ -52,12 +61,15 @@ class Limiter:
 
     def __init__(self, threads: int = THREADS, seconds: float = SECONDS, waiting: int = MOST_WAITING) -> None:
         self._pool = ThreadPoolExecutor(threads, "curves")
-        self._seconds, self._waiting = seconds, waiting
+        self.seconds, self._waiting = seconds, waiting
         self._flying: dict[str, Future[bytes]] = {}
         self._lock = threading.Lock()
 
-    async def answer(self, name: str, query: Callable[[Budget], bytes]) -> bytes:
+    async def answer(self, name: str, query: Callable[[Budget], bytes], rows: int = MOST_ROWS, advice: str = FEWER) -> bytes:
         """What ``query`` gives; ``name`` is equal for equal queries. A request that waits holds no thread.
+
+        Args:
+            rows, advice: the most that it may have, and what to do where it has more.
 
         Raises:
             Overloaded: not within the time, or too many wait already.
@@ -67,17 +79,17 @@ class Limiter:
             if flight is None:
                 if len(self._flying) >= self._waiting:
                     raise Overloaded(f"{len(self._flying)} questions for curves wait already: try again")
-                budget = Budget(self._seconds)  # the time includes that of waiting for a thread
+                budget = Budget(self.seconds, rows, advice)  # the time includes that of waiting for a thread
                 flight = self._flying[name] = self._pool.submit(query, budget)
         if new:  # without the lock: it is called at once where the query has ended already
             flight.add_done_callback(lambda _: self._landed(name))
         try:
             # Shielded: others may wait for the same.
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(flight)), self._seconds)
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(flight)), self.seconds)
         except TimeoutError as error:
             if isinstance(error, HalvingError):
                 raise
-            raise Overloaded(f"the curves were not read within {self._seconds:g} s: ask for fewer runs or keys, or try again") from None
+            raise too_slow(self.seconds) from None
 
     def _landed(self, name: str) -> None:
         with self._lock:

@@ -6,11 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from halving.store.store import Store
-from server.curves.answer import encoded, read_curves
+from server.curves.answer import ARROW, BINARY, JSON, encoded, read_curves
 from server.curves.cache import Cache
-from server.curves.limits import Budget, Limiter
-from server.curves.question import Question
+from server.curves.kept_readers import KeptReaders
+from server.curves.limits import FEWER, Budget, Limiter, too_slow
+from server.curves.question import MOST_JSON_ROWS, MOST_ROWS, Question
 from server.curves.stamps import Stamps, etag_of
+
+_LIMITS = {JSON: (MOST_JSON_ROWS, f"{FEWER}, or send Accept: {ARROW} or {BINARY}")}
+_OTHERS = (MOST_ROWS, FEWER)
 
 
 class Answer(NamedTuple):
@@ -26,7 +30,7 @@ class CurveService:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._stamps = Stamps(store)
-        self._cache = Cache()
+        self._cache, self._readers = Cache(), KeptReaders(store)
         self._limiter = Limiter()
         self._looking = ThreadPoolExecutor(2, "stamps")  # of its own: whether something is new must not wait for queries
 
@@ -48,15 +52,23 @@ class CurveService:
         names = tuple(f"{project}/{run}" for project, run in runs)
         asked = question.model_copy(update={"runs": names, "filter": None, "keys": keys})
         # The tag is older than what is read after it, so an answer never has less than its tag says.
-        stamps = await asyncio.get_running_loop().run_in_executor(self._looking, self._stamps.of, runs)
+        stamps = await self._look(runs)
         tag = etag_of(kind, asked.model_dump_json(), stamps)
         if tag in known:
             return Answer(tag, None)
 
         def query(budget: Budget) -> bytes:
             budget.spend(0)  # the time may be over before a thread is free
-            body = encoded(read_curves(self._store, asked, budget.spend), kind)
+            opened = self._readers.opening(dict(zip(runs, stamps, strict=True)))
+            body = encoded(read_curves(self._store, asked, opened, budget.spend), kind)
             self._cache.put(tag, body)
             return body
 
-        return Answer(tag, self._cache.get(tag) or await self._limiter.answer(tag, query))
+        return Answer(tag, self._cache.get(tag) or await self._limiter.answer(tag, query, *_LIMITS.get(kind, _OTHERS)))
+
+    async def _look(self, runs: Sequence[tuple[str, str]]) -> list[bytes]:
+        look = asyncio.get_running_loop().run_in_executor(self._looking, self._stamps.of, runs)
+        try:
+            return await asyncio.wait_for(look, self._limiter.seconds)
+        except TimeoutError:
+            raise too_slow(self._limiter.seconds) from None

@@ -14,8 +14,9 @@ from halving.query.run_follower import BEGINNING, Position
 from halving.query.runs import in_threads
 from halving.store.store import Store
 from server.live.cursor import Run
-from server.live.subscription import Subscription
+from server.live.subscription import Backlog, Subscription
 from server.live.watcher import Watcher
+from server.store_threads import StoreThreads
 
 SECONDS = 1.0
 """From one look to the next: a point is shown within two."""
@@ -24,6 +25,7 @@ MOST_STREAMS = 1_000
 MOST_PER_CLIENT = 64
 MOST_RUNS = 200
 MOST_KEYS = 100
+_JOINING, _JOINING_SECONDS = 8, 20.0  # threads, and how long a new stream waits for one
 _log = logging.getLogger(__name__)
 
 
@@ -43,6 +45,8 @@ class Hub:
         self._store, self._seconds, self._most, self._most_each = store, seconds, most, most_each
         self._watchers: dict[Run, Watcher] = {}
         self._streams: dict[Subscription, str | None] = {}
+        self._backlog = Backlog()
+        self._joining = StoreThreads(_JOINING, _JOINING_SECONDS)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -68,7 +72,7 @@ class Hub:
             TooManyStreams: this one is not given.
             StoreError: the store cannot be read.
         """
-        subscription = Subscription(runs, keys, asyncio.get_running_loop())
+        subscription = Subscription(runs, keys, asyncio.get_running_loop(), backlog=self._backlog)
         with self._lock:
             if len(self._streams) >= self._most:
                 raise TooManyStreams(f"{self._most} streams are open, and more are not given: close others, or come again later")
@@ -76,7 +80,7 @@ class Hub:
                 raise TooManyStreams(f"{client} has {self._most_each} streams open, and more are not given to one client: close others")
             self._streams[subscription] = client
         try:
-            await asyncio.to_thread(self._join, subscription, after or {}, history)
+            await self._joining.run(self._join, subscription, after or {}, history)
         except BaseException:
             self.leave(subscription)
             raise

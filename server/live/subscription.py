@@ -1,4 +1,4 @@
-"""What one client has coming: events that wait for it, never more than a bound."""
+"""What clients have coming: events that wait for them, never more than a bound for each, and for all of them together."""
 
 import asyncio
 import contextlib
@@ -13,6 +13,8 @@ from fastapi.sse import format_sse_event
 from server.live.cursor import Run
 
 MOST_BYTES = 8 << 20
+MOST_BYTES_OF_ALL = 256 << 20
+_BATCH = 128 << 10  # bytes that are taken at once, about: what is on its way to a client is not counted
 
 
 class Event(NamedTuple):
@@ -27,10 +29,34 @@ class Event(NamedTuple):
         return cls(name, format_sse_event(event=name, data_str=json.dumps(data, separators=(",", ":"))))
 
 
-Batch = tuple[list[Event], dict[Run, str]]
-"""Events, and the runs' positions after them as :func:`~server.live.cursor.text_of` gives them."""
+Batch = tuple[list[Event], dict[Run, str] | None]
+"""Events, and the runs' positions after them as :func:`~server.live.cursor.text_of` gives them; None where more events wait already."""
 
 RESYNC, POINTS = "resync", "points"
+
+
+class Backlog:
+    """What waits for all clients together. Where it is too much, the client for which most waits loses its points first.
+
+    Args:
+        most: bytes.
+    """
+
+    def __init__(self, most: int = MOST_BYTES_OF_ALL) -> None:
+        self._most, self._bytes = most, 0
+        self._waiting: set[Subscription] = set()
+        self.lock = threading.Lock()
+        """Held while anything that waits for any client is changed."""
+
+    def count(self, subscription: "Subscription", more: int) -> None:
+        """Count bytes, with the lock held; ``more`` may be negative."""
+        self._bytes += more
+        (self._waiting.add if subscription.bytes else self._waiting.discard)(subscription)
+
+    def shrink(self) -> None:
+        """Drop what is too much, with the lock held."""
+        while self._bytes > self._most:
+            max(self._waiting, key=lambda each: each.bytes).drop_points()
 
 
 class Subscription:
@@ -39,16 +65,27 @@ class Subscription:
     Args:
         runs, keys: what it asked for.
         loop: where it waits.
+        most: bytes that wait for it.
+        backlog: that of all clients.
+
+    Attributes:
+        bytes: that wait for it.
     """
 
-    def __init__(self, runs: Iterable[Run], keys: Iterable[str], loop: asyncio.AbstractEventLoop, most: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        runs: Iterable[Run],
+        keys: Iterable[str],
+        loop: asyncio.AbstractEventLoop,
+        most: int = MOST_BYTES,
+        backlog: Backlog | None = None,
+    ) -> None:
         self.runs, self.keys = tuple(runs), frozenset(keys)
-        self._loop, self._most = loop, most
+        self._loop, self._most, self._backlog = loop, most, backlog or Backlog()
         self._events: deque[Event] = deque()
-        self._bytes = 0
+        self.bytes = 0
         self._positions: dict[Run, str] = {}
         self._closed = False
-        self._lock = threading.Lock()
         self._news = asyncio.Event()
 
     def put(self, run: Run, events: Iterable[Event], position: str) -> None:
@@ -57,40 +94,69 @@ class Subscription:
         A client that does not keep up loses the points that wait, and is told to read the curves again; one that takes nothing at all
         is left, and may come again.
         """
-        with self._lock:
+        with self._backlog.lock:
+            if self._closed:
+                return
             self._positions[run] = position
-            for event in events:
-                self._events.append(event)
-                self._bytes += len(event.sent)
-            if self._bytes > self._most:
-                kept = [event for event in self._events if event.name not in (POINTS, RESYNC)]
-                self._events = deque([Event.of(RESYNC, {}), *kept])
-                self._bytes = sum(len(event.sent) for event in self._events)
-                self._closed = self._bytes > self._most
+            new = list(events)
+            self._events.extend(new)
+            self._resize(self.bytes + _size(new))
+            if self.bytes > self._most:
+                self.drop_points()
+            self._backlog.shrink()
+
+    def drop_points(self) -> None:
+        """Keep only what the runs have become, and tell the client to read the curves again; with the backlog's lock held."""
+        before = self.bytes
+        kept = [event for event in self._events if event.name not in (POINTS, RESYNC)]
+        self._events = deque([Event.of(RESYNC, {}), *kept])
+        self._resize(_size(self._events))
+        if self.bytes > self._most or self.bytes >= before:  # there were no points to drop
+            self._end()
 
     def close(self) -> None:
         """End the stream."""
-        self._closed = True
+        with self._backlog.lock:
+            self._end()
         self.wake()
 
     async def next(self) -> Batch | None:
-        """Wait for events; gives all that there are and the runs' positions after them. None at the stream's end."""
+        """Wait for events; gives those that wait, or the first of them. None at the stream's end."""
         while not self._closed:
             await self._news.wait()
             self._news.clear()
-            with self._lock:
-                events, self._events, self._bytes = list(self._events), deque(), 0
-                positions = dict(self._positions)
-            if events:
-                return events, positions
+            with self._backlog.lock:
+                taken, size = [], 0
+                while self._events and size < _BATCH:
+                    taken.append(self._events.popleft())
+                    size += len(taken[-1].sent)
+                self._resize(self.bytes - size)
+                positions = dict(self._positions) if not self._events else None
+            if positions is None:
+                self._news.set()
+            if taken:
+                return taken, positions
         return None
+
+    def _end(self) -> None:
+        self._closed = True
+        self._events.clear()
+        self._resize(0)
+
+    def _resize(self, size: int) -> None:
+        more, self.bytes = size - self.bytes, size
+        self._backlog.count(self, more)
 
     @property
     def waits(self) -> bool:
-        """Whether there are events for the client."""
-        return bool(self._events)
+        """Whether there are events for the client, or no more will come."""
+        return bool(self._events) or self._closed
 
     def wake(self) -> None:
         """Let the client take what there is."""
         with contextlib.suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._news.set)
+
+
+def _size(events: Iterable[Event]) -> int:
+    return sum(len(event.sent) for event in events)

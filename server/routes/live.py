@@ -94,12 +94,14 @@ async def metrics(subscription: Annotated[Subscription, Depends(_one)]) -> Event
 async def _sent(subscription: Subscription, until: str | None = None) -> AsyncIterator[bytes]:
     """The stream's bytes: all that there is for a client at one moment together, in a tenth of the time that event by event takes.
 
-    The cursor is in an event after them: a stream that is cut before it gets all of them again.
+    The cursor is in an event after them: a stream that is cut before it gets all of them again. Many events come in several parts, the
+    cursor after the last.
 
     Args:
         until: the event that is the last.
     """
     name: str | None = "ready"
+    over = False
     waiting = asyncio.ensure_future(subscription.next())
     try:
         while True:
@@ -110,11 +112,14 @@ async def _sent(subscription: Subscription, until: str | None = None) -> AsyncIt
             if (batch := waiting.result()) is None:
                 return
             events, positions = batch
-            last = format_sse_event(event=name or "at", data_str="{}", id=cursor_of(positions))
-            yield b"".join([*(event.sent for event in events), last])
-            if any(event.name == until for event in events):
+            sent = [event.sent for event in events]
+            if positions is not None:
+                sent.append(format_sse_event(event=name or "at", data_str="{}", id=cursor_of(positions)))
+                name = None
+            over = over or any(event.name == until for event in events)
+            yield b"".join(sent)
+            if over and positions is not None:
                 return
-            name = None
             waiting = asyncio.ensure_future(subscription.next())
     finally:
         waiting.cancel()

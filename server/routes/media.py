@@ -16,6 +16,7 @@ from server.identity.caller import Viewer
 from server.media.inert import inert_headers
 from server.media.records import media_of, named_blob
 from server.state import Shared
+from server.store_threads import reads_store
 
 router = APIRouter(tags=["media"])
 MOST_RUNS = 100
@@ -25,6 +26,7 @@ _BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-
 
 
 @router.get("/media", response_class=Response, responses={200: {"content": {"application/json": {}}}})
+@reads_store
 def media(
     state: Shared,
     caller: Viewer,
@@ -32,14 +34,17 @@ def media(
     key: Annotated[tuple[str, ...], Query(description="Only these keys.", examples=[["samples"]])] = (),
     limit: Annotated[int, Query(ge=1, le=10_000, description="The most to give.")] = 1_000,
 ) -> Response:
-    """What runs have logged besides numbers, by run, key and step; ``url`` gives the bytes."""
+    """What runs have logged besides numbers, by run, key and step; ``url`` gives the bytes. ``more``: there are others than these."""
     found: list[dict[str, Any]] = []
     for project, name in checked_runs(caller, run):
-        found += media_of(state.store, project, name, frozenset(key))
-    return answer({"media": found[:limit], "total": len(found)})
+        found += media_of(state.store, state.records, project, name, frozenset(key), limit + 1 - len(found))
+        if len(found) > limit:
+            break
+    return answer({"media": found[:limit], "more": len(found) > limit})
 
 
 @router.get("/blobs/{digest}", response_class=Response, responses=_BYTES)
+@reads_store
 def blob(
     state: Shared,
     caller: Viewer,
@@ -52,7 +57,7 @@ def blob(
 ) -> Response:
     """The bytes of a medium, an artifact or a checkpoint of a run. Nothing in them runs in a browser."""
     ((project, name),) = checked_runs(caller, [run])
-    kind, file_name = named_blob(state.store, project, name, digest)
+    kind, file_name = named_blob(state.store, state.records, project, name, digest)
     headers = {**inert_headers(kind, file_name), "ETag": f'"{digest}"', "Accept-Ranges": "bytes"}
     if headers["ETag"] in known:
         return Response(status_code=304, headers=headers)
@@ -62,13 +67,14 @@ def blob(
     except NotFound:
         raise NotFound(f"{digest} of run {run!r} is no longer in the store") from None
     part = _part(asked, size)
+    first, end = part or (0, size)
+    content = state.store_threads.stream(_bytes(state.store, digest, first, end))
     if part is None:
-        return StreamingResponse(_bytes(state.store, digest, 0, size), 200, {**headers, "Content-Length": str(size)})
-    first, end = part
+        return StreamingResponse(content, 200, {**headers, "Content-Length": str(size)})
     if first >= end:
         return problem(416, f"the range {asked!r} is not accepted: there are {size} bytes", {"Content-Range": f"bytes */{size}"})
     headers |= {"Content-Length": str(end - first), "Content-Range": f"bytes {first}-{end - 1}/{size}"}
-    return StreamingResponse(_bytes(state.store, digest, first, end), 206, headers)
+    return StreamingResponse(content, 206, headers)
 
 
 def _part(asked: str, size: int) -> tuple[int, int] | None:

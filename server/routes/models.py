@@ -21,6 +21,7 @@ from server.checkpoint_links import checkpoint_link, linked_digest
 from server.identity.caller import Caller, Viewer
 from server.routes.sweeps import Number
 from server.state import Shared
+from server.store_threads import reads_store
 
 router = APIRouter(prefix="/models", tags=["models"])
 signed = APIRouter(prefix="/signed", tags=["models"])
@@ -127,13 +128,15 @@ def _no_model(model: str, rows: list[ModelVersionRow], caller: Caller) -> str:
 
 
 @signed.get("/{address}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
+@reads_store
 def checkpoint(address: Annotated[str, Path(description="What the champion's ``url`` ends with.")], state: Shared) -> StreamingResponse:
     """The bytes of a checkpoint, for who was given its address."""
     digest = linked_digest(state, address)
     with state.store.open_file(blob_name(digest)) as file:
         size = file.size()
     headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{digest[7:23]}.ckpt"'}
-    return StreamingResponse(_chunks(state.store, digest), media_type="application/octet-stream", headers=headers)
+    content = state.store_threads.stream(_chunks(state.store, digest))
+    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
 
 
 def _chunks(store: Store, digest: str) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from server.answers import answer
 from server.identity.caller import Viewer
 from server.routes.sweeps import Number, sweep_of
 from server.state import Shared
+from server.store_threads import reads_store
 
 router = APIRouter(prefix="/reports", tags=["reports"])
 
@@ -68,6 +69,7 @@ class Gates(BaseModel):
 
 
 @router.get("/{sweep}/gates", response_model=Gates)
+@reads_store
 def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     """The gates that the sweep's winner had to pass to become a version, judged by its report."""
     sweep_of(state, caller, sweep)
@@ -78,6 +80,7 @@ def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
 
 
 @router.get("/{sweep}/page", response_class=Response, responses={200: {"content": {"text/html": {}}}})
+@reads_store
 def page(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     """The report as people read it: one HTML page with its figures, which can reach neither this server nor any network.
 

@@ -23,6 +23,7 @@ from resources.analysis.run_index.select import IndexState, select_page, select_
 from server.answers import answer
 from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
+from server.store_threads import reads_store
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -234,6 +235,7 @@ def list_columns(
 
 
 @router.get("/diff", response_model=Diff)
+@reads_store
 def diff_runs(
     state: Shared,
     caller: Viewer,
@@ -250,6 +252,7 @@ def diff_runs(
 
 
 @router.get("/{project}/{run}", response_model=dict[str, Any])
+@reads_store
 def one_run(
     state: Shared,
     project: Annotated[str, Path(examples=["digits"])],

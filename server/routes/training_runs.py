@@ -19,6 +19,7 @@ from server.errors import without_root
 from server.identity.caller import Caller, Viewer
 from server.routes.datasets import seen_snapshots
 from server.state import Shared
+from server.store_threads import reads_store
 
 router = APIRouter(prefix="/training-runs", tags=["training runs"])
 
@@ -76,6 +77,7 @@ def start(body: NewRun, state: Shared, caller: Viewer, once: Once) -> Response:
 
 
 @router.get("/{project}/{run}", response_model=dict[str, Any])
+@reads_store
 def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Response:
     """Where a training run stands.
 
@@ -102,6 +104,7 @@ def end(project: Project, run: RunId, state: Shared, caller: Viewer, once: Once)
 
 
 @router.post("/{project}/{run}/checkpoints/{epoch}/restore", status_code=202, response_model=Started)
+@reads_store
 def restore(
     project: Project,
     run: RunId,

@@ -3,12 +3,25 @@
 import asyncio
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
-from halving import InvalidInput
+from halving import InvalidInput, Store, init
+from halving.query.curve_reader import RunCurves
+from resources.backend import Backend
+from server.curves import service
+from server.curves.answer import BINARY, JSON
 from server.curves.cache import Cache
+from server.curves.kept_readers import KeptReaders
 from server.curves.limits import Budget, Limiter, Overloaded
+from server.curves.stamps import Stamps
+
+
+@pytest.fixture
+def store(backend: Backend) -> Store:
+    return backend.store
 
 
 def test_equal_questions_are_asked_once_and_two_run_at_a_time() -> None:
@@ -93,3 +106,54 @@ def test_the_memory_of_answers_is_bounded_and_keeps_what_was_asked_for_last() ->
     assert [cache.get(name) for name in "abcde"] == [None] * 5
     cache.put("f", b"x" * 100)
     assert cache.get("f") == b"x" * 100
+
+
+def test_the_memory_of_readers_is_bounded_and_a_run_with_other_points_is_opened_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for run in "abc":
+        with init(project="p", id=run, root=store.root, system_metrics=None) as training:
+            for step in range(1_000):
+                training.log({"loss": 1.0}, step=step)
+    kept = KeptReaders(store, most=200_000)
+
+    def read(run: str, stamp: bytes) -> RunCurves:
+        reader = kept.opening({("p", run): stamp})("p", run, ["loss"])
+        assert len(reader.units("loss", 1_000)) == 1_000
+        return reader
+
+    first = read("a", b"1")
+    assert read("a", b"1") is first
+    second = read("a", b"2")
+    assert second is not first
+    read("b", b"1")
+    assert read("a", b"2") is second
+    read("c", b"1")  # in the place of b
+    assert read("a", b"2") is second
+
+
+def test_as_json_fewer_rows_are_given_and_the_answer_names_the_other_encodings(
+    store: Store, local: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with init(project="p", id="r", root=store.root, system_metrics=None) as run:
+        for step in range(20):
+            run.log({"a": 1.0, "b": 2.0}, step=step)
+    monkeypatch.setitem(service._LIMITS, JSON, (30, service._LIMITS[JSON][1]))
+    asked = {"run": "p/r", "key": ["a", "b"]}
+    refused = local.get("/api/v1/curves", params=asked)
+    assert (refused.status_code, BINARY in refused.json()["detail"], "30 rows" in refused.json()["detail"]) == (422, True, True)
+    assert local.get("/api/v1/curves", params=asked, headers={"Accept": BINARY}).status_code == 200
+    assert local.get("/api/v1/curves", params={**asked, "key": "a"}).status_code == 200
+
+
+def test_a_store_that_does_not_answer_keeps_nobody_waiting_for_ever(
+    store: Store, local: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers_again = threading.Event()
+    state = local.app.state.halving  # type: ignore[attr-defined]
+    monkeypatch.setattr(state.curves._limiter, "seconds", 0.1)
+    monkeypatch.setattr(Stamps, "of", lambda *_: answers_again.wait(20))
+    try:
+        answers = [local.get("/api/v1/curves", params={"run": "p/r", "key": "a"}) for _ in range(5)]
+    finally:
+        answers_again.set()
+    assert [(answer.status_code, "Retry-After" in answer.headers) for answer in answers] == [(503, True)] * 5

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 
 from halving import Store, init
 from halving.maintenance.compaction import compact
+from halving.metrics import parquet_reader
 from halving.query.api import curves
 from halving.query.runs import read_json
 from server.settings import Settings
@@ -190,3 +191,30 @@ def test_a_filter_chooses_the_first_runs_of_its_order(store: Store, client: Test
     wait_for(lambda: found() == ["p/b", "p/c"], 20, "the index has the runs")
     assert client.post("/api/v1/curves", json={"filter": "nope nope", "keys": ["loss"]}).json()["column"]
     assert client.post("/api/v1/curves", json={"filter": "", "runs": ["p/a"], "keys": ["loss"]}).status_code == 422
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_a_zoom_into_what_was_read_opens_no_file_and_is_the_curve_of_the_sdk(
+    store: Store, client: TestClient, monkeypatch: pytest.MonkeyPatch, compacted: bool
+) -> None:
+    for run, points in (("short", 100), ("long", 20_000)):
+        train(store, run, points)
+        if compacted:
+            compact(store, "p", run)
+    opened: list[str] = []
+    true_file = parquet_reader._File.__init__
+    monkeypatch.setattr(parquet_reader._File, "__init__", lambda file, store, path: (opened.append(path), true_file(file, store, path))[1])
+    asked = {"run": ["p/short", "p/long"], "key": "loss", "max_points": 100}
+    client.get("/api/v1/curves", params=asked, headers=BINARY)
+    for low, high in ((10, 15_000), (50, 9_000)):
+        before = list(opened)
+        header, arrays = decoded(client.get("/api/v1/curves", params={**asked, "low": low, "high": high}, headers=BINARY).content)
+        assert opened == before
+        for one, own in zip(header["curves"], arrays, strict=True):
+            table = curves(one["run"], "loss", root=store, max_points=100, window=(low, high), edges="whole")
+            np.testing.assert_array_equal(own["x"], table["step"].to_numpy())
+            np.testing.assert_array_equal(own["value"], table["value"].to_numpy().astype(np.float32))
+        del opened[len(before) :]
+    train(store, "short", 10, first=200)
+    (one,) = decoded(client.get("/api/v1/curves", params={**asked, "run": "p/short"}, headers=BINARY).content)[0]["curves"]
+    assert one["points"] == 110

@@ -1,5 +1,6 @@
 """Media over HTTP: what a run's records name and nothing else, and nothing in it that acts."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ import pytest
 
 import halving
 from halving import Store, init
+from halving.query.runs import read_json
+from server.media import kept_records
+from server.media.kept_records import KeptRecords
 from server.settings import Settings
 from tests.server.clients import client_of
 
@@ -37,7 +41,7 @@ def test_media_are_listed_with_addresses_that_give_their_bytes(any_store: Store,
             *(("samples/a", step, "image", "p/r") for step in range(3)),
         ]
         only = client.get("/api/v1/media", params={"run": "p/r", "key": "samples/a", "limit": 2}).json()
-        assert (only["media"], only["total"]) == (found[1:3], 3)
+        assert (only["media"], only["more"]) == (found[1:3], True)
         image = client.get(found[1]["url"])
         assert image.headers["content-type"] == "image/png"
         assert image.content == any_store.get_blob(found[1]["digest"])
@@ -81,7 +85,7 @@ def test_only_what_the_runs_own_records_name_is_given(local: Any, backend: Any, 
     ):
         assert local.get(f"/api/v1/blobs/{digest}", params={"run": run}).status_code == status, (digest, run)
     assert local.get("/api/v1/media", params={"run": "p/nope"}).status_code == 404
-    assert local.get("/api/v1/media", params={"run": "p/other"}).json() == {"media": [], "total": 0}
+    assert local.get("/api/v1/media", params={"run": "p/other"}).json() == {"media": [], "more": False}
 
 
 def test_another_projects_files_are_not_given(guarded: Any, bearer: Any, backend: Any, tmp_path: Path) -> None:
@@ -116,3 +120,38 @@ def test_a_range_is_just_that_part(local: Any, backend: Any, tmp_path: Path, ask
     if part is not None:
         assert given.content == content[part]
         assert re.fullmatch(r"bytes \d+-\d+/3000000", given.headers.get("content-range", "bytes 0-0/3000000"))
+
+
+def test_records_after_the_limit_are_not_read_and_a_file_is_found_without_the_others(
+    local: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number:06d}.json" for number in range(600)]
+    for run in ("a", "b"):
+        init(project="p", id=run, root=backend.store.root, system_metrics=None).finish()
+    for number, name in enumerate(names):
+        row = {"key": "m", "step": number, "attempt": 1, "kind": "image", "media_type": "image/png", "digest": f"sha256:{number:064x}"}
+        backend.store.create(f"runs/project=p/a/media/{name}", json.dumps(row).encode())
+    digest = backend.store.put_blob(b"bytes")
+    backend.store.create("runs/project=p/b/artifacts/x.json", json.dumps({"name": "x.txt", "digest": digest}).encode())
+    read: list[str] = []
+    monkeypatch.setattr(kept_records, "read_json", lambda store, name: read.append(name) or read_json(store, name))
+
+    given = local.get("/api/v1/media", params={"run": ["p/a", "p/b"], "limit": 10}).json()
+    assert ([row["step"] for row in given["media"]], given["more"]) == (list(range(10)), True)
+    assert 10 < len(read) < 600
+    assert local.get(f"/api/v1/blobs/{digest}", params={"run": "p/b"}).content == b"bytes"
+    before = len(read)
+    for _ in range(2):
+        assert local.get(f"/api/v1/blobs/{digest}", params={"run": "p/b"}).content == b"bytes"
+        assert len(local.get("/api/v1/media", params={"run": "p/a", "limit": 10}).json()["media"]) == 10
+    assert len(read) == before
+
+
+def test_the_memory_of_records_is_bounded(backend: Any) -> None:
+    kept = KeptRecords(backend.store, most=5)
+    for folder in "abc":
+        for name in range(3):
+            backend.store.create(f"{folder}/{name}.json", b'{"digest": "d"}')
+        assert len(list(kept.rows(folder))) == 3
+    assert kept.known("a", "d") is None
+    assert kept.known("c", "d") == {"digest": "d"}

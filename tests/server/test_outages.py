@@ -1,6 +1,8 @@
 """The catalog or the store is away: the server says so soon, shows what it still can, and recovers by itself."""
 
 import secrets
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +11,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
+from halving import Store
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
+from server import store_threads
 from server.identity.tokens import create_token
 from server.settings import Settings
 from tests.backends import SMALL
@@ -38,17 +42,18 @@ def gate(postgres: Postgres) -> Iterator[tuple[Gate, str]]:
 @pytest.mark.parametrize("outage", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")])
 @pytest.mark.parametrize("tokens", [False, True])
 def test_without_its_catalog_the_server_says_so_within_seconds_to_everybody(
-    gate: tuple[Gate, str], tmp_path: Path, outage: object, tokens: bool
+    gate: tuple[Gate, str], tmp_path: Path, outage: object, tokens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, url = gate
     with client_of(Settings(root=str(tmp_path / "root"), catalog_url=url, tokens=tokens)) as client:
-        state = client.app.state.halving  # type: ignore[attr-defined]
+        state, authentication = client.app.state.halving, client.app.state.authentication  # type: ignore[attr-defined]
         headers = {"Authorization": f"Bearer {create_token(state.catalog, 'ada')}"}
         assert client.get(STUDIES, headers=headers).status_code == 200
         outage(line)  # type: ignore[operator]
         state.access_catalog.close()
         state.catalog.close()  # a connection that hangs is another matter: the operating system gives it up
-        time.sleep(2.1)  # what is known of the token is asked for again
+        # What is known of the token is asked for again at once.
+        monkeypatch.setattr(sys.modules[type(authentication).__module__], "FRESH_SECONDS", 0.0)
         with ThreadPoolExecutor(30) as pool:
             began = time.monotonic()
             answers = list(pool.map(lambda _: client.get(STUDIES, headers=headers), range(30)))
@@ -78,6 +83,35 @@ def test_without_its_store_the_server_shows_what_the_catalog_has(s3: S3, tmp_pat
         assert client.get("/api/v1/models/small/champion").status_code == 200
         line.open()
         assert client.get(page).status_code == 200
+
+
+def test_a_store_that_hangs_holds_up_only_what_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers_again, reads = threading.Event(), []
+
+    true_names = Store.names
+
+    def hang(store: Store, name: str) -> list[str]:
+        if name.startswith("runs/project=p/r/"):
+            reads.append(name)
+            answers_again.wait(60)
+        return true_names(store, name)
+
+    asked = {"run": "p/r"}
+    with client_of(Settings(root=str(tmp_path / "root"))) as client, ThreadPoolExecutor(80) as pool:
+        monkeypatch.setattr(client.app.state.halving.store_threads, "_seconds", 0.1)  # type: ignore[attr-defined]
+        monkeypatch.setattr(Store, "names", hang)
+        try:
+            media = [pool.submit(client.get, "/api/v1/media", params=asked) for _ in range(60)]
+            wait_for(lambda: sum(one.done() for one in media) == 60 - store_threads.THREADS, 20, "those without a thread are refused")
+            refused = [one.result() for one in media if one.done()]
+            assert {answer.status_code for answer in refused} == {503}
+            assert "wait for the store" in refused[0].json()["detail"]
+            assert len(reads) == store_threads.THREADS
+            for path in ("/api/v1/health", "/api/v1/ready", "/api/v1/runs", STUDIES, "/"):
+                assert pool.submit(client.get, path).result(20).status_code == 200, path
+        finally:
+            answers_again.set()
+        assert {one.result(20).status_code for one in media} == {503, 404}
 
 
 def test_a_champion_on_s3_is_fetched_from_there_by_a_presigned_address(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

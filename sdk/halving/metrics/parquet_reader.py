@@ -2,7 +2,7 @@
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,12 @@ from halving.store.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _FOOTER = 1 << 14  # bytes that hold most footers
 _KEPT = 4  # decoded row groups of a file that other keys may be in
 _KEPT_ROWS = 1 << 16  # such a row group has no more
+_KEPT_CLOSED_ROWS = 20_000  # nor one that is kept when its file is closed
 _POINT = ("attempt", "step", "wall_time", "value")  # as in Points
 
 
@@ -33,9 +35,18 @@ class Files:
         self._store = store
         self._open: dict[str, _File] = {}
 
-    def close(self) -> None:
-        """Let go of what is open; a method that is called later opens it again."""
-        self._open.clear()
+    def close(self, *, keep: bool = False) -> int:
+        """Let go of what is open; a method that is called later opens it again.
+
+        Args:
+            keep: small row groups that were decoded, and where which curves are, stay in memory.
+
+        Returns:
+            How many bytes more than after the last time.
+        """
+        if not keep:
+            self._open.clear()
+        return sum(file.close() for file in self._open.values())
 
     def summary(self, path: str) -> downsampling.SegmentBuckets | None:
         """The buckets in a segment's footer, if it has any."""
@@ -106,16 +117,33 @@ class _File:
 
     def __init__(self, store: Store, path: str) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        # A handle, because a path would be looked up once more.
         self._missing_when_gone = partial(missing_when_gone, store, path)
-        with self._missing_when_gone():
-            source = pa.memory_map(path) if store.folder is not None else store.filesystem.open_input_file(path)
-            self._file = pq.ParquetFile(source)
+        self._open_file: pq.ParquetFile | None = None
+        self._open: Callable[[], pa.NativeFile] = partial(
+            pa.memory_map if store.folder is not None else store.filesystem.open_input_file, path
+        )
         self._bounds: dict[str, list[tuple[Any, Any] | None]] = {}
         self._tables: OrderedDict[int, pa.Table] = OrderedDict()
+        self._size = 0
         self.groups: int = self._file.metadata.num_row_groups
+
+    @property
+    def _file(self) -> "pq.ParquetFile":
+        import pyarrow.parquet as pq
+
+        if self._open_file is None:
+            with self._missing_when_gone():  # a handle, because a path would be looked up once more
+                self._open_file = pq.ParquetFile(self._open())
+        return self._open_file
+
+    def close(self) -> int:
+        """Let go of the file and of large tables; how many bytes more are in memory than after the last time."""
+        self._open_file = None
+        for group in [group for group, table in self._tables.items() if len(table) > _KEPT_CLOSED_ROWS]:
+            del self._tables[group]
+        before, self._size = self._size, sum(table.nbytes for table in self._tables.values())
+        return self._size - before
 
     def bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
         """The least and greatest value of a row group's column, if its statistics have them."""

@@ -17,7 +17,7 @@ from halving.identifiers import check_name
 from halving.metrics import downsampling
 from halving.metrics.manifest import runs_of
 from halving.metrics.points import EVERYWHERE
-from halving.query.curve_reader import RunCurves, Window, read_run_curves
+from halving.query.curve_reader import RunCurves, Window, open_run_curves, read_run_curves
 from halving.query.curve_table import CurveRows, board_of, rows_of, smoothed, table_of
 from halving.query.runs import find_run, list_names, read_run, there_are
 from halving.store.store import Store
@@ -101,12 +101,15 @@ def curve_rows(
     edges: Literal["exact", "whole"] = "exact",
     known_keys: bool = True,
     after_each: Callable[[int], None] | None = None,
+    opened: Callable[[str, str, Sequence[str]], RunCurves] | None = None,
 ) -> list[CurveRows]:
     """What :func:`curves` gives, each curve's rows as arrays; curves without rows are left out. Arguments and errors are the same.
 
     Args:
         known_keys: a key that none of the runs has is an error.
-        after_each: called after each run with the number of its rows, by several threads. What it raises ends the query.
+        after_each: called after each curve with the number of its rows, by several threads. What it raises ends the query.
+        opened: gives the reader of a project's run for some keys, where the caller may have it already. Local files are then read by
+            this thread alone.
     """
     if max_points is not None and (isinstance(max_points, bool) or not isinstance(max_points, int) or max_points < 1):
         raise InvalidInput(f"max_points {max_points!r} is not accepted: give a number from 1 on, or None for every point")
@@ -123,11 +126,11 @@ def curve_rows(
             for attempt, units in _parts(reader, key, part, max_points, attempts == "raw"):
                 ordered = units if axis == "step" else units[np.argsort(units["wall_time"], kind="stable")]
                 found.append(CurveRows.of(asked.name, key, attempt, ordered, max_points, smoother))
-        if after_each is not None:
-            after_each(sum(len(curve.step) for curve in found))
+                if after_each is not None:
+                    after_each(len(found[-1].step))
         return found
 
-    return [curve for curve in _read(runs, asked_keys, project, root, of_run, known_keys) if len(curve.step)]
+    return [curve for curve in _read(runs, asked_keys, project, root, of_run, known_keys, opened) if len(curve.step)]
 
 
 def last(runs: str | Iterable[str], keys: str | Iterable[str], *, project: str | None = None, root: Root = None) -> "pa.Table":
@@ -197,31 +200,34 @@ def _read(
     root: Root,
     of_run: Callable[[_Asked, RunCurves], list[Any]],
     known_keys: bool = True,
+    opened: Callable[[str, str, Sequence[str]], RunCurves] | None = None,
 ) -> list[Any]:
     """``of_run`` of every run, sorted by name.
 
     Args:
         of_run: gives rows, each of which begins with the run, the key and what was found, which is empty if nothing was.
         known_keys: whether a key that none of the runs has is refused.
+        opened: as in :func:`curve_rows`.
     """
     store = _store(root)
     asked = _asked(store, runs, project)
     local = store.folder is not None
 
-    def opened(one: _Asked) -> RunCurves:
+    def reader_of(one: _Asked) -> RunCurves:
         # With its listing and footers; the files are closed again, and opened by what reads them.
-        return read_run_curves(store, one.project, one.run, keys, lambda reader: reader)
+        return opened(one.project, one.run, keys) if opened else open_run_curves(store, one.project, one.run, keys)
 
     def answered(one: _Asked, reader: RunCurves) -> list[Any]:
         return read_run_curves(store, one.project, one.run, keys, lambda latest: of_run(one, latest), reader)
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1) if local else _REMOTE_THREADS) as pool:
         # Footers of local files are read faster than by threads; rows are decoded outside of the interpreter's lock.
-        readers = [opened(one) for one in asked] if local else list(pool.map(opened, asked))
+        each = map if local and opened else pool.map  # whoever has readers has threads, too, and mostly nothing is decoded
+        readers = [reader_of(one) for one in asked] if local else list(pool.map(reader_of, asked))
         for one, reader in zip(asked, readers, strict=True):
             if reader.is_empty:
                 _check_run(store, one)
-        found = [row for rows in pool.map(answered, asked, readers) for row in rows]
+        found = [row for rows in each(answered, asked, readers) for row in rows]
     if not known_keys:
         return found
     full = [one for one, reader in zip(asked, readers, strict=True) if not reader.is_empty]

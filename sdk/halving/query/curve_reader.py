@@ -4,8 +4,10 @@ A curve is put together from units: buckets and single points, each with its ran
 were logged again by a resumed run or out of order; only those ranges are read as points and stitched.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -46,10 +48,14 @@ class Window(NamedTuple):
 
 
 class RunCurves:
-    """A run's files as they were listed at one moment. To be used by one thread at a time.
+    """A run's files as they were listed at one moment. To be used by one thread at a time, which holds :attr:`lock`.
 
     Args:
         keys: all that will be asked for.
+
+    Attributes:
+        grew: where what is read stays in memory, for later questions at the same state of the run: called with how many bytes more.
+        size: bytes in memory at first.
 
     Raises:
         FileNotFoundError: here and in any method: a file was deleted by a compaction since; make a new one.
@@ -63,10 +69,21 @@ class RunCurves:
         # For each segment the buckets of those keys for which it has some.
         self._summaries = {name: _asked(self._files.summary(self._segment_path(name)), keys) for name in self.listed.segments}
         self._loaded: dict[str, dict[str, Points]] = {}
+        self._live: dict[str, Any] = {}
+        self._levels: dict[str, _Levels] = {}
+        self.lock = threading.Lock()
+        self.grew: Callable[[int], None] | None = None
+        self.size = sum(block.nbytes for found in self._summaries.values() for block in found.values())
+        self.size += self._tail.nbytes if self._tail is not None else 0
 
     @property
     def is_empty(self) -> bool:
         return not self.listed.manifest.generation and not self.listed.segments and self._tail is None
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether all points are in the manifest's files: then any key may be asked for."""
+        return not self.listed.segments and self._tail is None
 
     def keys(self) -> list[str]:
         """Every key that the run has points of, sorted."""
@@ -78,8 +95,16 @@ class RunCurves:
         return sorted(found)
 
     def close(self) -> None:
-        """Close the files; a method that is called later opens them again."""
-        self._files.close()
+        """Close the files and let go of points; a method that is called later reads them again."""
+        self._loaded.clear()
+        self._count(self._files.close(keep=self.grew is not None))
+
+    def forget(self) -> None:
+        """Keep nothing in memory any more; another thread may be reading, and lets go of the rest when it is done."""
+        self.grew, self._levels, self._live = None, {}, {}
+        if self.lock.acquire(blocking=False):
+            self._files.close()
+            self.lock.release()
 
     def raw(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
         """Every point of a key in some ranges of steps, ordered by attempt, then as logged (in what is compacted: by step).
@@ -170,11 +195,42 @@ class RunCurves:
         return _met(whole[np.argsort(whole["step"], kind="stable")], window)
 
     def _rollups(self, key: str) -> Iterator[Any]:
-        """The compacted part of a curve, from the coarsest level to the finest."""
-        if self.listed.manifest.rollup:
-            yield from self._files.levels(self._path(self.listed.manifest.rollup), key)
+        """The compacted part of a curve, from the coarsest level to the finest; none is read before it is needed."""
+        if not self.listed.manifest.rollup:
+            return
+        levels = self._levels
+        known = levels.get(key, _Levels((), False))
+        yield from known.read
+        if not known.are_all:
+            for level in islice(self._files.levels(self._path(self.listed.manifest.rollup), key), len(known.read), None):
+                known = _Levels((*known.read, level), False)
+                if self._keeps(level):
+                    levels[key] = known
+                yield level
+            if self.grew:
+                levels[key] = known._replace(are_all=True)
 
     def _live_units(self, key: str) -> Any:
+        """The buckets and points of a curve that are in no compacted file."""
+        if key in self._live:
+            return self._live[key]
+        live, units = self._live, self._read_live(key)
+        if self._keeps(units):
+            live[key] = units
+        return units
+
+    def _keeps(self, units: Any) -> bool:
+        if self.grew is None:
+            return False
+        units.flags.writeable = False  # whoever is given them has only a loan
+        self._count(units.nbytes)
+        return True
+
+    def _count(self, more: int) -> None:
+        if more and (grew := self.grew):
+            grew(more)
+
+    def _read_live(self, key: str) -> Any:
         parts = [downsampling.unpacked([found[key] for found in self._summaries.values() if key in found])]
         parts += [_units(self._segment(name, key)) for name, found in self._summaries.items() if key not in found]
         if self._tail is not None:
@@ -228,6 +284,18 @@ class RunCurves:
         return f"{self._base}/{name}"
 
 
+def open_run_curves(store: Store, project: str, run: str, keys: Sequence[str]) -> RunCurves:
+    """A run's curves with their listing and footers; no file is open.
+
+    Args:
+        keys: all that will be asked for.
+
+    Raises:
+        StoreError: as :func:`read_run_curves`.
+    """
+    return read_run_curves(store, project, run, keys, lambda curves: curves)
+
+
 def read_run_curves(
     store: Store, project: str, run: str, keys: Sequence[str], read: Callable[[RunCurves], _Result], reader: RunCurves | None = None
 ) -> _Result:
@@ -242,7 +310,8 @@ def read_run_curves(
     """
     for tries_left in reversed(range(_LISTINGS)):
         try:
-            with closing(reader or RunCurves(store, project, run, keys)) as curves:
+            curves = reader or RunCurves(store, project, run, keys)
+            with curves.lock, closing(curves):
                 return read(curves)
         except FileNotFoundError as error:
             if not tries_left:
@@ -253,6 +322,13 @@ def read_run_curves(
         except ValueError as error:  # Arrow's
             raise StoreError(f"a metric file of run {run!r} in {store.root} is damaged: {error}") from error
     raise RuntimeError("no try was made")
+
+
+class _Levels(NamedTuple):
+    """Levels of a curve that were read, the coarsest first, and whether there are no more."""
+
+    read: tuple[Any, ...]
+    are_all: bool
 
 
 def _units(points: Points) -> Any:

@@ -39,7 +39,7 @@ function Loaded({ runs }) {
       <${Problem} text=${trouble(watched)} />
       ${steps.length > 1 && html`<${Steps} steps=${steps} at=${at} />`}
       ${keys.map((key) => html`<${Grid} key=${key} name=${key} media=${media.filter((each) => each.key === key)} at=${at} />`)}
-      ${watched.data.value.total > media.length && html`<p class="muted">The first ${media.length} of ${watched.data.value.total}.</p>`}
+      ${watched.data.value.more && html`<p class="muted">Only the first ${media.length} are shown.</p>`}
     </div>
   `;
 }

@@ -1,0 +1,88 @@
+"""Readers of runs with what they have read, for as long as the runs have no other points: the next question reads nothing again."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from halving.query.curve_reader import RunCurves, open_run_curves
+from halving.store.store import Store
+
+MOST_BYTES = 256 << 20
+_AT_ONCE = 64  # runs that are opened
+_ITSELF = 8 << 10  # bytes that a reader takes without what it has read, about
+
+Run = tuple[str, str]
+_Name = tuple[str, str, tuple[str, ...]]  # project, run, and the only keys that may be asked for, where not all may
+
+
+@dataclass
+class _Kept:
+    stamp: bytes
+    reader: RunCurves
+    size: int = 0
+
+
+class KeptReaders:
+    """A bounded memory of readers. The one that was not asked for the longest goes first.
+
+    Args:
+        most: bytes of what they hold.
+    """
+
+    def __init__(self, store: Store, most: int = MOST_BYTES) -> None:
+        self._store, self._most, self._size = store, most, 0
+        self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+        self._opening = [threading.Lock() for _ in range(_AT_ONCE)]
+
+    def opening(self, stamps: Mapping[Run, bytes]) -> Callable[[str, str, Sequence[str]], RunCurves]:
+        """What opens a run's reader for some keys, or gives the one that was opened while the run had the same stamp.
+
+        Args:
+            stamps: made before, so that a reader never has less than its stamp says.
+        """
+
+        def opened(project: str, run: str, keys: Sequence[str]) -> RunCurves:
+            stamp = stamps[project, run]
+            if reader := self._known(project, run, keys, stamp):
+                return reader
+            with self._opening[hash((project, run)) % _AT_ONCE]:  # two questions that come at once open it once
+                if reader := self._known(project, run, keys, stamp):
+                    return reader
+                reader = open_run_curves(self._store, project, run, keys)
+                self._keep((project, run, () if reader.is_compacted else tuple(keys)), stamp, reader)
+                return reader
+
+        return opened
+
+    def _known(self, project: str, run: str, keys: Sequence[str], stamp: bytes) -> RunCurves | None:
+        with self._lock:
+            for name in ((project, run, ()), (project, run, tuple(keys))):
+                kept = self._kept.get(name)
+                if kept is not None and kept.stamp == stamp:
+                    self._kept.move_to_end(name)
+                    return kept.reader
+        return None
+
+    def _keep(self, name: _Name, stamp: bytes, reader: RunCurves) -> None:
+        with self._lock:
+            self._forget(name)
+            self._kept[name] = _Kept(stamp, reader)
+            reader.grew = partial(self._grown, name, reader)
+        self._grown(name, reader, reader.size + _ITSELF)
+
+    def _grown(self, name: _Name, reader: RunCurves, more: int) -> None:
+        with self._lock:
+            if name in self._kept and self._kept[name].reader is reader:
+                self._kept[name].size += more
+                self._size += more
+            while self._size > self._most:
+                self._forget(next(iter(self._kept)))
+
+    def _forget(self, name: _Name) -> None:
+        if name in self._kept:
+            kept = self._kept.pop(name)
+            self._size -= kept.size
+            kept.reader.forget()  # a question that has it still would hold what it has read, of all its runs

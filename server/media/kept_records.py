@@ -1,0 +1,63 @@
+"""The records of runs' folders, each read once, because a record never changes; and found by the digest that it names."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from halving.query.runs import in_threads, read_json
+from halving.store.store import Store
+
+MOST_ROWS = 50_000
+_AT_ONCE = 256
+
+Row = dict[str, Any]
+
+
+@dataclass
+class _Folder:
+    """What was read of a folder: its records by name, and for each digest the first name of those that have it."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+
+class KeptRecords:
+    """A bounded memory of records. The folder that was not asked for the longest goes first.
+
+    Args:
+        most: rows; one folder that has more is kept nevertheless while it is the last that was asked for.
+    """
+
+    def __init__(self, store: Store, most: int = MOST_ROWS) -> None:
+        self._store, self._most = store, most
+        self._folders: OrderedDict[str, _Folder] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def rows(self, path: str) -> Iterator[Row]:
+        """The records of a folder in the order of their names; they are read as they are taken, some at once."""
+        folder = self._folder(path)
+        names = [name for name in self._store.names(path) if name.endswith(".json")]
+        for first in range(0, len(names), _AT_ONCE):
+            part = names[first : first + _AT_ONCE]
+            new = [name for name in part if name not in folder.rows]
+            for name, row in zip(new, in_threads(lambda name: read_json(self._store, f"{path}/{name}"), new), strict=True):
+                folder.rows[name] = row
+                folder.names.setdefault(row.get("digest", ""), name)
+            yield from [folder.rows[name] for name in part]
+
+    def known(self, path: str, digest: str) -> Row | None:
+        """The record in a folder that names a digest, if it was read before and is still there."""
+        folder = self._folder(path)
+        name = folder.names.get(digest)
+        return folder.rows[name] if name is not None and self._store.exists(f"{path}/{name}") else None
+
+    def _folder(self, path: str) -> _Folder:
+        with self._lock:
+            folder = self._folders.setdefault(path, _Folder())
+            self._folders.move_to_end(path)
+            rows = sum(len(each.rows) for each in self._folders.values())
+            while len(self._folders) > 1 and (rows > self._most or len(self._folders) > self._most):
+                rows -= len(self._folders.popitem(last=False)[1].rows)
+            return folder
