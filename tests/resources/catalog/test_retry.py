@@ -90,16 +90,17 @@ class Crew:
                     time.sleep(0.05)
 
     def _train(self, scheduler: Scheduler, given: Assignment) -> None:
-        self.at_work[given.trial] += 1
-        if self.at_work[given.trial] > 1:
-            self.overlaps.append(given.trial)
         for epochs in given.ladder[given.rung :]:
+            self.at_work[given.trial] += 1
+            if self.at_work[given.trial] > 1:
+                self.overlaps.append(given.trial)
             time.sleep(0.2)
             self.trained.append((given.trial, epochs))
+            # Before it is told: the answer may get lost, and once the rung is recorded another worker may go on with the trial.
+            self.at_work[given.trial] -= 1
             value = given.params["x"] + 1 / epochs
             if not isinstance(scheduler.reached(given, ReachedRung(epochs, {"score": value}, f"sha256:{epochs}"), 0.2), Continue):
                 break
-        self.at_work[given.trial] -= 1
 
     @contextmanager
     def _beating(self, scheduler: Scheduler, given: Assignment) -> Iterator[None]:
