@@ -6,7 +6,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +13,7 @@ from benchmarks.machine import ChildFailed, Setting, in_child, settle
 from benchmarks.results import Part, Table, Target, spread
 from benchmarks.server import running_server
 from benchmarks.stores import PROJECT
+from tests.browser import CHROMIUM, chromium
 from tests.waiting import wait_for
 
 _TEXT = """
@@ -23,8 +23,6 @@ server, too, whose memory is empty. A panel is painted when all of its curves ar
 that of the page's main thread from navigation on, its scripts, its decoding and its rasterizing included. *A frame* is the time from an
 event of the mouse until the frame that answers it is done.
 """
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
 SIZE = {"width": 1600, "height": 1000}
 _TALL = {"width": 1600, "height": 2400}
 _SETTLED = 2.0  # seconds after which a new window computes nothing more: its own start page takes half a second of CPU
@@ -57,17 +55,13 @@ def measure(setting: Setting) -> Part:
     if not CHROMIUM.exists():
         part.missing.append(f"no {CHROMIUM} on this machine")
         return part
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+    with chromium() as browser:
         part.tables = [_panels(setting, part, browser), _metrics(setting, part, browser), _runs(setting, part, browser)]
-        browser.close()
     return part
 
 
 def _panels(setting: Setting, part: Part, browser: Any) -> Table:
-    runs, points, rounds = setting.choose(10, 100), 1_000, setting.choose(2, 5)
+    runs, points, rounds = setting.choose(10, 100), 1_000, setting.choose(1, 5)
     root = _store(setting, "panels", runs=runs, metrics=20, points=points)
     name = f"{runs} runs x {points:,} points"
     first, nine, cpu, zoom, zoomed, refined, hover = [], [], [], [], [], [], []
@@ -106,7 +100,7 @@ def _metrics(setting: Setting, part: Part, browser: Any) -> Table:
     usable, found = [], []
     with running_server(root) as (_, port):
         _indexed(port, 1)
-        for _ in range(setting.choose(2, 5)):
+        for _ in range(setting.choose(1, 5)):
             with _tab(browser, port, "/", SIZE) as page:
                 usable.append(_painted(page, 1))
                 page.evaluate(_FRAMES, "input")
@@ -127,7 +121,7 @@ def _runs(setting: Setting, part: Part, browser: Any) -> Table:
     rows, filtered, scrolled = [], [], []
     with running_server(root) as (_, port):
         _indexed(port, runs)
-        for place in range(setting.choose(2, 5)):
+        for place in range(setting.choose(1, 5)):
             with _tab(browser, port, "/", SIZE) as page:
                 page.wait_for_function("measured.rows > 0")
                 rows.append(page.evaluate("measured.rows") / 1000)

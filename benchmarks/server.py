@@ -58,8 +58,8 @@ while True:
 def measure(setting: Setting) -> Part:
     """One answer, idle and busy streams, then streams and dashboards together."""
     part = Part("server", "Curves and live streams over HTTP", _TEXT)
-    root, rounds = str(setting.work / "store"), setting.choose(3, 10)
-    seconds, streams, dashboards = setting.choose(5, 60), setting.choose(20, 200), setting.choose(5, 50)
+    root, rounds = str(setting.work / "store"), setting.choose(1, 10)
+    seconds, streams, dashboards = setting.choose(3, 60), setting.choose(20, 200), setting.choose(5, 50)
     runs = in_child("benchmarks.stores:write_runs", root=root, runs=RUNS, metrics=METRICS, points=POINTS, segments=1)
     in_child("benchmarks.stores:compact", root=root, runs=runs)
     settle()

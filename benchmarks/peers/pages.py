@@ -21,6 +21,7 @@ from benchmarks.peers.compare import MLFLOW, TENSORBOARD
 from benchmarks.peers.installs import environment, install
 from benchmarks.results import Part, Table, number, spread
 from benchmarks.stores import PROJECT
+from tests.browser import CHROMIUM, chromium
 from tests.ports import free_port
 from tests.waiting import wait_for
 
@@ -81,8 +82,8 @@ def measure(setting: Setting) -> Part:
         cells = [f"{figures[0]['points']:,}", number(figures[0]["bytes"] / 1e6), spread([each["cpu"] for each in figures])]
         answers.rows.append([site.name, site.version, *cells, spread(walls[-1]), _ratio(walls)])
     part.tables.append(answers)
-    if not page.CHROMIUM.exists():
-        part.missing.append(f"pages: no {page.CHROMIUM} on this machine")
+    if not CHROMIUM.exists():
+        part.missing.append(f"pages: no {CHROMIUM} on this machine")
         return part
     walls = []
     for site in sites:
@@ -191,10 +192,7 @@ def _answered(site: Site) -> dict[str, float]:
 
 def _shown(site: Site) -> tuple[float, float]:
     """Seconds from navigation until the page rests, and seconds of its main thread."""
-    from playwright.sync_api import sync_playwright
-
-    with _running(site) as (_, port), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(page.CHROMIUM), args=page.ARGUMENTS)
+    with _running(site) as (_, port), chromium() as browser:
         tab = browser.new_context(viewport=page.SIZE).new_page()
         session = tab.context.new_cdp_session(tab)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -210,7 +208,6 @@ def _shown(site: Site) -> tuple[float, float]:
             tab.locator(site.all_runs).first.click()
             done = _rested(site, tab, session, under_way)
         busy = _computed(session) - busy
-        browser.close()
     return done - began, busy
 
 
