@@ -12,7 +12,7 @@ export PYTHONUNBUFFERED = 1
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-all test-slow test-cluster check check-page vendor bench dev format migration screenshots clean
+.PHONY: help install demo serve test test-all check check-page vendor bench dev format migration screenshots clean
 
 help: ## List these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,13 +44,9 @@ dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0
 test: install ## Run the fast tests, which need no server: four minutes on two cores
 	$(BIN)/pytest -m "not slow and not service"
 
-test-all: test test-slow test-cluster ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names
-
-test-slow: test
-	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes
-
-test-cluster: test
-	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes
+test-all: test ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names
+	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes/installation
+	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes/installation
 
 check: install check-page ## Lint, format, types and import direction
 	$(BIN)/ruff check .
