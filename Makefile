@@ -8,8 +8,8 @@ export HALVING_ROOT ?= $(CURDIR)/.halving
 export DAGSTER_HOME ?= $(HALVING_ROOT)/dagster
 export DAGSTER_DISABLE_TELEMETRY ?= 1
 export PYTHONUNBUFFERED = 1
-# Many tests wait for other processes: three at a time keep two cores busy, where one for each core leaves nearly half of them idle.
-export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
+# Many tests wait for other processes: four at a time keep two cores busy, where three leave more than a third of them idle.
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo serve test test-all check check-page vendor bench dev format migration screenshots clean

@@ -55,6 +55,7 @@ def serving(settings: Settings) -> Iterator[str]:
         wait_for(lambda: server.started or not thread.is_alive(), 30, "the server listens", every=0.02)
         assert server.started, "the server did not start"
         yield f"http://127.0.0.1:{port}"
+        assert thread.is_alive(), "the server ended by itself"
     finally:
         app.state.streams.end()
         server.should_exit = True
