@@ -45,8 +45,8 @@ test: install ## Run the fast tests, which need no server: four minutes on two c
 	$(BIN)/pytest -m "not slow and not service"
 
 test-all: test ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names
-	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes/installation
-	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes/installation
+	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes
+	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes  # after the browser's tests: a pod that comes or goes breaks off what Chromium loads
 
 check: install check-page ## Lint, format, types and import direction
 	$(BIN)/ruff check .
