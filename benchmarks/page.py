@@ -74,7 +74,7 @@ def _panels(setting: Setting, part: Part, browser: Any) -> Table:
             zoom.append(dragged)
             zoomed.append(all_of_them)
             hover.append(_hover(page))
-    with running_server(root) as (_, port):
+    with running_server(root, settled=0) as (_, port):
         _indexed(port, runs)
         for _ in range(rounds):
             cpu.append(_cpu(browser, port, f"/?top={runs}", 20))
@@ -98,7 +98,7 @@ def _metrics(setting: Setting, part: Part, browser: Any) -> Table:
     names = setting.choose(300, 12_000)
     root = _store(setting, "names", runs=1, metrics=names, points=2)
     usable, found = [], []
-    with running_server(root) as (_, port):
+    with running_server(root, settled=0) as (_, port):
         _indexed(port, 1)
         for _ in range(setting.choose(1, 5)):
             with _tab(browser, port, "/", SIZE) as page:
@@ -119,7 +119,7 @@ def _runs(setting: Setting, part: Part, browser: Any) -> Table:
     runs = setting.choose(300, 10_000)
     root = _store(setting, "runs", runs=runs, metrics=1, points=2)
     rows, filtered, scrolled = [], [], []
-    with running_server(root) as (_, port):
+    with running_server(root, settled=0) as (_, port):
         _indexed(port, runs)
         for place in range(setting.choose(1, 5)):
             with _tab(browser, port, "/", SIZE) as page:
@@ -149,7 +149,7 @@ def _store(setting: Setting, name: str, *, runs: int, metrics: int, points: int)
     names = in_child("benchmarks.stores:write_runs", root=root, runs=runs, metrics=metrics, points=points, segments=1)
     if points > 2:
         in_child("benchmarks.stores:compact", root=root, runs=names)
-    with running_server(root) as (_, port):
+    with running_server(root, settled=0) as (_, port):
         _indexed(port, runs)  # what follows measures the page, not the first look at the store
     settle()
     return root

@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -60,6 +61,7 @@ def measure(setting: Setting) -> Part:
     part = Part("server", "Curves and live streams over HTTP", _TEXT)
     root, rounds = str(setting.work / "store"), setting.choose(1, 10)
     seconds, streams, dashboards = setting.choose(3, 60), setting.choose(20, 200), setting.choose(5, 50)
+    server = partial(running_server, settled=setting.choose(0, 3))
     runs = in_child("benchmarks.stores:write_runs", root=root, runs=RUNS, metrics=METRICS, points=POINTS, segments=1)
     in_child("benchmarks.stores:compact", root=root, runs=runs)
     settle()
@@ -67,7 +69,7 @@ def measure(setting: Setting) -> Part:
     for title, keys in (("one metric", 1), ("ten metrics", METRICS)):
         figures = []
         for _ in range(rounds):
-            with running_server(root) as (process, port):
+            with server(root) as (process, port):
                 figures.append(_asked(process, port, runs, [f"metric_{place}" for place in range(keys)]))
         bytes_, cpu, wall = zip(*figures, strict=True)
         answers.rows.append([f"{title} of {RUNS} runs", number(statistics.median(bytes_) / 1e6), spread(cpu), spread(wall)])
@@ -81,7 +83,7 @@ def measure(setting: Setting) -> Part:
         (f"{streams} streams and {dashboards} dashboards", 1.0, streams, dashboards),
     ):
         # A server that nobody has asked for anything yet: its memory is empty.
-        with running_server(root) as (process, port), _trainers(root, pause):
+        with server(root) as (process, port), _trainers(root, pause):
             share, found = _loaded(process, port, runs, watchers, askers, seconds)
         waits = sorted(found["waits"])
         p50, p99 = (number(waits[min(len(waits) - 1, int(len(waits) * part_of))]) if waits else "-" for part_of in (0.5, 0.99))
@@ -90,7 +92,7 @@ def measure(setting: Setting) -> Part:
             part.targets.append(Target(f"{streams} live streams: share of a core", "", [share], 0.1))
         if waits:
             part.targets.append(Target(f"/curves with {dashboards} dashboards and {streams} streams, p99", "s", [float(p99)], 0.3))
-    table, targets = asked(setting, running_server)
+    table, targets = asked(setting, server)
     part.tables, part.targets = [answers, loads, table], [*part.targets, *targets]
     return part
 
@@ -173,8 +175,8 @@ def _asked(process: int, port: int, runs: Sequence[str], keys: list[str]) -> tup
 
 
 @contextmanager
-def running_server(root: str) -> Iterator[tuple[int, int]]:
-    """The process id and the port of a server on a store, which has looked at it once."""
+def running_server(root: str, settled: float = 3.0) -> Iterator[tuple[int, int]]:
+    """The process id and the port of a server on a store, ``settled`` seconds after it was there: in three the index has read it."""
     port = free_port()
     process = subprocess.Popen([sys.executable, "-c", SERVER, root, str(port)], cwd=CHECKOUT, stdout=subprocess.DEVNULL)
 
@@ -186,7 +188,7 @@ def running_server(root: str) -> Iterator[tuple[int, int]]:
 
     try:
         wait_for(answers, 30, "the server answers")
-        time.sleep(3)  # the index is read
+        time.sleep(settled)
         yield process.pid, port
     finally:
         process.send_signal(signal.SIGKILL)

@@ -25,18 +25,17 @@ def asked(setting: Setting, servers: Any) -> tuple[Table, list[Target]]:
     """Percentiles of the answers to loops that wait and to loops that train.
 
     Args:
-        servers: :func:`benchmarks.server.running_server`.
+        servers: :func:`benchmarks.server.running_server`, with its pause.
     """
-    loops, seconds = setting.choose(20, LOOPS), setting.choose(5, 60)
+    loops, seconds, shorter = setting.choose(20, LOOPS), setting.choose(3, 60), setting.choose(10, 1)
     table = Table(["load", "server, share of a core", "answer", "answers", "p50, ms", "p99, ms", "max, ms"], [], TITLE, NOTE)
     targets = []
     for load, trials in ((f"{loops:,} loops that wait", 1), (f"{loops:,} loops that train", 90_000)):
         root = setting.work / f"asks-{trials}"
         study = in_child("benchmarks.server_asks:study", root=str(root), trials=trials)
         with servers(str(root)) as (process, port):
-            found = in_child(
-                "benchmarks.server_asks:clients", process=process, port=port, study=study, loops=loops, seconds=seconds, trains=trials > 1
-            )
+            given = {"process": process, "port": port, "study": study, "trains": trials > 1}
+            found = in_child("benchmarks.server_asks:clients", **given, loops=loops, seconds=seconds, most=MOST / shorter)
         for answer, waits in found["waits"].items():
             if waits:
                 ordered = sorted(1000 * wait for wait in waits)
@@ -65,17 +64,21 @@ def study(*, root: str, trials: int) -> str:
     return opened
 
 
-def clients(*, process: int, port: int, study: str, loops: int, seconds: float, trains: bool) -> dict[str, Any]:
-    """The loops, in a process of their own: seconds of each answer by what it was, and the server's share of a core."""
-    return asyncio.run(_clients(process, port, study, loops, seconds, trains))
+def clients(*, process: int, port: int, study: str, trains: bool, loops: int, seconds: float, most: float) -> dict[str, Any]:
+    """The loops, in a process of their own: seconds of each answer by what it was, and the server's share of a core.
+
+    Args:
+        most: seconds between two requests of a loop.
+    """
+    return asyncio.run(_clients(process, port, study, trains, loops, seconds, most))
 
 
-async def _clients(process: int, port: int, study: str, loops: int, seconds: float, trains: bool) -> dict[str, Any]:
+async def _clients(process: int, port: int, study: str, trains: bool, loops: int, seconds: float, most: float) -> dict[str, Any]:
     from benchmarks.server import cpu_of, end
 
     waits: dict[str, list[float]] = {"a trial": [], "come again": [], "a decision": []}
-    tasks = [asyncio.create_task(_loop(port, study, place, waits, trains)) for place in range(loops)]
-    await asyncio.sleep(MOST)  # each has asked once
+    tasks = [asyncio.create_task(_loop(port, study, place, waits, trains, most)) for place in range(loops)]
+    await asyncio.sleep(most)  # each has asked once
     for found in waits.values():
         found.clear()
     began, cpu = time.monotonic(), cpu_of(process)
@@ -85,9 +88,9 @@ async def _clients(process: int, port: int, study: str, loops: int, seconds: flo
     return {"waits": waits, "share": share}
 
 
-async def _loop(port: int, study: str, place: int, waits: dict[str, list[float]], trains: bool) -> None:
+async def _loop(port: int, study: str, place: int, waits: dict[str, list[float]], trains: bool, most: float) -> None:
     source, client = random.Random(place), Client(port)
-    await asyncio.sleep(source.uniform(0, MOST))
+    await asyncio.sleep(source.uniform(0, most))
     base, given = f"/api/v1/hpo/studies/{study}", None
     while True:
         if given is None:
@@ -101,4 +104,4 @@ async def _loop(port: int, study: str, place: int, waits: dict[str, list[float]]
         found = json.loads(reply.body) if reply.status == 200 and trains else {"decision": "none"}
         # What goes on has more epochs granted; any other decision takes the trial away.
         given = {**(given or {}), **found} if found.get("decision", "continue") == "continue" else None
-        await asyncio.sleep(source.uniform(LEAST, MOST))
+        await asyncio.sleep(source.uniform(most * LEAST / MOST, most))
