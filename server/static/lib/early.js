@@ -6,6 +6,19 @@ try {
   // A browser without storage has the theme of its system.
 }
 
+// A browser does not ask again for a module that did not come (the server was restarted, the network changed): nothing would ever be shown.
+addEventListener(
+  "error",
+  (event) => {
+    const app = document.getElementById("app");
+    if (!(event.target instanceof HTMLScriptElement) || !app || app.hasChildNodes()) return;
+    const text = "The page could not be loaded: the server, or the network, did not answer. Trying again.";
+    app.append(Object.assign(document.createElement("p"), { className: "problem", role: "alert", textContent: text }));
+    setTimeout(() => location.reload(), 2000);
+  },
+  true, // a script's errors do not bubble
+);
+
 // Compare is opened most: its first runs and names are asked for before its modules are read, in the words of compare/runs.js and
 // names.js; lib/api.js hands the answers out.
 if (location.pathname === "/") {

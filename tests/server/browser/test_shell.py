@@ -36,3 +36,12 @@ def test_the_theme_that_is_chosen_is_kept_and_the_other_one_is_the_systems_again
 
 def _background(page: Page) -> str:
     return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+
+def test_a_page_whose_modules_did_not_come_says_so_and_is_loaded_again(page: Page, served: Served, expected_errors: list[str]) -> None:
+    expected_errors.append("ERR_FAILED")
+    page.route("**/app.js", lambda route: route.abort())
+    page.goto(f"{served.url}/sweeps")
+    expect(page.get_by_role("alert")).to_contain_text("could not be loaded")
+    page.unroute("**/app.js")
+    expect(page.locator("main").get_by_role("heading", level=1)).to_be_visible()
