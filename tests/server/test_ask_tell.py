@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +24,7 @@ from resources.search.decide import Finish, Wait
 from resources.sweep_spec import parse_spec
 from server.app import create_app
 from server.settings import Settings
+from server.turns import Turns
 from tests.backends import CHECKOUT
 from tests.clock import Clock
 from tests.ports import free_port
@@ -31,6 +33,7 @@ from tests.trainables import score
 from tests.waiting import wait_for
 
 Small = Callable[..., dict[str, Any]]
+REPORTS = {"tell": ("attempt", "epoch", "values"), "heartbeat": ("attempt",), "fail": ("attempt", "error"), "release": ("attempt",)}
 
 
 @pytest.fixture
@@ -139,6 +142,41 @@ def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, e
 
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(ask, range(4))) == {0}
+
+
+def test_loops_of_one_study_that_come_at_once_hold_few_threads_and_keep_no_other_study_waiting(
+    client: TestClient, either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, other = opened(client, external()), opened(client, external(seed=3))
+    held, may_end = [], threading.Event()
+
+    def ask(loops: ExternalLoops, *_: Any, **__: Any) -> Wait:
+        if loops.scheduler.id == slow:
+            held.append(threading.get_ident())
+            may_end.wait(30)
+        return Wait()
+
+    monkeypatch.setattr(ExternalLoops, "ask", ask)
+    askers = client.app.state.halving.loop_turns._askers  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(6) as pool:
+        try:
+            asking = [pool.submit(client.post, f"/hpo/studies/{slow}/ask") for _ in range(6)]
+            at_once = 4 if either_backend.catalog.engine.dialect.name == "postgresql" else 1
+            wait_for(lambda: slow in askers and askers[slow].asking == 6 and len(held) >= at_once, 30, "all have come", every=0.01)
+            assert client.post(f"/hpo/studies/{other}/ask").status_code == 204
+            assert len(held) == at_once
+        finally:
+            may_end.set()
+        assert {one.result(30).status_code for one in asking} == {204}
+
+
+def test_loops_beyond_their_turns_are_told_when_to_ask_again(client: TestClient) -> None:
+    app: Any = client.app
+    app.state.halving = replace(app.state.halving, loop_turns=Turns(1, 1, waiting=0))
+    body = {"attempt": 1, "epoch": 1, "values": {}, "error": "it burns"}
+    for path, names in (("ask", ()), *((f"trials/0/{name}", names) for name, names in REPORTS.items())):
+        answer = client.post(f"/hpo/studies/digits-1234/{path}", json={name: body[name] for name in names})
+        assert (answer.status_code, bool(answer.headers.get("Retry-After"))) == (503, True), path
 
 
 def test_what_is_told_again_is_answered_as_before(client: TestClient, external: Small) -> None:
