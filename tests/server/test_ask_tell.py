@@ -14,7 +14,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from resources.backend import Backend
-from resources.catalog import AttemptRow, RungResultRow, TrialRow
+from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow
 from resources.datasets.snapshots import take_snapshot
 from resources.execution.external_loops import ExternalLoops, Given
 from resources.scheduling.loop_scheduler import LoopScheduler
@@ -189,6 +189,37 @@ def test_what_is_told_again_is_answered_as_before(client: TestClient, external: 
     assert (again["decision"], again["epochs"]) == ("continue", 2)
     ends = [told(client, study, given, 3, value)["decision"] for value in (0.5, 0.6)]
     assert ends == ["complete", "complete"]
+
+
+def test_what_is_decided_on_a_tell_is_written_in_one_transaction_with_the_lease(
+    either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, writes, turn = either_backend.catalog, list[Catalog](), Catalog._turn_to_write
+    study = opened_by_loops(either_backend, external(strategy={"median": {"sampler": "random", "max_budget": 2}}))
+
+    def counted(written: Catalog) -> Any:
+        writes.append(written)
+        return turn(written)
+
+    monkeypatch.setattr(Catalog, "_turn_to_write", counted)
+    with closing(ExternalLoops(catalog, study)) as loops:
+        given = loops.ask("w", 60)
+        for epoch, decision in ((1, "continue"), (2, "complete")):
+            writes.clear()
+            told = loops.tell(0, 1, epoch, {"score": 0.5}, lease_seconds=5_000)
+            assert (told.decision, len(writes)) == (decision, 1)
+            if decision == "continue":
+                with catalog.read() as session:
+                    assert session.get_one(TrialRow, (study, 0)).lease_until >= given.lease_until + 4_000  # type: ignore[union-attr, operator]
+
+
+def test_a_search_of_which_nothing_is_known_any_more_may_be_over(either_backend: Backend, external: Small) -> None:
+    scheduler = LoopScheduler(either_backend.catalog, opened_by_loops(either_backend, external()))
+    assert scheduler.may_be_over()
+    assert scheduler.running() == 0
+    assert not scheduler.may_be_over()
+    scheduler._transactions.cache.forget()  # as after a transaction that failed
+    assert scheduler.may_be_over()
 
 
 def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_accepted(client: TestClient, external: Small) -> None:
