@@ -21,6 +21,11 @@ CATALOG_PATIENCE = 2.0  # seconds; people and probes are better told at once tha
 _CONNECTIONS, _ACCESS_CONNECTIONS = 8, 2  # to Postgres; the server's threads share them
 INDEX_QUERIES, EACH = 6, 3  # questions to the index of runs at a time, and of one token
 
+LOOPS, LOOPS_EACH = 16, 4
+"""Requests of external loops at a time, and of one study: decisions about it come one after another anyway. On SQLite it is one: more
+threads would only keep the interpreter's lock from the one that decides."""
+LOOPS_WAITING, LOOP_SECONDS = 2_000, 5.0  # of one study; seconds that they wait for their turn
+
 
 @dataclass(frozen=True)
 class State:
@@ -29,6 +34,7 @@ class State:
     Attributes:
         access_catalog: the same catalog by connections of their own: to find out who asks, and to record it, waits for no route's queries.
         index_turns: questions to the index of runs take turns.
+        loop_turns: external loops take turns, those of one study among themselves.
         signing_key: what sessions and addresses are signed with; the same in all replicas.
         loops: studies that external loops train.
         records: of runs' media, artifacts and checkpoints, as far as they were read.
@@ -39,6 +45,7 @@ class State:
     catalog: Catalog
     access_catalog: Catalog
     index_turns: Turns
+    loop_turns: Turns
     signing_key: str = field(repr=False)
     curves: CurveService
     live: Hub
@@ -59,6 +66,9 @@ class State:
             catalog=catalog,
             access_catalog=access_catalog,
             index_turns=Turns(INDEX_QUERIES, EACH),
+            loop_turns=Turns(
+                LOOPS, LOOPS_EACH if catalog.engine.dialect.name == "postgresql" else 1, waiting=LOOPS_WAITING, seconds=LOOP_SECONDS
+            ),
             signing_key=signing_key(catalog),
             curves=CurveService(store),
             live=Hub(store),

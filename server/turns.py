@@ -1,4 +1,5 @@
-"""How many questions are answered at a time, in all and of one token; the others wait, and hold neither a thread nor a connection."""
+"""How many questions are answered at a time, in all and of one token or about one study; the others wait in the order in which they
+came, and hold neither a thread nor a connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +8,7 @@ from contextlib import asynccontextmanager
 from server.errors import Busy
 
 MOST_WAITING = 100
-"""Questions of one token that wait or are being answered."""
+"""Questions of one token that wait or are being answered, where nothing else is said."""
 
 SECONDS = 20.0
 """How long a question waits for its turn."""
@@ -18,7 +19,7 @@ class Turns:
 
     Args:
         at_once: questions at a time.
-        each: of one token at a time, so that others have their turn beside its slow ones.
+        each: of one token, or about one study, at a time, so that others have their turn beside its slow ones.
     """
 
     def __init__(self, at_once: int, each: int, *, waiting: int = MOST_WAITING, seconds: float = SECONDS) -> None:
@@ -30,11 +31,11 @@ class Turns:
         """Wait for a turn, and have it for the length of the ``with`` block.
 
         Raises:
-            Busy: it does not come in time, or too many of the same token wait already.
+            Busy: it does not come in time, or too many of the same ``who`` wait already.
         """
         asker = self._askers.setdefault(who, _Asker(self._each))
         if asker.asking >= self._waiting:
-            raise Busy(f"{asker.asking} questions of this token wait already: ask again when some are answered")
+            raise Busy(f"{asker.asking} requests like this one wait already: ask again when some are answered")
         asker.asking += 1
         try:
             async with self._waited(asker.free), self._waited(self._free):
@@ -50,7 +51,7 @@ class Turns:
             async with asyncio.timeout(self._seconds):
                 await free.acquire()
         except TimeoutError:
-            raise Busy(f"too many questions are being answered, and this one had no turn within {self._seconds:g} s: ask again") from None
+            raise Busy(f"too many requests are being answered, and this one had no turn within {self._seconds:g} s: ask again") from None
         try:
             yield
         finally:

@@ -4,24 +4,27 @@ import fcntl
 import random
 import re
 import select as select_ready
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from alembic import command
 from alembic.config import Config as AlembicConfig
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, Select, Update, create_engine, event, make_url, select, text
-from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.exc import ArgumentError, DisconnectionError, OperationalError
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound, StoreError
 from resources.catalog import retry
-from resources.catalog.pipelined import at_once
+from resources.catalog.fair_lock import FairLock
+from resources.catalog.pipelined import at_once, transaction
 from resources.catalog.tables import Base, SnapshotRow, SweepRow, TrialRow
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
@@ -38,6 +41,8 @@ _POSTGRES_OPTIONS: dict[str, Any] = {
 }
 _IMPATIENT = {"connect_timeout": 2, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3_000}
 _AWAY_SECONDS = 1.0  # that it counts as away for all threads of an impatient process after one has waited for it in vain
+
+_WRITERS: WeakValueDictionary[Path, FairLock] = WeakValueDictionary()  # of each SQLite file that this process has open
 
 
 class Catalog:
@@ -87,6 +92,7 @@ class Catalog:
         self.url = url
         self._clock_offset = 0.0  # seconds to add to this machine's clock for the database's
         if self._file:
+            self._writers = _WRITERS.setdefault(self._file.resolve(), FairLock())
             _use_sqlite_safely(self.engine)
         else:
             _connect_when_possible(self.engine, self._set_clock, patience)
@@ -141,7 +147,7 @@ class Catalog:
             yield within
             within.flush()
             return
-        with Session(self.engine, expire_on_commit=False) as session, session.begin():
+        with self._turn_to_write(), Session(self.engine, expire_on_commit=False) as session, session.begin():
             session.connection(execution_options={"write": True})
             self._lock(session, exclusive)
             yield session
@@ -152,7 +158,30 @@ class Catalog:
 
     def at_once(self, statement: Update | Select[Any], values: dict[str, Any]) -> list[Any]:
         """Execute one statement as a transaction of its own, on Postgres in one round trip; its rows, with columns by name."""
-        return at_once(self.engine, statement, values)
+        with nullcontext() if isinstance(statement, Select) else self._turn_to_write():
+            return at_once(self.engine, statement, values)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """As :meth:`write`, for statements that are executed :func:`~resources.catalog.pipelined.together`."""
+        with self._turn_to_write(), transaction(self.engine) as connection:
+            yield connection
+
+    @contextmanager
+    def _turn_to_write(self) -> Iterator[None]:
+        """On SQLite this process's threads write in the order in which they come.
+
+        SQLite has no queue: who finds another writing sleeps, for up to a tenth of a second, and looks again, while whoever comes in
+        between writes first. Now only processes meet there. It is waited for without a connection, of which readers need some.
+        """
+        if self._file is None:
+            yield
+            return
+        with self._writers.held(2 * self._patience) as in_time:
+            if not in_time:
+                found = sqlite3.OperationalError(f"database is locked: threads of this process have written for {2 * self._patience:g} s")
+                raise OperationalError("BEGIN IMMEDIATE", None, found)
+            yield
 
     def now(self) -> float:
         """Seconds since the epoch by the database's clock: times that several machines compare must come from one clock."""

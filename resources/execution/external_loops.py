@@ -166,10 +166,8 @@ class ExternalLoops:
         if attempt != newest.attempt or epoch < newest.granted:
             return self.heartbeat(trial, attempt, lease_seconds)
         self._check_values(values)
-        decision = self.scheduler.reached(given, ReachedRung(epoch, values, checkpoint or ""), self._seconds(given))
+        decision = self.scheduler.reached(given, ReachedRung(epoch, values, checkpoint or ""), self._seconds(given), lease_seconds)
         self._ended(decision)
-        if isinstance(decision, Continue):
-            self.scheduler.heartbeat(given, lease_seconds)
         return self._verdict(given, epoch, type(decision).__name__.lower(), lease_seconds)
 
     def heartbeat(self, trial: int, attempt: int, lease_seconds: float = LEASE_SECONDS) -> Verdict:
@@ -230,9 +228,9 @@ class ExternalLoops:
         return Verdict(_WORDS[word], granted, until)
 
     def _ended(self, decision: Any) -> None:
-        """After a decision there may be work for others, or the search may be over."""
+        """After a decision there may be work for others, or the search may be over: nearly never, so nobody's writing waits for a look."""
         self._idle_until = 0.0
-        if not isinstance(decision, Continue):
+        if not isinstance(decision, Continue) and self.scheduler.may_be_over():
             self.settle()
 
     def _seconds(self, given: Assignment) -> float:

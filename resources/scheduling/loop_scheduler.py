@@ -48,6 +48,11 @@ class LoopScheduler(Scheduler):
         with self._transactions.lock:
             return self._transactions.cache.known[trial].checkpoint or None
 
+    def may_be_over(self) -> bool:
+        """Whether nothing was left to do as of the last transaction; also where that is not known."""
+        with self._transactions.lock:
+            return not self._transactions.cache.is_read or isinstance(decide(self._transactions.state, Idle())[0], Finish)
+
     def end_if_over(self) -> bool:
         """End the search if nothing is left to do; whether it has ended. Only needed where nobody asks for work any more."""
         return self._retrying(self._end_if_over)

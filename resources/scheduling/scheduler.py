@@ -23,7 +23,21 @@ from resources.scheduling.leases import Leases
 from resources.scheduling.suggestion_turns import SuggestionTurns
 from resources.scheduling.termination import TerminationLookup
 from resources.scheduling.transaction import RungMessage, SweepTransactions
-from resources.search.decide import Crashed, Decision, Failed, Finish, Idle, Preempted, Reached, Released, Returned, Wait, decide, ranking
+from resources.search.decide import (
+    Continue,
+    Crashed,
+    Decision,
+    Failed,
+    Finish,
+    Idle,
+    Preempted,
+    Reached,
+    Released,
+    Returned,
+    Wait,
+    decide,
+    ranking,
+)
 from resources.search.rules import violation
 from resources.search.state import Control, Result, SearchState, Status
 from resources.search.suggest import Suggester, load_optuna
@@ -123,9 +137,13 @@ class Scheduler:
             raise _superseded(assignment, f"attempt {found[0].attempt} is {found[0].status}" if found else "the trial is gone")
         return Control(renewed[0].control)
 
-    def reached(self, assignment: Assignment, report: ReachedRung, seconds: float) -> Decision:
-        """A trial reports at its rung; decide whether it goes on, pauses or ends. ``seconds`` it has trained since its last report."""
-        return self._report(assignment, Reached(assignment.trial, self._result(report)), seconds, report=report)
+    def reached(self, assignment: Assignment, report: ReachedRung, seconds: float, lease_seconds: float | None = None) -> Decision:
+        """A trial reports at its rung; decide whether it goes on, pauses or ends. ``seconds`` it has trained since its last report.
+
+        With ``lease_seconds`` this is a heartbeat, too: if it goes on, its lease lasts so much longer.
+        """
+        event = Reached(assignment.trial, self._result(report))
+        return self._report(assignment, event, seconds, report=report, lease_seconds=lease_seconds)
 
     def returned(self, assignment: Assignment, report: ReturnedEarly, seconds: float) -> Decision:
         """A trainable returned before its rung, with its last result."""
@@ -269,6 +287,7 @@ class Scheduler:
         report: RungMessage | None = None,
         error: str | None = None,
         checkpoint: str | None = None,
+        lease_seconds: float | None = None,
     ) -> Decision:
         transactions = self._transactions
         with transactions.deciding() as connection:
@@ -279,7 +298,11 @@ class Scheduler:
                 if not current:
                     attempt, status = transactions.cache.known[assignment.trial].attempt, transactions.status(assignment.trial)
                     raise _superseded(assignment, f"attempt {attempt} is {status}")
-            return transactions.decide(event, seconds=seconds, report=report, error=error, checkpoint=checkpoint)
+            decision = transactions.decide(event, seconds=seconds, report=report, error=error, checkpoint=checkpoint)
+            if lease_seconds is not None and isinstance(decision, Continue):
+                of = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
+                transactions.note(statements.RENEW_LEASE, {**of, "lease_until": self._leases.next_end(lease_seconds)})
+            return decision
 
     def _is_old(self, assignment: Assignment, report: ReachedRung) -> bool:
         """Whether a report is from a rung at which the trial was decided on before."""

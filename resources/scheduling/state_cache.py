@@ -44,6 +44,11 @@ class StateCache:
         self.overdue = False
         self.sampler_attrs: dict[str, Any] = {}
 
+    @property
+    def is_read(self) -> bool:
+        """Whether there is anything in it: not before the first refresh, and not after it was forgotten."""
+        return self.revision >= 0
+
     def refresh(self, connection: Connection, *, lock: bool, look_at: float | None = None) -> None:
         """Read what changed. With ``lock`` nobody else decides about this sweep until the transaction ends.
 

@@ -42,10 +42,14 @@ class Prefetch:
     def while_training(self) -> Iterator[None]:
         """Refill the queue now, while the attempt in the block runs."""
         began = time.monotonic()
-        if self._scheduler.chooses_ahead:
-            self._wanted.set()
+        self.refill()
         yield
         self._training = time.monotonic() - began
+
+    def refill(self) -> None:
+        """Refill the queue now, if params are chosen ahead of time at all."""
+        if self._scheduler.chooses_ahead:
+            self._wanted.set()
 
     def _refill(self) -> None:
         while True:
@@ -75,14 +79,10 @@ class LoopPrefetch(Prefetch):
         super().__init__(scheduler)
         self._given: deque[float] = deque(maxlen=_MOST_AHEAD)
 
-    def refill(self) -> None:
-        """Refill the queue now: a loop asks. How often they ask says how many wait, not how many trials they need."""
-        self._wanted.set()
-
     def given_out(self) -> None:
-        """A loop has got a trial."""
+        """A loop has got a trial. How often they ask says how many wait, not how many trials they need."""
         self._given.append(time.monotonic())
-        self._wanted.set()
+        self.refill()
 
     def _length(self) -> int:
         since = time.monotonic() - max(self._suggesting, _SUGGESTING_SECONDS)

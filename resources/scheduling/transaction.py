@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements
-from resources.catalog.pipelined import Asked, together, transaction
+from resources.catalog.pipelined import Asked, together
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.state_cache import Known, StateCache
 from resources.search.decide import Complete, Continue, Decision, Fail, Pause, Preempted, Requeue, Retry, Stop, decide
@@ -54,7 +54,7 @@ class SweepTransactions:
         with self.lock:
             self._writes, self._changed = [], False
             try:
-                with transaction(self._catalog.engine) as connection:
+                with self._catalog.transaction() as connection:
                     self.cache.refresh(connection, lock=True, look_at=look_at)
                     yield connection
                     if self._changed:

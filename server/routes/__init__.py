@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from server.routes import ask_tell, curves, datasets, health, live, media, models, reports, runs, session, studies, sweeps, training_runs
 
 ROUTERS: list[APIRouter] = [
+    ask_tell.router,  # first, because routes are looked through in this order, and programs ask many times a second
     health.router,
     session.router,
     runs.router,
@@ -14,7 +15,6 @@ ROUTERS: list[APIRouter] = [
     sweeps.router,
     studies.router,
     training_runs.router,
-    ask_tell.router,
     models.router,
     models.signed,
     datasets.router,

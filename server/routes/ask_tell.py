@@ -1,10 +1,13 @@
 """Ask and tell: external loops take a study's trials, and tell what they reach. Every request may be sent again."""
 
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
+from functools import partial, wraps
 from hashlib import sha256
 from secrets import token_hex
 from typing import Annotated, Any
 
+import anyio.to_thread
 from fastapi import APIRouter, Body, Header, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -82,8 +85,20 @@ _OVER: dict[int | str, dict[str, Any]] = {
 }
 
 
+def _in_turn(route: Callable[..., Response]) -> Callable[..., Coroutine[Any, Any, Response]]:
+    """Answer loops in the order in which they come, and few at a time: a thousand must not hold all threads while one study decides."""
+
+    @wraps(route)
+    async def in_turn(**given: Any) -> Response:
+        async with given["state"].loop_turns.turn(given["study"]):
+            return await anyio.to_thread.run_sync(partial(route, **given))
+
+    return in_turn
+
+
 @router.post("/ask", response_model=Handed, responses=_OVER)
 @unaudited
+@_in_turn
 def ask(
     study: StudyId,
     state: Shared,
@@ -106,6 +121,7 @@ def ask(
 
 @router.post("/trials/{number}/tell", response_model=Answer)
 @unaudited
+@_in_turn
 def tell(study: StudyId, number: TrialNumber, body: Told, state: Shared, caller: Viewer) -> Response:
     """Say what a trial has reached. At the granted epoch it is decided whether it goes on; before, only its lease is renewed."""
     loop = _loop(state, caller, study)
@@ -114,6 +130,7 @@ def tell(study: StudyId, number: TrialNumber, body: Told, state: Shared, caller:
 
 @router.post("/trials/{number}/heartbeat", response_model=Answer)
 @unaudited
+@_in_turn
 def heartbeat(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer) -> Response:
     """Renew the lease of a trial in training. `pause`: the study's user wants it back."""
     return _answer(_loop(state, caller, study).heartbeat(number, body.attempt, body.lease_seconds))
@@ -121,6 +138,7 @@ def heartbeat(study: StudyId, number: TrialNumber, body: Report, state: Shared, 
 
 @router.post("/trials/{number}/fail", response_model=Answer)
 @unaudited
+@_in_turn
 def fail(study: StudyId, number: TrialNumber, body: Failure, state: Shared, caller: Viewer) -> Response:
     """Say that a trial has failed. `retry`: it will be handed out again, at most `max_retries` times; `stop`: it is given up."""
     return _answer(_loop(state, caller, study).fail(number, body.attempt, body.error, final=body.final))
@@ -128,6 +146,7 @@ def fail(study: StudyId, number: TrialNumber, body: Failure, state: Shared, call
 
 @router.post("/trials/{number}/release", response_model=Answer)
 @unaudited
+@_in_turn
 def release(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer) -> Response:
     """Give a trial back, which is no failure: it will be handed out again."""
     return _answer(_loop(state, caller, study).release(number, body.attempt))

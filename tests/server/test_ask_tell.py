@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from resources.backend import Backend
-from resources.catalog import AttemptRow, RungResultRow, TrialRow
+from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow
 from resources.datasets.snapshots import take_snapshot
 from resources.execution.external_loops import ExternalLoops, Given
 from resources.scheduling.loop_scheduler import LoopScheduler
@@ -23,6 +24,7 @@ from resources.search.decide import Finish, Wait
 from resources.sweep_spec import parse_spec
 from server.app import create_app
 from server.settings import Settings
+from server.turns import Turns
 from tests.backends import CHECKOUT
 from tests.clock import Clock
 from tests.ports import free_port
@@ -31,6 +33,7 @@ from tests.trainables import score
 from tests.waiting import wait_for
 
 Small = Callable[..., dict[str, Any]]
+REPORTS = {"tell": ("attempt", "epoch", "values"), "heartbeat": ("attempt",), "fail": ("attempt", "error"), "release": ("attempt",)}
 
 
 @pytest.fixture
@@ -141,6 +144,41 @@ def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, e
         assert set(pool.map(ask, range(4))) == {0}
 
 
+def test_loops_of_one_study_that_come_at_once_hold_few_threads_and_keep_no_other_study_waiting(
+    client: TestClient, either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, other = opened(client, external()), opened(client, external(seed=3))
+    held, may_end = [], threading.Event()
+
+    def ask(loops: ExternalLoops, *_: Any, **__: Any) -> Wait:
+        if loops.scheduler.id == slow:
+            held.append(threading.get_ident())
+            may_end.wait(30)
+        return Wait()
+
+    monkeypatch.setattr(ExternalLoops, "ask", ask)
+    askers = client.app.state.halving.loop_turns._askers  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(6) as pool:
+        try:
+            asking = [pool.submit(client.post, f"/hpo/studies/{slow}/ask") for _ in range(6)]
+            at_once = 4 if either_backend.catalog.engine.dialect.name == "postgresql" else 1
+            wait_for(lambda: slow in askers and askers[slow].asking == 6 and len(held) >= at_once, 30, "all have come", every=0.01)
+            assert client.post(f"/hpo/studies/{other}/ask").status_code == 204
+            assert len(held) == at_once
+        finally:
+            may_end.set()
+        assert {one.result(30).status_code for one in asking} == {204}
+
+
+def test_loops_beyond_their_turns_are_told_when_to_ask_again(client: TestClient) -> None:
+    app: Any = client.app
+    app.state.halving = replace(app.state.halving, loop_turns=Turns(1, 1, waiting=0))
+    body = {"attempt": 1, "epoch": 1, "values": {}, "error": "it burns"}
+    for path, names in (("ask", ()), *((f"trials/0/{name}", names) for name, names in REPORTS.items())):
+        answer = client.post(f"/hpo/studies/digits-1234/{path}", json={name: body[name] for name in names})
+        assert (answer.status_code, bool(answer.headers.get("Retry-After"))) == (503, True), path
+
+
 def test_what_is_told_again_is_answered_as_before(client: TestClient, external: Small) -> None:
     study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}))
     given = asked(client, study)
@@ -151,6 +189,37 @@ def test_what_is_told_again_is_answered_as_before(client: TestClient, external: 
     assert (again["decision"], again["epochs"]) == ("continue", 2)
     ends = [told(client, study, given, 3, value)["decision"] for value in (0.5, 0.6)]
     assert ends == ["complete", "complete"]
+
+
+def test_what_is_decided_on_a_tell_is_written_in_one_transaction_with_the_lease(
+    either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, writes, turn = either_backend.catalog, list[Catalog](), Catalog._turn_to_write
+    study = opened_by_loops(either_backend, external(strategy={"median": {"sampler": "random", "max_budget": 2}}))
+
+    def counted(written: Catalog) -> Any:
+        writes.append(written)
+        return turn(written)
+
+    monkeypatch.setattr(Catalog, "_turn_to_write", counted)
+    with closing(ExternalLoops(catalog, study)) as loops:
+        given = loops.ask("w", 60)
+        for epoch, decision in ((1, "continue"), (2, "complete")):
+            writes.clear()
+            told = loops.tell(0, 1, epoch, {"score": 0.5}, lease_seconds=5_000)
+            assert (told.decision, len(writes)) == (decision, 1)
+            if decision == "continue":
+                with catalog.read() as session:
+                    assert session.get_one(TrialRow, (study, 0)).lease_until >= given.lease_until + 4_000  # type: ignore[union-attr, operator]
+
+
+def test_a_search_of_which_nothing_is_known_any_more_may_be_over(either_backend: Backend, external: Small) -> None:
+    scheduler = LoopScheduler(either_backend.catalog, opened_by_loops(either_backend, external()))
+    assert scheduler.may_be_over()
+    assert scheduler.running() == 0
+    assert not scheduler.may_be_over()
+    scheduler._transactions.cache.forget()  # as after a transaction that failed
+    assert scheduler.may_be_over()
 
 
 def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_accepted(client: TestClient, external: Small) -> None:

@@ -1,18 +1,24 @@
 """``halving serve`` and ``halving tokens`` as commands: when it starts, what it says, and how it ends."""
 
+import gc
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
+import uvicorn
 
+from server.app import create_app
+from server.serving import _Server
+from server.settings import Settings
 from tests.backends import CHECKOUT
 from tests.ports import free_port
 from tests.waiting import wait_for
@@ -114,3 +120,18 @@ def test_a_port_that_is_taken_is_said_in_one_line(terminal: Terminal) -> None:
     assert refused.returncode != 0
     assert "Traceback" not in refused.stderr
     assert "address already in use" in refused.stderr
+
+
+def test_a_garbage_collection_of_a_server_passes_over_what_stays_as_long_as_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    app = create_app(Settings(root=str(tmp_path), port=port))
+    server = _Server(uvicorn.Config(app, port=port, log_level="warning"), app, as_json=True)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_for(lambda: capsys.readouterr().out, SECONDS, "the server says that it listens")
+        assert not any(known is app for known in gc.get_objects())
+    finally:
+        server.should_exit = True
+        thread.join(SECONDS)
+        gc.unfreeze()

@@ -36,7 +36,7 @@ def test_one_tokens_slow_questions_leave_a_turn_to_others_and_its_own_are_refuse
 
         asking = [asyncio.create_task(slow()) for _ in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(Busy, match="2 questions of this token"):
+        with pytest.raises(Busy, match="2 requests like this one"):
             async with turns.turn("ada"):
                 pass
         async with turns.turn("bob"):

@@ -12,20 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from halving.query import api as query
 from halving.records.run_record import RunRecords
 from resources.backend import Backend
-from resources.catalog import RungResultRow, TrialRow
-from resources.catalog.pipelined import transaction
+from resources.catalog import Catalog, RungResultRow, TrialRow
 from resources.datasets.snapshots import take_snapshot
 from resources.execution import watches
 from resources.execution.machine import local_concurrency
 from resources.execution.worker import TrialRunner, work, worker_name
 from resources.scheduling import leases
-from resources.scheduling import transaction as sweep_transaction
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
@@ -227,14 +225,14 @@ def test_a_catalog_that_is_unavailable_for_a_moment_costs_no_attempt(
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.05)
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}))
-    failing = iter(range(6))
+    failing, transaction = iter(range(6)), Catalog.transaction
 
-    def begin(engine: Engine) -> Any:
+    def begin(catalog: Catalog) -> Any:
         if ran.records(0).checkpoints() and next(failing, None) is not None:
             raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
-        return transaction(engine)
+        return transaction(catalog)
 
-    monkeypatch.setattr(sweep_transaction, "transaction", begin)
+    monkeypatch.setattr(Catalog, "transaction", begin)
     ran.work()
     assert next(failing, None) is None
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1)]

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine, event, select
+from sqlalchemy import event, select
 
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import AttemptRow, Catalog, RungResultRow
-from resources.catalog.pipelined import Asked, together, transaction
+from resources.catalog.pipelined import Asked, together
 from resources.scheduling import transaction as sweep_transaction
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
@@ -124,13 +124,15 @@ def serve(orders: Connection, url: str, folder: Path) -> None:
         tick()
         return together(connection, asked, **given)
 
+    transaction = Catalog.transaction
+
     @contextmanager
-    def committed(engine: Engine) -> Iterator[Any]:
-        with transaction(engine) as connection:
+    def committed(catalog: Catalog) -> Iterator[Any]:
+        with transaction(catalog) as connection:
             yield connection
         tick()
 
-    sweep_transaction.together, sweep_transaction.transaction = writing, committed  # type: ignore[attr-defined]
+    sweep_transaction.together, Catalog.transaction = writing, committed  # type: ignore[assignment, method-assign]
     with closing(opened_catalog(url)) as catalog:
         clock, scheduler = [0.0], None
         while True:
