@@ -225,6 +225,9 @@ def test_unknown_runs_and_intents_are_named(client: TestClient, snapshot: Snapsh
         assert client.get(path).status_code == 404
     assert client.get(f"/training-runs/other/{asked['run']}").status_code == 404
     assert client.post(f"/training-runs/other/{asked['run']}/cancel").status_code == 404
+    for run in ("nosuch/nosuch-1.0003", "single/nosuch-1.0000", f"single/{asked['run'].replace('.0000', '.0003')}"):
+        refused = client.post(f"/training-runs/{run}/cancel")
+        assert (refused.status_code, refused.json()["detail"].startswith("no training run")) == (404, True), refused.text
     assert looked_at(client, asked["run_id"])["status"] == "waiting"
 
 
