@@ -193,13 +193,13 @@ def withdraw(catalog: Catalog, sweep: str, actor: str, within: Session) -> Inten
     Returns:
         The intent, canceled or settled before; None if the sweep is open, or no intent is to become it.
     """
-    intent = of_sweep(catalog, sweep)
+    intent = within.scalar(select(IntentRow.id).where(IntentRow.sweep == sweep))
     if intent is None:
         return None
-    cancel(catalog, intent.id, actor, within)
+    cancel(catalog, intent, actor, within)
     # Looked for behind the intent's lock: whoever carries it out has opened the sweep by now, or never will.
     is_open = within.scalar(select(SweepRow.id).where(SweepRow.id == sweep)) is not None
-    return None if is_open else within.get_one(IntentRow, intent.id)
+    return None if is_open else within.get_one(IntentRow, intent)
 
 
 def _check_not_canceled(row: IntentRow) -> None:

@@ -6,13 +6,14 @@ So it has all that a trial has: attempts, retries, checkpoints, pods, a pause an
 from contextlib import suppress
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving import Store
 from halving.errors import HalvingError, InvalidInput, NotFound
 from halving.identifiers import check_name
 from halving.records.run_record import RunRecords
-from resources.catalog import Catalog, SweepRow, TrialRow
+from resources.catalog import Catalog, IntentRow, SweepRow, TrialRow
 from resources.catalog.trial_key import parse_trial_key, trial_key
 from resources.datasets.snapshots import Snapshot, dataset_of
 from resources.scheduling import intents
@@ -85,8 +86,9 @@ def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Sessio
         NotOnItsOwn: it is a trial of a larger sweep.
     """
     sweep_id = sweep_of_run(run)
-    sweep, intent = session.get(SweepRow, sweep_id, with_for_update=True), intents.of_sweep(catalog, sweep_id)
-    asked: dict[str, Any] = sweep.spec if sweep else intent.payload["spec"] if intent else {}
+    sweep = session.get(SweepRow, sweep_id, with_for_update=True)
+    intent = session.scalar(select(IntentRow.payload).where(IntentRow.sweep == sweep_id)) or {}
+    asked: dict[str, Any] = sweep.spec if sweep else intent.get("spec", {})
     exists = run == first_run(sweep_id) or session.get(TrialRow, (sweep_id, parse_trial_key(run)[1])) is not None
     if asked.get("name") != project or not exists:
         raise no_training_run(project, run)
