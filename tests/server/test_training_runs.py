@@ -231,6 +231,13 @@ def test_unknown_runs_and_intents_are_named(client: TestClient, snapshot: Snapsh
     assert looked_at(client, asked["run_id"])["status"] == "waiting"
 
 
+def test_why_a_run_never_began_is_said_without_where_the_store_is(client: TestClient, either_backend: Backend, snapshot: Snapshot) -> None:
+    asked = started(client, snapshot)
+    reason = f"the store {either_backend.store.root} does not answer"
+    intents.become(either_backend.catalog, asked["intent"], intents.Became(intents.FAILED, "r1", reason))
+    assert looked_at(client, asked["run_id"])["error"] == "the store does not answer"
+
+
 def test_a_run_is_shown_without_its_checkpoints_while_the_store_is_away(
     client: TestClient, either_backend: Backend, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
