@@ -57,7 +57,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     with expected_failures():
         check_functions(spec, trains=_trains(context, backend))
-        warm_start_sources(backend.catalog, spec)  # raises when one of them does not fit
+        warm_start_sources(backend.catalog, spec, _known_projects(context, backend))  # raises when one of them does not fit
         snapshot = snapshot_for(backend.store, backend.catalog, spec)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         is_regression(dataset.manifest["schema"][snapshot.target], spec.gates.metric)
@@ -214,6 +214,12 @@ def _trains(context: dg.OpExecutionContext, backend: Backend) -> bool:
     return intent is None or intents.find(backend.catalog, intent).payload["driver"] != "api"
 
 
+def _known_projects(context: dg.OpExecutionContext, backend: Backend) -> list[str] | None:
+    """The projects that whoever asked for the sweep may know of; None is all."""
+    intent = context.run.tags.get(INTENT)
+    return intents.find(backend.catalog, intent).payload.get("projects") if intent else None
+
+
 def _has_predictor(backend: Backend, sweep: str) -> bool:
     with backend.catalog.read() as session:
         return stored_spec(backend.catalog.sweep(session, sweep).spec).predictor is not None
@@ -222,7 +228,8 @@ def _has_predictor(backend: Backend, sweep: str) -> bool:
 def _open(
     context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str, driver: str, intent: IntentRow | None = None
 ) -> str:
-    git, sources, wanted = git_state(backend.store, Path.cwd()) or {}, warm_start_sources(backend.catalog, spec), intent and intent.sweep
+    git, wanted = git_state(backend.store, Path.cwd()) or {}, intent and intent.sweep
+    sources = warm_start_sources(backend.catalog, spec, _known_projects(context, backend))
 
     def opened(within: Session | None = None) -> SweepRow:
         given: Any = {"driver": driver, "commit": git.get("commit"), "sweep": wanted, "sources": sources}

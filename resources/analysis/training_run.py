@@ -12,7 +12,7 @@ from resources.analysis.trial_history import TrialHistory, history_of
 from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
 from resources.catalog.trial_key import trial_key
 from resources.scheduling import intents
-from resources.scheduling.training_runs import sweep_of_run
+from resources.scheduling.training_runs import no_training_run, sweep_of_run
 from resources.search.rules import max_trials
 from resources.search.state import Control, Status
 from resources.sweep_spec import stored_spec
@@ -82,7 +82,7 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
     asked: dict[str, Any] = sweep.spec if sweep else intent.payload["spec"] if intent else {}
     history = _history(catalog, run, sweep)
     if asked.get("name") != project or (history is None and run != trial_key(sweep_id, 0)):
-        raise NotFound(f"no training run {run!r} in project {project!r} of the catalog")
+        raise no_training_run(project, run)
     saved, unavailable = _checkpoints(store, project, run) if history and history.attempts else ([], None)
     status, waiting = _standing(intent, sweep, history)
     begun = sweep or intent

@@ -47,7 +47,7 @@ def promote(catalog: Catalog, model: str, version: str, within: Session | None =
     """Make a version the champion and archive the one before; an archived version can become champion again.
 
     Raises:
-        NotFound: there is no such version; the message names those that exist.
+        NotFound: there is no such version; the message names those that the model has.
     """
     with catalog.write(exclusive=True, within=within) as session:
         row = _version(session, model, version)
@@ -59,7 +59,7 @@ def archive(catalog: Catalog, model: str, version: str, within: Session | None =
     """Take a version out of use. When it was the champion, the next winner that passes its gates becomes the champion.
 
     Raises:
-        NotFound: there is no such version; the message names those that exist.
+        NotFound: there is no such version; the message names those that the model has.
     """
     with catalog.write(exclusive=True, within=within) as session:
         row = _version(session, model, version)
@@ -96,7 +96,7 @@ def parse_version(version: str) -> tuple[int, int, int]:
 def _version(session: Session, model: str, version: str) -> ModelVersionRow:
     row = session.get(ModelVersionRow, (model, version))
     if row is None:
-        known = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session)]
+        known = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session, model)]
         raise NotFound(f"no version {version!r} of model {model!r}; there are {known or 'no versions yet: run a sweep first'}")
     return row
 

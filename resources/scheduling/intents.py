@@ -4,7 +4,7 @@ An intent names the sweep that it will become, so that whoever asks knows its id
 :func:`next_step`, a pure function of the intent and of its run, as often as a tick looks at it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from secrets import token_hex
@@ -92,15 +92,23 @@ def waits_for(intent: IntentRow, now: datetime) -> str | None:
     return f"for Dagster's run {intent.run}, which opens its sweep" if intent.status == LAUNCHED else None
 
 
-def add(session: Session, spec: SweepSpec, *, kind: Kind, driver: Driver, actor: str) -> IntentRow:
-    """Add an intent in a transaction of the caller's."""
+def add(session: Session, spec: SweepSpec, *, kind: Kind, driver: Driver, actor: str, projects: Collection[str] | None = None) -> IntentRow:
+    """Add an intent in a transaction of the caller's.
+
+    Args:
+        projects: the only ones whose sweeps it may learn from, also when ``warm_start`` is resolved later; None is all.
+    """
     sweep = f"{spec.name}-{token_hex(4)}"
     while session.get(SweepRow, sweep) is not None:
         sweep = f"{spec.name}-{token_hex(4)}"
     row = IntentRow(
         id=token_hex(8),
         kind=kind,
-        payload={"driver": driver, "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)},
+        payload={
+            "driver": driver,
+            "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True),
+            **({} if projects is None else {"projects": sorted(projects)}),
+        },
         actor=actor,
         created_at=utcnow(),
         status=WAITING,
@@ -177,6 +185,21 @@ def carry_out(catalog: Catalog, intent: str, run: str, open_it: Callable[[Sessio
 def cancel(catalog: Catalog, intent: str, actor: str, within: Session) -> bool:
     """Settle an intent before its sweep is opened; False if that is too late."""
     return become(catalog, intent, Became(CANCELED, None, f"it was canceled by {actor} before it began"), within)
+
+
+def withdraw(catalog: Catalog, sweep: str, actor: str, within: Session) -> IntentRow | None:
+    """Cancel the intent of a sweep that is not open yet; twice is as good as once.
+
+    Returns:
+        The intent, canceled or settled before; None if the sweep is open, or no intent is to become it.
+    """
+    intent = within.scalar(select(IntentRow.id).where(IntentRow.sweep == sweep))
+    if intent is None:
+        return None
+    cancel(catalog, intent, actor, within)
+    # Looked for behind the intent's lock: whoever carries it out has opened the sweep by now, or never will.
+    is_open = within.scalar(select(SweepRow.id).where(SweepRow.id == sweep)) is not None
+    return None if is_open else within.get_one(IntentRow, intent)
 
 
 def _check_not_canceled(row: IntentRow) -> None:

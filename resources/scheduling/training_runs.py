@@ -6,13 +6,14 @@ So it has all that a trial has: attempts, retries, checkpoints, pods, a pause an
 from contextlib import suppress
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving import Store
 from halving.errors import HalvingError, InvalidInput, NotFound
 from halving.identifiers import check_name
 from halving.records.run_record import RunRecords
-from resources.catalog import Catalog, SweepRow, TrialRow
+from resources.catalog import Catalog, IntentRow, SweepRow, TrialRow
 from resources.catalog.trial_key import parse_trial_key, trial_key
 from resources.datasets.snapshots import Snapshot, dataset_of
 from resources.scheduling import intents
@@ -85,22 +86,16 @@ def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Sessio
         NotOnItsOwn: it is a trial of a larger sweep.
     """
     sweep_id = sweep_of_run(run)
-    intent = intents.of_sweep(catalog, sweep_id)
-    if run != first_run(sweep_id):
+    sweep = session.get(SweepRow, sweep_id, with_for_update=True)
+    intent = session.scalar(select(IntentRow.payload).where(IntentRow.sweep == sweep_id)) or {}
+    asked: dict[str, Any] = sweep.spec if sweep else intent.get("spec", {})
+    exists = run == first_run(sweep_id) or session.get(TrialRow, (sweep_id, parse_trial_key(run)[1])) is not None
+    if asked.get("name") != project or not exists:
+        raise no_training_run(project, run)
+    if ((sweep and sweep.max_trials) or max_trials(stored_spec(asked))) > 1:
         raise NotOnItsOwn(f"run {project}/{run} is a trial of the sweep {sweep_id}, which decides about it; stop that, or let it go on")
-    if intent is not None and intent.payload["spec"]["name"] == project:
-        if max_trials(stored_spec(intent.payload["spec"])) > 1:
-            raise NotOnItsOwn(f"run {project}/{run} is a trial of the sweep {sweep_id}, which is not open yet; it decides about it")
-        intents.cancel(catalog, intent.id, actor, session)
-        if session.get(SweepRow, sweep_id) is None:
-            return
-    sweep = catalog.sweep(session, sweep_id, lock=True)
-    if sweep.name != project:
-        raise NotFound(f"no run {run!r} in project {project!r}")
-    if (sweep.max_trials or max_trials(stored_spec(sweep.spec))) > 1:
-        raise NotOnItsOwn(f"run {project}/{run} is a trial of the sweep {sweep.id}, which decides about it; stop that, or let it go on")
-    if sweep.status == "searching":
-        stop_sweep(catalog, sweep.id, session)
+    if intents.withdraw(catalog, sweep_id, actor, session) is None and catalog.sweep(session, sweep_id, lock=True).status == "searching":
+        stop_sweep(catalog, sweep_id, session)
 
 
 def first_run(sweep: str) -> str:
@@ -121,6 +116,11 @@ def sweep_of_run(run: str) -> str:
     raise NotFound(f"no training run {run!r}: the platform's runs are named like digits-7f3a.0000")
 
 
+def no_training_run(project: str, run: str) -> NotFound:
+    """What is raised for a run that the catalog does not have; it names nothing else, as whoever asks may know this project alone."""
+    return NotFound(f"no training run {run!r} in project {project!r} of the catalog")
+
+
 def _one_trial(params: dict[str, Any], epochs: int) -> dict[str, Any]:
     space = {name: {"constant": value} for name, value in params.items()}
     return {"space": space, "strategy": {"random": {"budget": epochs}}, "max_trials": 1, "concurrency": 1}
@@ -130,5 +130,5 @@ def _trial(catalog: Catalog, session: Session, project: str, run: str) -> tuple[
     sweep = session.get(SweepRow, sweep_of_run(run))
     trial = session.get(TrialRow, (sweep.id, parse_trial_key(run)[1])) if sweep else None
     if sweep is None or trial is None or sweep.name != project:
-        raise NotFound(f"no training run {run!r} in project {project!r} of the catalog")
+        raise no_training_run(project, run)
     return sweep, trial

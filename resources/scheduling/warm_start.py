@@ -4,13 +4,14 @@ A trial counts if its params are a point of the new space. Parameters that the n
 constants must agree; a value that is out of range or off a step, or a broken constraint, drops the trial.
 """
 
+from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from halving.errors import InvalidInput, NotFound
+from halving.errors import InvalidInput
 from resources.catalog import Catalog, RungResultRow, SweepRow
 from resources.search.rules import violation
 from resources.search.state import Result
@@ -22,22 +23,24 @@ _ENDED = ("evaluating", "finished", "rejected", "failed")
 _AUTO_SWEEPS = 5  # the newest that fit; older ones say less about the present code and data
 
 
-def warm_start_sources(catalog: Catalog, spec: SweepSpec) -> list[str]:
+def warm_start_sources(catalog: Catalog, spec: SweepSpec, projects: Collection[str] | None = None) -> list[str]:
     """Ids of the sweeps to learn from: those named, or for ``auto`` the newest ones that fit.
+
+    Args:
+        projects: the only ones whose sweeps are known to whoever launches it; None is all.
 
     Raises:
         InvalidInput: a sweep that is named does not exist, has not ended, or does not fit; the message says which, why, and what to do.
     """
+    known = [] if projects is None else [SweepRow.name.in_(sorted(projects))]
     with catalog.read() as session:
         if spec.warm_start == "auto":
-            query = select(SweepRow).where(SweepRow.status.in_(_ENDED)).order_by(SweepRow.created_at.desc())
+            query = select(SweepRow).where(SweepRow.status.in_(_ENDED), *known).order_by(SweepRow.created_at.desc())
             fitting = (row.id for row in session.scalars(query) if _misfit(catalog, session, row, spec) is None)
             return list(islice(fitting, _AUTO_SWEEPS))
         for sweep in spec.warm_start or []:
-            try:
-                misfit = _misfit(catalog, session, catalog.sweep(session, sweep), spec)
-            except NotFound as error:
-                misfit = str(error)
+            row = session.scalar(select(SweepRow).where(SweepRow.id == sweep, *known))
+            misfit = _misfit(catalog, session, row, spec) if row else f"no sweep {sweep!r} in the catalog"
             if misfit:
                 raise InvalidInput(f"warm_start = {sweep!r} is not accepted: {misfit}; leave it out, or give auto to take whatever fits")
         return list(spec.warm_start or [])

@@ -1,6 +1,5 @@
 """Who asks: what a route may show to them."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -53,10 +52,6 @@ class Caller:
         """
         if self.projects is not None and project not in self.projects:
             raise NotFound(f"no {what or f'project {project!r}'}; this token may see the projects {sorted(self.projects)}")
-
-    def only(self, projects: Iterable[str]) -> list[str]:
-        """Those of the projects that it may see."""
-        return [project for project in projects if self.sees(project)]
 
 
 LOCAL = Caller("local", "admin")

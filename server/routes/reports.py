@@ -12,6 +12,7 @@ from resources.evaluation.report import load_report, report_path
 from resources.registry.leaderboard import outcome_of
 from resources.registry.promotion import judge
 from server.answers import answer
+from server.errors import without_root
 from server.identity.caller import Viewer
 from server.routes.sweeps import Number, sweep_of
 from server.state import Shared
@@ -76,7 +77,8 @@ def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     if outcome_of(state.catalog, sweep)[0] is None:
         raise NotFound(f"sweep {sweep} has no evaluation report yet")
     report = load_report(state.store, state.catalog, sweep)
-    return answer({"gates": [asdict(gate) for gate in judge(state.store, report)]})
+    judged = judge(state.store, report)
+    return answer({"gates": [{**asdict(gate), "reason": without_root(gate.reason, state.store.root)} for gate in judged]})
 
 
 @router.get("/{sweep}/page", response_class=Response, responses={200: {"content": {"text/html": {}}}})

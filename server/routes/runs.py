@@ -29,6 +29,7 @@ router = APIRouter(prefix="/runs", tags=["runs"])
 
 MOST_RUNS, MOST_COLUMNS, MOST_KEYS, MOST_MEANS, MOST_GROUPS, MOST_NAMES, MOST_COMPARED = 1_000, 100, 8, 30, 1_000, 20_000, 50
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
+_OF_THE_MACHINE = ("store", "journals")  # addresses and folders, which are not for everybody who may look at a run
 FilterText = Annotated[
     str,
     Query(
@@ -260,13 +261,16 @@ def one_run(
 ) -> Response:
     """All that is known of a run, from its own files.
 
-    What ``halving show --json`` gives (``params``, ``tags``, ``parent``, ``seed``, ``determinism``, ``provenance``, ``attempts``,
-    ``metrics``, ``artifacts``, ``media``, ``checkpoints``, ``files``…), and ``index``, its row in the index, null until it is there.
+    What ``halving show --json`` gives, but not where the store and the journals are (``params``, ``tags``, ``parent``, ``seed``,
+    ``determinism``, ``provenance``, ``attempts``, ``metrics``, ``artifacts``, ``media``, ``checkpoints``, ``files``…), and ``index``, its
+    row in the index, null until it is there.
     """
     info = read_run(state.store, check_name("project", project), check_name("run id", run))
     with reading(state.catalog) as session:
         index = select_run(session, project, run)
-    return answer({"id": f"{project}/{run}", **details_of(state.store, info), "index": index})
+    details = details_of(state.store, info)
+    files = {name: value for name, value in details["files"].items() if name not in _OF_THE_MACHINE}
+    return answer({"id": f"{project}/{run}", **details, "files": files, "index": index})
 
 
 def etag(state: State, index: IndexState, *asked: Any) -> str:

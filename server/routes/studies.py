@@ -17,6 +17,7 @@ from resources.scheduling.warm_start import warm_start_sources
 from resources.sweep_spec import SweepSpec, parse_spec
 from server.access.once import Once
 from server.answers import answer
+from server.errors import without_root
 from server.identity.caller import Caller, Viewer
 from server.routes.datasets import seen_snapshots
 from server.state import Shared, State
@@ -68,10 +69,13 @@ def launch(
     A spec with a `snapshot` needs no `dataset`, and with `driver=api` it needs no `trainable`. With that driver, a `snapshot` and no
     `predictor` nothing is left for Dagster to do, and the study is open at once.
     """
-    checked = parse_spec(_with_dataset(state, caller, spec), trains=driver != "api")
-    caller.check(checked.name)
+    if isinstance(name := spec.get("name"), str):  # what is no name is refused below
+        caller.check(name)
     if stored := once.stored():
         return stored
+    checked = parse_spec(_with_dataset(state, caller, spec), trains=driver != "api")
+    if checked.restored_from is not None:
+        caller.check(checked.restored_from.project)
     if checked.snapshot is not None:
         with state.catalog.read() as session:
             find_snapshot(state.catalog, checked.snapshot, seen_snapshots(session, caller))
@@ -80,13 +84,13 @@ def launch(
     else:
         check_study(checked)
     here = driver == "api" and checked.snapshot is not None and checked.predictor is None
-    sources = warm_start_sources(state.catalog, checked) if here else []
+    sources = warm_start_sources(state.catalog, checked, caller.projects) if here else []
 
     def write(session: Session) -> tuple[int, Any]:
-        row = intents.add(session, checked, kind="study", driver=driver, actor=caller.actor)
+        row = intents.add(session, checked, kind="study", driver=driver, actor=caller.actor, projects=caller.projects)
         if here:
             _open_here(state, session, row, checked, sources)
-        return 202, asked(row)
+        return 202, asked(row, state.store.root)
 
     return once(write)
 
@@ -98,17 +102,17 @@ def one_intent(
     caller: Viewer,
 ) -> Response:
     """What has become of a request for a sweep or a training run."""
-    return answer(asked(_intent_of(state, caller, intent)))
+    return answer(asked(_intent_of(state, caller, intent), state.store.root))
 
 
-def asked(row: IntentRow) -> dict[str, Any]:
-    """An intent as an answer."""
+def asked(row: IntentRow, root: str) -> dict[str, Any]:
+    """An intent as an answer, which does not name the store's ``root``."""
     return {
         "intent": row.id,
         "kind": row.kind,
         "status": row.status,
         "waiting": intents.waits_for(row, utcnow()),
-        "error": row.error,
+        "error": row.error and without_root(row.error, root),
         "study": row.sweep,
         "dagster_run": row.run,
         "actor": row.actor,

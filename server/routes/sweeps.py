@@ -8,19 +8,23 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Header, Path, Query, Response
 from pydantic import BaseModel, Field
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
+from halving.errors import HalvingError, NotFound
 from resources.analysis.summary import summarize
 from resources.analysis.sweep_list import list_sweeps
 from resources.analysis.timeline import timeline_of
 from resources.analysis.trial_list import trials_of
-from resources.catalog import SweepRow, TrialRow
+from resources.catalog import IntentRow, SweepRow, TrialRow, utcnow
 from resources.catalog.models import as_dict
 from resources.registry.leaderboard import outcome_of
+from resources.scheduling import intents
 from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, resume_sweep, stop_sweep
-from resources.search.state import Status
+from resources.search.state import Control, Status
 from server.access.once import Once
 from server.answers import answer
 from server.identity.caller import Caller, Viewer
+from server.routes.studies import asked
 from server.state import Shared, State
 
 router = APIRouter(prefix="/hpo/studies", tags=["sweeps"])
@@ -84,11 +88,16 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
     ``trials``, each with ``number``, ``key``, ``status``, ``params``, ``waiting`` (why it does not train now), ``objective``, ``metrics``,
     ``epochs``, ``rung``, ``seconds``, ``attempts``, ``error``;
     ``report``, the scores on the test split and when it was made, or null; ``model``, the version of its winner, or null;
-    ``timeline``: its ``attempts`` and ``milestones``.
+    ``timeline``: its ``attempts`` and ``milestones``; ``intent``: null.
+
+    One that is not open yet, or never will be, has ``id``, ``name``, ``status`` (waiting, launched, failed, canceled), ``created_at``,
+    ``driver``, ``spec`` and ``intent``: what has become of the request for it, and why it waits.
 
     Asked again with ``If-None-Match`` it answers 304 as long as nothing of it has changed.
     """
-    row = sweep_of(state, caller, study)
+    row = _study_of(state, caller, study)
+    if isinstance(row, IntentRow):
+        return answer(_asked_for(state, row))
     tag = _tag(state, row)
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
     if known and tag in known:
@@ -105,6 +114,7 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
             "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest} if report else None,
             "model": as_dict(version) if version else None,
             "timeline": asdict(timeline_of(state.catalog, study)),
+            "intent": None,
         },
         headers=headers,
     )
@@ -113,23 +123,32 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
 @router.post("/{study}/pause", response_model=Controlled)
 def pause(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
     """Hand out no more trials; running ones save a checkpoint and free their workers within seconds."""
-    sweep_of(state, caller, study)
+    _open_study(state, caller, study)
     return once(lambda session: _controlled(pause_sweep(state.catalog, study, session)))
 
 
 @router.post("/{study}/resume", response_model=Controlled)
 def resume(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
     """Let a paused sweep go on, or revoke a stop while its last trials are still being ended."""
-    sweep_of(state, caller, study)
+    _open_study(state, caller, study)
     return once(lambda session: _controlled(resume_sweep(state.catalog, study, session)))
 
 
 @router.post("/{study}/stop", response_model=Controlled)
 def stop(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
-    """End the search now; the best trial so far is evaluated as usual."""
-    row = sweep_of(state, caller, study)
-    answered = once(lambda session: _controlled(stop_sweep(state.catalog, study, session)))
-    if row.driver == "api":
+    """End the search now; the best trial so far is evaluated as usual. A study that is not open yet is canceled, and never opened."""
+    row = _study_of(state, caller, study)
+
+    def write(session: Session) -> tuple[int, dict[str, Any]]:
+        intent = intents.withdraw(state.catalog, study, caller.actor, session)
+        if intent is None:
+            return _controlled(stop_sweep(state.catalog, study, session))
+        if intent.status != intents.CANCELED:
+            raise _NotOpen(_why_not_open(intent))
+        return 200, {"sweep": study, "status": intent.status, "control": Control.STOP, "max_trials": None}
+
+    answered = once(write)
+    if isinstance(row, SweepRow) and row.driver == "api":
         state.loops.of(study).settle()  # its loops may never ask again
     return answered
 
@@ -143,7 +162,7 @@ def extend(
     max_trials: Annotated[int, Body(embed=True, ge=1, le=MOST_TRIALS, description="How many trials it may start in all.", examples=[100])],
 ) -> Response:
     """Let a sweep start more trials."""
-    sweep_of(state, caller, study)
+    _open_study(state, caller, study)
     return once(lambda session: _controlled(extend_sweep(state.catalog, study, max_trials, session)))
 
 
@@ -160,6 +179,45 @@ def sweep_of(state: State, caller: Caller, study: str) -> SweepRow:
     caller.check(row.name if row else None, f"sweep {study!r}")
     assert row is not None
     return row
+
+
+class _NotOpen(HalvingError, RuntimeError):
+    """The sweep was asked for, and is not open."""
+
+
+def _study_of(state: State, caller: Caller, study: str) -> SweepRow | IntentRow:
+    """A sweep's row; of one that is not open, the intent that is to become it."""
+    try:
+        return sweep_of(state, caller, study)
+    except NotFound:
+        intent = intents.of_sweep(state.catalog, study)
+        if intent is None or not caller.sees(intent.payload["spec"]["name"]):
+            raise
+        return intent if intent.status != intents.DONE else sweep_of(state, caller, study)  # it was opened between the two looks
+
+
+def _open_study(state: State, caller: Caller, study: str) -> None:
+    row = _study_of(state, caller, study)
+    if isinstance(row, IntentRow):
+        raise _NotOpen(_why_not_open(row))
+
+
+def _why_not_open(intent: IntentRow) -> str:
+    if reason := intents.waits_for(intent, utcnow()):
+        return f"sweep {intent.sweep} is not open yet, so it can only be stopped; it waits: {reason}"
+    return f"sweep {intent.sweep} was never opened: {intent.error}"
+
+
+def _asked_for(state: State, intent: IntentRow) -> dict[str, Any]:
+    return {
+        "id": intent.sweep,
+        "name": intent.payload["spec"]["name"],
+        "status": intent.status,
+        "created_at": intent.created_at,
+        "driver": intent.payload["driver"],
+        "spec": intent.payload["spec"],
+        "intent": asked(intent, state.store.root),
+    }
 
 
 def _tag(state: State, row: SweepRow) -> str:

@@ -87,8 +87,8 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
     """
     caller.check(project)
     found = training_run(state.catalog, state.store, project, run).as_dict()
-    unavailable = found["unavailable"] and without_root(found["unavailable"], state.store.root)
-    return answer({**found, "unavailable": unavailable})
+    reasons = {name: found[name] and without_root(found[name], state.store.root) for name in ("error", "unavailable")}
+    return answer({**found, **reasons})
 
 
 @router.post("/{project}/{run}/cancel", response_model=dict[str, Any])

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_
 from resources.search.state import Status
 from resources.sweep_spec import SweepSpec, parse_spec
 from tests.backends import Dagster
+from tests.searches import search
 from tests.waiting import wait_for
 
 Small = Callable[..., dict[str, Any]]
@@ -42,9 +43,9 @@ def tick(sensor: dg.SensorDefinition, backend: Backend, instance: dg.DagsterInst
         return list(sensor.evaluate_tick(context).run_requests or [])
 
 
-def asked(backend: Backend, spec: SweepSpec, driver: intents.Driver = "sensors") -> IntentRow:
+def asked(backend: Backend, spec: SweepSpec, driver: intents.Driver = "sensors", projects: Collection[str] | None = None) -> IntentRow:
     with backend.catalog.write() as session:
-        return intents.add(session, spec, kind="study", driver=driver, actor="ada")
+        return intents.add(session, spec, kind="study", driver=driver, actor="ada", projects=projects)
 
 
 def carry_out(backend: Backend, instance: dg.DagsterInstance, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
@@ -83,6 +84,24 @@ def test_a_run_that_is_carried_out_twice_opens_one_sweep(backend: Backend, insta
     assert carry_out(backend, instance, request).success
     assert carry_out(backend, instance, request).success
     assert len(sweeps(backend)) == 1
+
+
+def test_a_sweep_learns_from_the_projects_that_whoever_asked_for_it_may_see(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
+    earlier = {}
+    for name in ("mine", "other"):
+        earlier[name] = search(backend, parse_spec(small(name=name, max_trials=1)), lambda trial, params, epochs: {"score": params["x"]})
+        backend.catalog.end_sweep(earlier[name], "finished")
+    learns = {"name": "mine", "warm_start": "auto", "strategy": {"tpe": {"budget": 3}}}
+    limited = asked(backend, parse_spec(small(**learns)), projects=["mine"])
+    named = asked(backend, parse_spec(small(**learns | {"warm_start": [earlier["other"]]})), projects=["mine"])
+    for request in tick(launch_requested, backend, instance):
+        carry_out(backend, instance, request)
+    assert {sweep.id: sweep.warm_start for sweep in sweeps(backend)}[limited.sweep] == [earlier["mine"]]
+    tick(launch_requested, backend, instance)
+    became, error = status(backend, named)
+    assert (became, f"no sweep '{earlier['other']}' in the catalog" in str(error)) == ("failed", True)
 
 
 def test_two_intents_of_one_spec_become_two_sweeps(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:

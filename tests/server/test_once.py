@@ -84,15 +84,17 @@ def test_an_answer_is_given_again_whatever_has_changed_since(client: TestClient,
     training = {"project": "single", "trainable": "tests.trainables:train", "dataset": snapshot.key, "params": {"x": 0.4}}
     training |= {"objective": {"metric": "score", "direction": "maximize"}, "epochs": 3}
     study = {**small(), "snapshot": snapshot.digest}
-    asked = [("/training-runs", training), ("/hpo/studies", study)]
-    given = [client.post(path, json=body, headers={"Idempotency-Key": path}) for path, body in asked]
-    assert [answer.status_code for answer in given] == [202, 202], [answer.text for answer in given]
+    by_prefix = {name: value for name, value in study.items() if name != "dataset"} | {"snapshot": f"points@{snapshot.digest[7:10]}"}
+    asked = [("/training-runs", training), ("/hpo/studies", study), ("/hpo/studies", by_prefix)]
+    keys = [{"Idempotency-Key": f"k{number}"} for number in range(len(asked))]
+    given = [client.post(path, json=body, headers=key) for (path, body), key in zip(asked, keys, strict=True)]
+    assert [answer.status_code for answer in given] == [202, 202, 202], [answer.text for answer in given]
     with either_backend.catalog.write() as session:
         session.delete(session.get_one(SnapshotRow, snapshot.digest))
-    assert [client.post(path, json=body).status_code for path, body in asked] == [404, 404]
-    again = [client.post(path, json=body, headers={"Idempotency-Key": path}) for path, body in asked]
+    assert [client.post(path, json=body).status_code for path, body in asked] == [404, 404, 404]
+    again = [client.post(path, json=body, headers=key) for (path, body), key in zip(asked, keys, strict=True)]
     assert [(answer.status_code, answer.json()) for answer in again] == [(202, answer.json()) for answer in given]
-    assert [REPLAYED in answer.headers for answer in again] == [True, True]
+    assert [REPLAYED in answer.headers for answer in again] == [True, True, True]
 
 
 def test_what_is_done_once_is_in_the_audit_once(client: TestClient, study: str) -> None:

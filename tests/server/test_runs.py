@@ -116,6 +116,7 @@ def test_one_run_has_all_that_is_known_of_it(page: Callable[..., dict[str, Any]]
     assert found["params"]["optimizer"]["betas"] == [0.9, 0.99]
     assert found["metrics"]["loss"] == {"last": 0.6, "min": 0.5, "max": 1.0, "points": 3}
     assert found["index"]["id"] == found["id"] == "digits/a"
+    assert set(found["files"]) == {"record", "segments", "full", "rollup"}, "where the store and the journals are is not for all"
     assert len(found["attempts"]) == 1
     missing = local.get(f"{RUNS}/digits/nobody")
     assert (missing.status_code, missing.json()["detail"].startswith("no run 'nobody' in project 'digits'")) == (404, True)

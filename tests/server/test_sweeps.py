@@ -3,17 +3,22 @@
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import ANY
 
+import pytest
 from fastapi.testclient import TestClient
 from itsdangerous import URLSafeTimedSerializer
 
 from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.catalog import SweepRow, TrialRow
+from resources.datasets.snapshots import take_snapshot
 from resources.registry.leaderboard import leaderboard_of
+from resources.scheduling import intents
 from resources.sweep_spec import SweepSpec
 from server import checkpoint_links
 from tests.searches import search
+from tests.server.launched import carried_out
 from tests.server.registry import promoted, score
 
 Spec = Callable[..., SweepSpec]
@@ -113,6 +118,50 @@ def test_a_study_is_paused_resumed_extended_and_stopped(client: TestClient, eith
     assert "its search is over" in answer.json()["detail"]
 
 
+def test_a_study_that_waits_for_dagster_is_shown_with_the_reason_and_stopped_before_it_begins(
+    client: TestClient, either_backend: Backend, small: Callable[..., dict[str, Any]]
+) -> None:
+    asked = client.post("/hpo/studies", json=small()).json()
+    study = f"/hpo/studies/{asked['study']}"
+    waits = client.get(study).json()
+    assert (waits["id"], waits["name"], waits["status"]) == (asked["study"], "small", "waiting")
+    assert "every few seconds" in waits["intent"]["waiting"]
+    for does, body in (("pause", None), ("resume", None), ("extend", {"max_trials": 99})):
+        refused = client.post(f"{study}/{does}", json=body)
+        assert (refused.status_code, "is not open yet" in refused.text) == (409, True), refused.text
+    for _ in range(2):
+        stopped = client.post(f"{study}/stop")
+        assert (stopped.status_code, stopped.json()["status"]) == (200, "canceled"), stopped.text
+    assert client.get(study).json()["intent"] == {**waits["intent"], "status": "canceled", "waiting": None, "error": ANY}
+    assert [entry["target"] for entry in client.get("/audit").json()["entries"]].count(f"/api/v1{study}/stop") == 2
+    with pytest.raises(intents.IntentCanceled):
+        carried_out(either_backend, asked["intent"])
+
+
+def test_a_study_that_was_asked_for_and_has_been_opened_is_stopped_as_any_other(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
+    snapshot = take_snapshot(either_backend.store, either_backend.catalog, small_spec().dataset)
+    spec = small_spec(snapshot=snapshot.digest).model_dump(mode="json", by_alias=True, exclude_none=True)
+    asked = client.post("/hpo/studies", json=spec).json()
+    carried_out(either_backend, asked["intent"])
+    stopped = client.post(f"/hpo/studies/{asked['study']}/stop").json()
+    assert (stopped["status"], stopped["control"]) == ("searching", "stop")
+    assert client.get(f"/hpo/studies/{asked['study']}").json()["intent"] is None
+
+
+def test_a_study_that_could_not_be_opened_says_why_and_there_is_nothing_to_stop(
+    client: TestClient, either_backend: Backend, small: Callable[..., dict[str, Any]]
+) -> None:
+    asked = client.post("/hpo/studies", json=small()).json()
+    failed = intents.Became(intents.FAILED, "r1", f"no such column in {either_backend.store.root}/x")
+    intents.become(either_backend.catalog, asked["intent"], failed)
+    seen = client.get(f"/hpo/studies/{asked['study']}").json()
+    assert (seen["status"], seen["intent"]["error"]) == ("failed", "no such column in the store/x")
+    refused = client.post(f"/hpo/studies/{asked['study']}/stop")
+    assert (refused.status_code, "was never opened: no such column" in refused.text) == (409, True), refused.text
+
+
 def test_models_show_their_versions_and_change_their_stage(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
     first, second = (promoted(either_backend, small_spec(max_trials=trials), checkpoint=b"%d" % trials) for trials in (1, 2))
     (model,) = client.get("/models").json()["models"]
@@ -183,6 +232,7 @@ def test_the_gates_of_a_version_are_judged_by_its_report(client: TestClient, eit
     assert not gates["finite_metrics"]["passed"]
     assert "loss" in gates["finite_metrics"]["reason"]
     assert "run record" in gates["lineage_complete"]["reason"]  # the test trained nothing
+    assert either_backend.store.root not in gates["lineage_complete"]["reason"]
     assert gates["not_worse_than_champion"]["passed"]
     searching = search(either_backend, small_spec(name="other", max_trials=3), score, most=2)
     assert client.get(f"/reports/{searching}/gates").status_code == 404

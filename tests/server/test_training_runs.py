@@ -225,7 +225,17 @@ def test_unknown_runs_and_intents_are_named(client: TestClient, snapshot: Snapsh
         assert client.get(path).status_code == 404
     assert client.get(f"/training-runs/other/{asked['run']}").status_code == 404
     assert client.post(f"/training-runs/other/{asked['run']}/cancel").status_code == 404
+    for run in ("nosuch/nosuch-1.0003", "single/nosuch-1.0000", f"single/{asked['run'].replace('.0000', '.0003')}"):
+        refused = client.post(f"/training-runs/{run}/cancel")
+        assert (refused.status_code, refused.json()["detail"].startswith("no training run")) == (404, True), refused.text
     assert looked_at(client, asked["run_id"])["status"] == "waiting"
+
+
+def test_why_a_run_never_began_is_said_without_where_the_store_is(client: TestClient, either_backend: Backend, snapshot: Snapshot) -> None:
+    asked = started(client, snapshot)
+    reason = f"the store {either_backend.store.root} does not answer"
+    intents.become(either_backend.catalog, asked["intent"], intents.Became(intents.FAILED, "r1", reason))
+    assert looked_at(client, asked["run_id"])["error"] == "the store does not answer"
 
 
 def test_a_run_is_shown_without_its_checkpoints_while_the_store_is_away(

@@ -105,12 +105,10 @@ export function Files({ run }) {
   const files = run.files;
   return html`<${Section} title="Files" aside=${html`<${Copy} text=${`halving show ${run.project}/${run.run}`} />`}>
     <${Facts} pairs=${[
-      ["store", html`<code>${files.store}</code>`],
       ["record", html`<code>${files.record}</code>`],
       ["points", files.full && html`<code>${files.full}</code>`],
       ["rollups", files.rollup && html`<code>${files.rollup}</code>`],
       ["segments", files.segments.length ? html`${files.segments.length} not compacted yet <${Copy} text="halving compact" />` : null],
-      ["journals", files.journals.join(", ")],
     ]} />
   <//>`;
 }

@@ -11,7 +11,7 @@ import { useShortcuts } from "../lib/keyboard.js";
 import { query, setQuery } from "../lib/url-state.js";
 import { standing } from "./sweeps.js";
 
-const OVER = ["finished", "rejected", "failed"];
+const OVER = ["finished", "rejected", "failed", "canceled"];
 const FIRST = 100;
 
 /** What can be done to a sweep: when, and what is asked before. */
@@ -38,7 +38,29 @@ export default function Sweep({ id }) {
   const watched = useWatched(`/hpo/studies/${encodeURIComponent(id)}`, {
     every: (data) => (OVER.includes(data?.status) ? 15000 : 1500),
   });
-  return html`<div class="page"><${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<${Found} sweep=${data} look=${() => watched.look()} />`}<//></div>`;
+  const content = (/** @type {any} */ data) => html`<${data.intent ? NotOpen : Found} sweep=${data} look=${() => watched.look()} />`;
+  return html`<div class="page"><${Loaded} watched=${watched}>${content}<//></div>`;
+}
+
+/** What was asked for and is no sweep yet, or never will be. @param {{sweep: any, look: () => Promise<void>}} props */
+function NotOpen({ sweep, look }) {
+  const { waiting, error } = sweep.intent;
+  const asking = useSignal(false);
+  return html`
+    <p class="crumb"><a href="/sweeps">Sweeps</a> / ${sweep.name}</p>
+    <div class="page-top">
+      <h1>${sweep.id}</h1>
+      <${Badge} status=${sweep.status} />
+      <div class="actions">${waiting && may("write") && html`<button type="button" onClick=${() => (asking.value = true)}>Stop</button>`}</div>
+    </div>
+    <p class="notice">${waiting ? `Not open yet; it waits: ${waiting}` : `It was never opened: ${error}`}</p>
+    <details class="after"><summary>The whole spec</summary><pre tabindex="0">${JSON.stringify(sweep.spec, null, 2)}</pre></details>
+    ${
+      asking.value &&
+      html`<${Confirm} title=${`Stop ${sweep.id}?`} text="It has not begun, and will not: nothing is trained." does="Stop" danger=${true}
+        act=${async () => (await send(`/hpo/studies/${encodeURIComponent(sweep.id)}/stop`), await look())} onClose=${() => (asking.value = false)} />`
+    }
+  `;
 }
 
 /** @param {{sweep: any, look: () => Promise<void>}} props */

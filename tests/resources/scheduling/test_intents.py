@@ -4,12 +4,13 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from halving.errors import AlreadyExists, NotFound
 from resources.backend import Backend
 from resources.catalog import IntentRow, SweepRow
-from resources.scheduling import intents
+from resources.scheduling import intents, training_runs
 from resources.scheduling.intents import Became, Launch, Launched
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec, stored_spec
@@ -91,6 +92,17 @@ def test_a_canceled_intent_is_not_begun_and_one_that_is_done_is_not_canceled(bac
         assert not intents.cancel(catalog, done.id, "ada", session)
     assert (intents.find(catalog, done.id).status, intents.find(catalog, done.id).run) == ("done", "r2")
     assert intents.unsettled(catalog) == []
+
+
+def test_canceling_takes_no_other_connection_than_that_of_its_transaction(backend: Backend, small_spec: Spec) -> None:
+    study, training = recorded(backend, small_spec()), recorded(backend, small_spec(max_trials=1))
+    taken: list[object] = []
+    with backend.catalog.write() as session:  # as many of them as there are connections would wait for each other
+        event.listen(backend.catalog.engine.pool, "checkout", lambda *given: taken.append(given))
+        assert intents.withdraw(backend.catalog, study.sweep, "ada", session) is not None
+        training_runs.cancel(backend.catalog, "small", training_runs.first_run(training.sweep), "ada", session)
+    assert taken == []
+    assert [intents.find(backend.catalog, row.id).status for row in (study, training)] == ["canceled", "canceled"]
 
 
 def test_a_cancel_after_an_intent_was_begun_leaves_neither_a_sweep_nor_an_intent_that_is_done(backend: Backend, small_spec: Spec) -> None:

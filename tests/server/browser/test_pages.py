@@ -13,6 +13,7 @@ from halving.query.runs import read_run
 from resources.backend import Backend
 from resources.catalog import SweepRow
 from resources.catalog.models import champion_of
+from resources.scheduling import intents
 from resources.sweep_spec import parse_spec
 from server.identity.tokens import create_token
 from server.settings import Settings
@@ -48,6 +49,17 @@ def test_a_sweep_is_stopped_by_who_confirms_it_and_by_nobody_else(page: Page, se
     page.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_text("Being stopped: its last trials end now")).to_be_visible()
     assert _sweep(served, sweep).control == "stop"
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
+
+
+def test_a_sweep_that_dagster_has_not_opened_says_why_it_waits_and_is_stopped(page: Page, served: Served) -> None:
+    with served.backend.catalog.write() as session:
+        asked = intents.add(session, parse_spec({**SMALL, "name": "waits"}), kind="study", driver="sensors", actor="ada")
+    page.goto(f"{served.url}/sweeps/{asked.sweep}")
+    expect(page.get_by_text("Not open yet; it waits: for Dagster's sensor launch_requested")).to_be_visible()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
+    expect(page.get_by_text("It was never opened: it was canceled by local")).to_be_visible()
     expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
 
 
