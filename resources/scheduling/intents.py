@@ -120,10 +120,13 @@ def find(catalog: Catalog, intent: str) -> IntentRow:
         return _get(session, intent)
 
 
-def of_sweep(catalog: Catalog, sweep: str) -> IntentRow | None:
+def of_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> IntentRow | None:
     """The intent that became this sweep, or is to become it; None for a sweep that was launched otherwise."""
+    query = select(IntentRow).where(IntentRow.sweep == sweep)
+    if within is not None:
+        return within.scalar(query)
     with catalog.read() as session:
-        return session.scalar(select(IntentRow).where(IntentRow.sweep == sweep))
+        return session.scalar(query)
 
 
 def unsettled(catalog: Catalog) -> list[tuple[IntentRow, bool]]:

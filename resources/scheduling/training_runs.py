@@ -85,7 +85,7 @@ def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Sessio
         NotOnItsOwn: it is a trial of a larger sweep.
     """
     sweep_id = sweep_of_run(run)
-    intent = intents.of_sweep(catalog, sweep_id)
+    intent = intents.of_sweep(catalog, sweep_id, session)
     if run != first_run(sweep_id):
         raise NotOnItsOwn(f"run {project}/{run} is a trial of the sweep {sweep_id}, which decides about it; stop that, or let it go on")
     if intent is not None and intent.payload["spec"]["name"] == project:
