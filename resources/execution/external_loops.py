@@ -105,12 +105,12 @@ class ExternalLoops:
         self.scheduler = LoopScheduler(catalog, sweep, **options)
         self._catalog, self._ranges = catalog, ranges_of(self.scheduler.spec)
         self._prefetch = LoopPrefetch(self.scheduler)
-        self._prefetch.__enter__()
+        self._prefetch.start()
         self._idle_until, self._over = 0.0, False
 
     def close(self) -> None:
         """Choose no more params ahead of time."""
-        self._prefetch.__exit__()
+        self._prefetch.close()
 
     def ask(self, worker: str, lease_seconds: float = LEASE_SECONDS, *, again: bool = True) -> Given | Wait | Finish:
         """A trial to train; it never waits for one. With ``again`` a worker that has got one before gets the same."""
