@@ -13,7 +13,7 @@ from halving.trial.messages import ReachedRung
 from resources.catalog import Catalog, statements
 from resources.execution.divergence import ranges_of
 from resources.scheduling.assignment import Assignment, Superseded
-from resources.scheduling.loop_scheduler import LoopScheduler
+from resources.scheduling.loop_scheduler import Lent, LoopScheduler
 from resources.scheduling.suggestion_prefetch import LoopPrefetch
 from resources.search.decide import Continue, Fail, Finish, Wait
 from resources.search.state import Control
@@ -40,9 +40,10 @@ class Given:
     """A trial for a loop to train.
 
     Attributes:
-        epoch: epochs that are trained already, by the attempt before; its checkpoint is ``checkpoint``, if one was told.
+        epoch: epochs that were told of already; ``checkpoint`` is the one that was told last, if any was.
         epochs: train up to this one in all, then tell.
-        lease_until: seconds since the epoch; by then something must have been told, or a heartbeat sent.
+        lease_until: seconds since the epoch; by then something must have been told, or a heartbeat sent. None where the attempt is over:
+            the worker has asked again, and there is nothing left to train (``epochs`` is ``epoch``).
     """
 
     trial: int
@@ -53,7 +54,7 @@ class Given:
     epoch: int
     epochs: int
     checkpoint: str | None
-    lease_until: float
+    lease_until: float | None
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,15 @@ class ExternalLoops:
         self._prefetch.close()
 
     def ask(self, worker: str, lease_seconds: float = LEASE_SECONDS, *, again: bool = True) -> Given | Wait | Finish:
-        """A trial to train; it never waits for one. With ``again`` a worker that has got one before gets the same."""
-        if self._over or time.monotonic() < self._idle_until:
-            known = self.scheduler.given_to(worker) if again else None
-            return self._given(known, lease_seconds) if known else Finish() if self._over else Wait()
+        """A trial to train; it never waits for one. With ``again`` a worker that has got one before gets the same, with a new lease."""
+        nothing_to_do = self._over or time.monotonic() < self._idle_until
+        if nothing_to_do and not (again and self.scheduler.has_given(worker)):
+            return Finish() if self._over else Wait()
         self._prefetch.refill()
         given = self.scheduler.ask(worker, lease_seconds, again=again)
-        if isinstance(given, Assignment):
+        if isinstance(given, Lent):
             self._prefetch.given_out()
-            return self._given(given, lease_seconds)
+            return self._given(given)
         if isinstance(given, Finish):
             self._over = True
             return given
@@ -211,12 +212,11 @@ class ExternalLoops:
         self._idle_until = 0.0
         self._over = self._over or self.scheduler.end_if_over()
 
-    def _given(self, given: Assignment, lease_seconds: float) -> Given:
+    def _given(self, given: Lent) -> Given:
         epoch = given.ladder[given.rung - 1] if given.rung else 0
+        epochs = epoch if given.lease_until is None else given.granted
         checkpoint = self.scheduler.checkpoint(given.trial)
-        return Given(
-            given.trial, given.key, given.attempt, given.params, given.seed, epoch, given.granted, checkpoint, self._lease(lease_seconds)
-        )
+        return Given(given.trial, given.key, given.attempt, given.params, given.seed, epoch, epochs, checkpoint, given.lease_until)
 
     def _recorded(self, given: Assignment, epoch: int) -> str | None:
         """What was decided when this attempt told of this epoch before."""

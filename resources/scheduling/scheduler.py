@@ -197,11 +197,8 @@ class Scheduler:
         unsure: list[Assignment],
         *,
         lease_seconds: float | None = None,
-        once: bool = False,
     ) -> Assignment | Wait | Finish | None:
         transactions = self._transactions
-        if once and (given := connection.execute(statements.GIVEN_TO, {"of_sweep": self.id, "of_worker": worker}).first()):
-            return self._as_given(given)
         if unsure and worker and self._has(connection, unsure[0], worker):
             return unsure[0]
         self._take_back_unclaimed(connection)
@@ -219,11 +216,6 @@ class Scheduler:
         else:
             unsure[:] = [transactions.start(suggester.suggest(trial.number), worker, lease_until)]
         return unsure[0]
-
-    def _as_given(self, given: Any) -> Assignment:
-        """An attempt as it was handed out, whatever has become of it."""
-        current = self._transactions.assignment(given.trial)
-        return replace(current, attempt=given.attempt, rung=given.rung, granted=current.ladder[given.rung])
 
     def _claim(self, trial: int, worker: str, attempt: int | None, unsure: list[Assignment]) -> Assignment:
         transactions, given = self._transactions, {"of_sweep": self.id, "of_trial": trial}

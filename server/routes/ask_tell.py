@@ -61,10 +61,13 @@ class Handed(BaseModel):
     attempt: int = Field(examples=[1])
     params: dict[str, Any] = Field(examples=[{"lr": 0.01}])
     seed: int
-    epoch: int = Field(description="Epochs that an earlier attempt has trained.", examples=[0])
+    epoch: int = Field(description="Epochs that were told of already.", examples=[0])
     epochs: int = Field(description="Train up to this one in all, then tell.", examples=[3])
     checkpoint: str | None = Field(description="The checkpoint that was told last.")
-    lease_until: float = Field(description="Seconds since 1970; tell something by then, or send a heartbeat.")
+    lease_until: float | None = Field(
+        description="Seconds since 1970; tell something by then, or send a heartbeat. Null: the attempt that was asked for again is over, "
+        "and nothing is left to train."
+    )
 
 
 class Answer(BaseModel):

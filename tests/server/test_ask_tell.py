@@ -130,6 +130,42 @@ def test_a_repeated_ask_with_its_key_gets_the_same_trial_also_when_it_is_over(cl
     assert [one["attempt"] for one in (first, again, later)] == [1, 1, 1]
 
 
+def test_an_ask_that_is_repeated_holds_the_lease_that_it_names_and_goes_on_where_the_trial_is_now(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
+    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}, max_trials=1))
+    key, checkpoint = {"Idempotency-Key": "k"}, either_backend.store.put_blob(b"weights")
+    asked(client, study, headers=key, json={"lease_seconds": 2})
+    body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": checkpoint, "lease_seconds": 2}
+    assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).json()["epochs"] == 2
+    for _ in range(2):  # also while nothing is to be done for others
+        again = asked(client, study, headers=key, json={"lease_seconds": 600})
+        assert (again["attempt"], again["epoch"], again["epochs"], again["checkpoint"]) == (1, 1, 2, checkpoint)
+        with either_backend.catalog.read() as session:
+            assert session.get_one(TrialRow, (study, 0)).lease_until == pytest.approx(again["lease_until"])
+        assert again["lease_until"] > either_backend.catalog.now() + 300
+        assert client.post(f"/hpo/studies/{study}/ask").status_code == 204
+
+
+def test_an_ask_that_is_repeated_when_its_attempt_is_over_promises_no_lease_and_nothing_to_train(
+    client: TestClient, external: Small
+) -> None:
+    study, key = (
+        opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 2}}, max_trials=1)),
+        {"Idempotency-Key": "k"},
+    )
+    first = asked(client, study, headers=key)
+    told(client, study, first, 1, 0.5)
+    client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1})
+    released = asked(client, study, headers=key)
+    assert (released["attempt"], released["epoch"], released["epochs"], released["lease_until"]) == (1, 1, 1, None)
+    second = asked(client, study, headers={"Idempotency-Key": "other"})
+    assert (second["attempt"], second["epoch"], second["epochs"]) == (2, 1, 2)
+    assert asked(client, study, headers=key)["lease_until"] is None
+    assert told(client, study, second, 2, 0.5)["decision"] == "complete"
+    assert asked(client, study, headers={"Idempotency-Key": "other"})["lease_until"] is None
+
+
 def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, external: Small) -> None:
     study, together = opened(client, external()), threading.Barrier(4)
 
