@@ -3,6 +3,7 @@
 The decisions are those that a worker gets. Whatever is sent twice is answered as the first time, by what the catalog recorded.
 """
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -137,15 +138,21 @@ class ExternalLoops:
         values: dict[str, float],
         checkpoint: str | None = None,
         lease_seconds: float = LEASE_SECONDS,
+        *,
+        stored: bool = True,
     ) -> Verdict:
         """Say what a trial has reported after ``epoch`` epochs; the answer says whether it goes on.
 
-        ``values`` are the objectives, each as it counts at the epoch, and the metrics that the spec bounds. Before the granted epoch
-        nothing is decided; only the spec's divergence bounds are looked at, and the lease is renewed.
+        ``values`` are the objectives, each as it counts at the epoch, and the metrics that the spec bounds. Others are kept beside them if
+        they are finite. Before the granted epoch nothing is decided; only the spec's divergence bounds are looked at, and the lease is
+        renewed.
+
+        Args:
+            stored: whether the checkpoint is in the store, which is asked before: here nobody waits for the store.
 
         Raises:
             NotFound: no such trial or attempt.
-            InvalidInput: a value is missing, or the epoch was not granted.
+            InvalidInput: a value is missing, the epoch was not granted, or the checkpoint is not in the store.
             Superseded: the attempt has lost its lease, or was ended.
         """
         newest = self.scheduler.assignment(trial)
@@ -157,6 +164,10 @@ class ExternalLoops:
             if attempt == newest.attempt and newest.granted > epoch:
                 self.scheduler.heartbeat(given, lease_seconds)
             return self._verdict(given, epoch, word, lease_seconds)
+        if checkpoint is not None and not stored:
+            raise InvalidInput(
+                f"checkpoint = {checkpoint!r} is not accepted: the store has no such blob; save it there before you tell, or tell without"
+            )
         if found := self._diverged(values, epoch):
             self._ended(self.scheduler.failed(given, found, self._seconds(given), checkpoint))
             return Verdict("stop", epoch, reason=found)
@@ -167,7 +178,9 @@ class ExternalLoops:
         if attempt != newest.attempt or epoch < newest.granted:
             return self.heartbeat(trial, attempt, lease_seconds)
         self._check_values(values)
-        decision = self.scheduler.reached(given, ReachedRung(epoch, values, checkpoint or ""), self._seconds(given))
+        # Metrics that must be finite are by now. Of the others, a value that is not says nothing, and Postgres keeps no NaN in JSON.
+        kept = {metric: value for metric, value in values.items() if math.isfinite(value)}
+        decision = self.scheduler.reached(given, ReachedRung(epoch, kept, checkpoint or ""), self._seconds(given))
         self._ended(decision)
         if isinstance(decision, Continue):
             self.scheduler.heartbeat(given, lease_seconds)

@@ -5,7 +5,7 @@ from hashlib import sha256
 from secrets import token_hex
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Path, Response
+from fastapi import APIRouter, Body, Depends, Header, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from resources.execution.external_loops import LEASE_SECONDS, LONGEST_LEASE_SECONDS, ExternalLoops, Verdict
@@ -21,10 +21,12 @@ from server.state import Shared, State
 router = APIRouter(prefix="/hpo/studies/{study}", tags=["ask and tell"])
 
 RETRY_SECONDS = 1
+MOST_VALUES, LONGEST_NAME = 1_000, 500
 TrialNumber = Annotated[int, Path(ge=0, lt=2**31, description="The trial's number.", examples=[7])]
 Lease = Annotated[
     float, Field(ge=1, le=LONGEST_LEASE_SECONDS, description="Seconds that the loop may be silent before the trial is given to another.")
 ]
+MetricName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
 class Report(BaseModel):
@@ -40,10 +42,12 @@ class Told(Report):
     """What a trial has reached."""
 
     epoch: int = Field(ge=1, lt=2**31, description="Epochs that are trained.", examples=[3])
-    values: dict[str, float] = Field(
-        description="The objectives, each as it counts at this epoch, and the metrics that the spec bounds.", examples=[{"val_loss": 0.31}]
+    values: dict[MetricName, float] = Field(
+        description="The objectives, each as it counts at this epoch, and the metrics that the spec bounds. Others are kept where finite.",
+        max_length=MOST_VALUES,
+        examples=[{"val_loss": 0.31}],
     )
-    checkpoint: Digest | None = Field(default=None, description="Digest of the checkpoint in the store, if there is one.")
+    checkpoint: Digest | None = Field(default=None, description="Digest of the checkpoint, if there is one; it must be in the store.")
 
 
 class Failure(Report):
@@ -107,12 +111,19 @@ def ask(
     return answer(asdict(given))
 
 
+async def _is_stored(body: Told, state: Shared) -> bool:
+    """Whether the checkpoint is in the store, asked in the threads of those who wait for the store."""
+    return body.checkpoint is not None and await state.store_threads.run(state.store.has_blob, body.checkpoint)
+
+
 @router.post("/trials/{number}/tell", response_model=Answer)
 @unaudited
-def tell(study: StudyId, number: TrialNumber, body: Told, state: Shared, caller: Viewer) -> Response:
+def tell(
+    study: StudyId, number: TrialNumber, body: Told, state: Shared, caller: Viewer, stored: Annotated[bool, Depends(_is_stored)]
+) -> Response:
     """Say what a trial has reached. At the granted epoch it is decided whether it goes on; before, only its lease is renewed."""
     loop = _loop(state, caller, study)
-    return _answer(loop.tell(number, body.attempt, body.epoch, body.values, body.checkpoint, body.lease_seconds))
+    return _answer(loop.tell(number, body.attempt, body.epoch, body.values, body.checkpoint, body.lease_seconds, stored=stored))
 
 
 @router.post("/trials/{number}/heartbeat", response_model=Answer)

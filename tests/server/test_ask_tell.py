@@ -1,5 +1,6 @@
 """Studies that external loops train: asked for and told over HTTP, on every database."""
 
+import json
 import sys
 import threading
 from collections.abc import Callable
@@ -12,6 +13,9 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
+from halving import Store
+from halving.errors import StoreUnavailable
+from halving.store.store import blob_name
 from resources.backend import Backend
 from resources.catalog import AttemptRow, RungResultRow, TrialRow
 from resources.datasets.snapshots import take_snapshot
@@ -211,6 +215,61 @@ def test_a_value_that_is_not_finite_ends_the_trial(client: TestClient, external:
     assert "'score' became nan" in answers[0]["reason"]
 
 
+def test_a_value_that_is_not_finite_and_is_not_asked_for_is_left_out(client: TestClient, either_backend: Backend, external: Small) -> None:
+    study = opened(client, external(strategy={"random": {"budget": 1}}))
+    asked(client, study)
+    values = {"score": 0.5, "a": "NaN", "b": "Infinity", "c": "-Infinity", "a\0b": 3.0}
+    body = {"attempt": 1, "epoch": 1, "values": values}
+    for _ in range(2):
+        answer = client.post(f"/hpo/studies/{study}/trials/0/tell", json=body)
+        assert (answer.status_code, answer.json()["decision"]) == (200, "complete"), answer.text
+    with either_backend.catalog.read() as session:
+        assert session.get_one(RungResultRow, (study, 0, 0)).metrics == {"score": 0.5, "a\0b": 3.0}
+    assert client.get(f"/hpo/studies/{study}").status_code == 200
+
+
+def test_too_many_values_and_names_that_nobody_keeps_are_refused_and_the_trial_can_still_be_told(
+    client: TestClient, external: Small
+) -> None:
+    study = opened(client, external(strategy={"random": {"budget": 1}}))
+    given = asked(client, study)
+    for values in ({f"m{number}": 0.0 for number in range(1_001)}, {"m" * 501: 0.0}, {"": 0.0}, {"\ud800": 0.0}):
+        body = json.dumps({"attempt": 1, "epoch": 1, "values": {"score": 0.5, **values}})
+        refused = client.post(f"/hpo/studies/{study}/trials/0/tell", content=body, headers={"Content-Type": "application/json"})
+        assert (refused.status_code, "values" in refused.json()["detail"]) == (422, True), refused.text
+    assert told(client, study, given, 1, 0.5)["decision"] == "complete"
+
+
+def test_a_checkpoint_that_is_not_in_the_store_is_refused_and_the_trial_can_still_be_told(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
+    study, tell = opened(client, external(strategy={"random": {"budget": 1}})), "/hpo/studies/{}/trials/0/tell"
+    asked(client, study)
+    body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": "sha256:" + "2" * 64}
+    refused = client.post(tell.format(study), json=body)
+    assert (refused.status_code, "the store has no such blob" in refused.json()["detail"]) == (422, True), refused.text
+    body["checkpoint"] = either_backend.store.put_blob(b"weights")
+    assert client.post(tell.format(study), json=body).json()["decision"] == "complete"
+    either_backend.store.delete(blob_name(str(body["checkpoint"])))  # as retention may
+    assert client.post(tell.format(study), json=body).json()["decision"] == "complete", "told again, it is answered as before"
+
+
+def test_a_store_that_does_not_say_whether_it_has_a_checkpoint_is_asked_again_later_and_others_tell_meanwhile(
+    client: TestClient, external: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = opened(client, external(strategy={"random": {"budget": 1}}))
+    given = asked(client, study)
+
+    def hangs(_: Store, digest: str) -> bool:
+        assert threading.current_thread().name == "AnyIO worker thread"
+        raise StoreUnavailable("the store is away")
+
+    monkeypatch.setattr(Store, "has_blob", hangs)
+    body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": "sha256:" + "2" * 64}
+    assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).status_code == 503
+    assert told(client, study, given, 1, 0.5)["decision"] == "complete"
+
+
 def opened_by_loops(backend: Backend, spec: dict[str, Any]) -> str:
     checked = parse_spec(spec, trains=False)
     return open_sweep(backend.catalog, checked, str(checked.snapshot), driver="api", commit=None).id
@@ -293,8 +352,11 @@ def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, e
     assert asked(client, study)["attempt"] == 2
 
 
-def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_told(client: TestClient, external: Small) -> None:
-    study, digest = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}})), "sha256:" + "a" * 64
+def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_told(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
+    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}))
+    digest = either_backend.store.put_blob(b"weights")
     given = asked(client, study)
     tell = f"/hpo/studies/{study}/trials/0/tell"
     for epoch, told_with in ((1, {"checkpoint": digest}), (2, {})):
