@@ -5,6 +5,7 @@ The decisions are those that a worker gets. Whatever is sent twice is answered a
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from halving.errors import HalvingError, InvalidInput
 from halving.trial.bounds import problem
 from halving.trial.messages import ReachedRung
 from resources.catalog import Catalog, statements
+from resources.catalog.pipelined import Asked
 from resources.execution.divergence import ranges_of
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.loop_scheduler import Lent, LoopScheduler
@@ -198,26 +200,32 @@ class ExternalLoops:
             return Verdict("continue", given.granted, self._lease(lease_seconds))
         return Verdict("pause", given.granted, self._lease(lease_seconds), f"its sweep's user asked for {control}; release the trial")
 
-    def fail(self, trial: int, attempt: int, error: str, *, final: bool) -> Verdict:
+    def fail(self, trial: int, attempt: int, error: str, *, final: bool, also: Sequence[Asked] = ()) -> Verdict:
         """A trial has failed; with ``final`` it would fail again, and is given up.
+
+        Args:
+            also: what else is written in the transaction that ends the attempt; nothing where it was ended so before.
 
         Raises:
             NotFound, Superseded: as :meth:`tell`.
         """
         given = self.scheduler.assignment(trial, attempt)
         seconds = self._seconds(given)
-        decision = self.scheduler.failed(given, error, seconds, None) if final else self.scheduler.crashed(given, error, seconds)
+        if final:
+            decision = self.scheduler.failed(given, error, seconds, None, also)
+        else:
+            decision = self.scheduler.crashed(given, error, seconds, also)
         self._ended(decision)
         return Verdict("stop" if isinstance(decision, Fail) else "retry", given.granted)
 
-    def release(self, trial: int, attempt: int) -> Verdict:
-        """Give a trial back: it is handed out again, unless its sweep was stopped.
+    def release(self, trial: int, attempt: int, *, also: Sequence[Asked] = ()) -> Verdict:
+        """Give a trial back: it is handed out again, unless its sweep was stopped. ``also`` as of :meth:`fail`.
 
         Raises:
             NotFound, Superseded: as :meth:`tell`.
         """
         given = self.scheduler.assignment(trial, attempt)
-        self._ended(self.scheduler.released(given, self._seconds(given)))
+        self._ended(self.scheduler.released(given, self._seconds(given), also))
         return Verdict("pause", given.granted)
 
     def settle(self) -> None:

@@ -8,7 +8,7 @@ is recognised.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements, utcnow
+from resources.catalog.pipelined import Asked
 from resources.catalog.retry import WORKER_SECONDS, retry_transient
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.assignment import Assignment, Superseded
@@ -131,21 +132,27 @@ class Scheduler:
         """A trainable returned before its rung, with its last result."""
         return self._report(assignment, Returned(assignment.trial, self._result(report)), seconds, report=report)
 
-    def crashed(self, assignment: Assignment, error: str, seconds: float) -> Decision:
-        """A trial's process died or its trainable raised: queued again, or given up after ``max_retries``."""
-        return self._report(assignment, Crashed(assignment.trial), seconds, error=error)
+    def crashed(self, assignment: Assignment, error: str, seconds: float, also: Sequence[Asked] = ()) -> Decision:
+        """A trial's process died or its trainable raised: queued again, or given up after ``max_retries``.
+
+        ``also`` is what else is written in the transaction that decides; nothing where it was decided before.
+        """
+        return self._report(assignment, Crashed(assignment.trial), seconds, error=error, also=also)
 
     def preempted(self, assignment: Assignment, error: str, seconds: float) -> Decision:
         """A trial's process or worker was ended from outside: queued again, at most ``max_preemptions`` times."""
         return self._report(assignment, Preempted(assignment.trial), seconds, error=error)
 
-    def failed(self, assignment: Assignment, error: str, seconds: float, checkpoint: str | None) -> Decision:
-        """A trial failed in a way that would happen again; ``checkpoint`` is its last good one."""
-        return self._report(assignment, Failed(assignment.trial), seconds, error=error, checkpoint=checkpoint)
+    def failed(self, assignment: Assignment, error: str, seconds: float, checkpoint: str | None, also: Sequence[Asked] = ()) -> Decision:
+        """A trial failed in a way that would happen again; ``checkpoint`` is its last good one, ``also`` as of :meth:`crashed`."""
+        return self._report(assignment, Failed(assignment.trial), seconds, error=error, checkpoint=checkpoint, also=also)
 
-    def released(self, assignment: Assignment, seconds: float) -> Decision:
-        """A worker gives its trial back, because its user ends the worker or the sweep; the trial may go on from its checkpoint."""
-        return self._report(assignment, Released(assignment.trial), seconds)
+    def released(self, assignment: Assignment, seconds: float, also: Sequence[Asked] = ()) -> Decision:
+        """A worker gives its trial back, because its user ends the worker or the sweep; the trial may go on from its checkpoint.
+
+        ``also`` as of :meth:`crashed`.
+        """
+        return self._report(assignment, Released(assignment.trial), seconds, also=also)
 
     def launch_failed(self, assignment: Assignment, error: str) -> bool:
         """Queue again, or give up, a trial whose run ended before it claimed it; False if the attempt was claimed or is over."""
@@ -261,6 +268,7 @@ class Scheduler:
         report: RungMessage | None = None,
         error: str | None = None,
         checkpoint: str | None = None,
+        also: Sequence[Asked] = (),
     ) -> Decision:
         transactions = self._transactions
         with transactions.deciding() as connection:
@@ -271,6 +279,8 @@ class Scheduler:
                 if not current:
                     attempt, status = transactions.cache.known[assignment.trial].attempt, transactions.status(assignment.trial)
                     raise _superseded(assignment, f"attempt {attempt} is {status}")
+            for statement, values in also:
+                transactions.note(statement, values)
             return transactions.decide(event, seconds=seconds, report=report, error=error, checkpoint=checkpoint)
 
     def _is_old(self, assignment: Assignment, report: ReachedRung) -> bool:

@@ -1,17 +1,19 @@
 """Ask and tell: external loops take a study's trials, and tell what they reach. Every request may be sent again."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from hashlib import sha256
 from secrets import token_hex
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Header, Path, Response
+from fastapi import APIRouter, Body, Depends, Header, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from resources.catalog.pipelined import Asked
 from resources.execution.external_loops import LEASE_SECONDS, LONGEST_LEASE_SECONDS, ExternalLoops, Verdict
 from resources.search.decide import Finish, Wait
 from resources.sweep_spec.base import Digest
-from server.access.audit import unaudited
+from server.access.audit import AUDITED, Audit, unaudited
 from server.answers import answer
 from server.errors import problem
 from server.identity.caller import Caller, Viewer
@@ -134,23 +136,31 @@ def heartbeat(study: StudyId, number: TrialNumber, body: Report, state: Shared, 
 
 
 @router.post("/trials/{number}/fail", response_model=Answer)
-@unaudited
-def fail(study: StudyId, number: TrialNumber, body: Failure, state: Shared, caller: Viewer) -> Response:
+def fail(study: StudyId, number: TrialNumber, body: Failure, state: Shared, caller: Viewer, request: Request) -> Response:
     """Say that a trial has failed. `retry`: it will be handed out again, at most `max_retries` times; `stop`: it is given up."""
-    return _answer(_loop(state, caller, study).fail(number, body.attempt, body.error, final=body.final))
+    loop = _loop(state, caller, study)
+    return _ended(request, lambda also: loop.fail(number, body.attempt, body.error, final=body.final, also=also))
 
 
 @router.post("/trials/{number}/release", response_model=Answer)
-@unaudited
-def release(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer) -> Response:
+def release(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer, request: Request) -> Response:
     """Give a trial back, which is no failure: it will be handed out again."""
-    return _answer(_loop(state, caller, study).release(number, body.attempt))
+    loop = _loop(state, caller, study)
+    return _ended(request, lambda also: loop.release(number, body.attempt, also=also))
 
 
 def _loop(state: State, caller: Caller, study: str) -> ExternalLoops:
     if caller.projects is not None:
         sweep_of(state, caller, study)
     return state.loops.of(study)
+
+
+def _ended(request: Request, end: Callable[[list[Asked]], Verdict]) -> Response:
+    """Who ends an attempt is in the audit, in the same transaction; sent again nothing is done, and nothing recorded."""
+    audit: Audit = request.app.state.audit
+    verdict = end([audit.entry(request.scope, 200)])
+    request.scope[AUDITED] = True
+    return _answer(verdict)
 
 
 def _answer(verdict: Verdict) -> Response:

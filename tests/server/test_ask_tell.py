@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
+from sqlalchemy import text
 
 from halving import Store
 from halving.errors import StoreUnavailable
@@ -377,6 +378,26 @@ def test_a_failed_trial_is_tried_again_and_then_given_up(client: TestClient, ext
         body = {"attempt": attempt, "error": "it burns"}
         decisions += [client.post(f"/hpo/studies/{study}/trials/0/fail", json=body).json()["decision"] for _ in range(2)]
     assert decisions == ["retry", "retry", "stop", "stop"]
+
+
+def test_who_ends_an_attempt_is_in_the_audit_once_or_it_is_not_ended(client: TestClient, either_backend: Backend, external: Small) -> None:
+    study = opened(client, external())
+    trial = f"/hpo/studies/{study}/trials"
+    for number in range(3):
+        asked(client, study)
+        client.post(f"{trial}/{number}/heartbeat", json={"attempt": 1})
+    ends = {"0/release": {"attempt": 1}, "1/fail": {"attempt": 1, "error": "it burns", "final": True}, "2/release": {"attempt": 1}}
+    with either_backend.catalog.write() as session:
+        session.execute(text("ALTER TABLE audit RENAME TO gone"))
+    assert client.post(f"{trial}/0/release", json={"attempt": 1}).status_code == 500
+    with either_backend.catalog.write() as session:
+        session.execute(text("ALTER TABLE gone RENAME TO audit"))
+        assert session.get_one(TrialRow, (study, 0)).status == "running"
+    for path, body in ends.items():
+        assert [client.post(f"{trial}/{path}", json=body).status_code for _ in range(2)] == [200, 200]
+    entries = client.get("/audit").json()["entries"]
+    ended = [(one["actor"], one["target"]) for one in entries if "/trials/" in one["route"] and one["status"] == 200]
+    assert ended == [("local", f"/api/v1{trial}/{path}") for path in reversed(ends)]
 
 
 def test_a_study_that_is_stopped_ends_with_the_last_trial_that_is_given_back(
