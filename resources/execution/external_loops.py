@@ -163,8 +163,7 @@ class ExternalLoops:
             if word != "continue":
                 self.settle()
                 return self._verdict(given, epoch, word)
-            if attempt == newest.attempt and newest.granted > epoch:
-                self.scheduler.heartbeat(given, lease_seconds)
+            self.scheduler.heartbeat(given, lease_seconds)  # or it is told that it has lost the trial meanwhile
             return self._verdict(given, epoch, word, lease_seconds)
         if checkpoint is not None and not stored:
             raise InvalidInput(

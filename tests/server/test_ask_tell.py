@@ -194,6 +194,17 @@ def test_what_is_told_again_is_answered_as_before(client: TestClient, external: 
     assert ends == ["complete", "complete"]
 
 
+def test_an_attempt_that_was_lost_is_not_told_to_go_on_when_it_tells_again(client: TestClient, external: Small) -> None:
+    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}, max_trials=1))
+    given = asked(client, study)
+    assert told(client, study, given, 1, 0.3)["decision"] == "continue"
+    body = {"attempt": 1, "epoch": 1, "values": {"score": 0.3}}
+    client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1})
+    assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).status_code == 409
+    assert asked(client, study)["attempt"] == 2
+    assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).status_code == 409
+
+
 def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_accepted(client: TestClient, external: Small) -> None:
     study = opened(client, external(strategy={"random": {"budget": 5}}))
     given = asked(client, study)
