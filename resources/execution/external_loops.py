@@ -3,7 +3,9 @@
 The decisions are those that a worker gets. Whatever is sent twice is answered as the first time, by what the catalog recorded.
 """
 
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +13,10 @@ from halving.errors import HalvingError, InvalidInput
 from halving.trial.bounds import problem
 from halving.trial.messages import ReachedRung
 from resources.catalog import Catalog, statements
+from resources.catalog.pipelined import Asked
 from resources.execution.divergence import ranges_of
 from resources.scheduling.assignment import Assignment, Superseded
-from resources.scheduling.loop_scheduler import LoopScheduler
+from resources.scheduling.loop_scheduler import Lent, LoopScheduler
 from resources.scheduling.suggestion_prefetch import LoopPrefetch
 from resources.search.decide import Continue, Fail, Finish, Wait
 from resources.search.state import Control
@@ -40,9 +43,10 @@ class Given:
     """A trial for a loop to train.
 
     Attributes:
-        epoch: epochs that are trained already, by the attempt before; its checkpoint is ``checkpoint``, if one was told.
+        epoch: epochs that were told of already; ``checkpoint`` is the one that was told last, if any was.
         epochs: train up to this one in all, then tell.
-        lease_until: seconds since the epoch; by then something must have been told, or a heartbeat sent.
+        lease_until: seconds since the epoch; by then something must have been told, or a heartbeat sent. None where the attempt is over:
+            the worker has asked again, and there is nothing left to train (``epochs`` is ``epoch``).
     """
 
     trial: int
@@ -53,7 +57,7 @@ class Given:
     epoch: int
     epochs: int
     checkpoint: str | None
-    lease_until: float
+    lease_until: float | None
 
 
 @dataclass(frozen=True)
@@ -105,23 +109,23 @@ class ExternalLoops:
         self.scheduler = LoopScheduler(catalog, sweep, **options)
         self._catalog, self._ranges = catalog, ranges_of(self.scheduler.spec)
         self._prefetch = LoopPrefetch(self.scheduler)
-        self._prefetch.__enter__()
+        self._prefetch.start()
         self._idle_until, self._over = 0.0, False
 
     def close(self) -> None:
         """Choose no more params ahead of time."""
-        self._prefetch.__exit__()
+        self._prefetch.close()
 
     def ask(self, worker: str, lease_seconds: float = LEASE_SECONDS, *, again: bool = True) -> Given | Wait | Finish:
-        """A trial to train; it never waits for one. With ``again`` a worker that has got one before gets the same."""
-        if self._over or time.monotonic() < self._idle_until:
-            known = self.scheduler.given_to(worker) if again else None
-            return self._given(known, lease_seconds) if known else Finish() if self._over else Wait()
+        """A trial to train; it never waits for one. With ``again`` a worker that has got one before gets the same, with a new lease."""
+        nothing_to_do = self._over or time.monotonic() < self._idle_until
+        if nothing_to_do and not (again and self.scheduler.has_given(worker)):
+            return Finish() if self._over else Wait()
         self._prefetch.refill()
         given = self.scheduler.ask(worker, lease_seconds, again=again)
-        if isinstance(given, Assignment):
+        if isinstance(given, Lent):
             self._prefetch.given_out()
-            return self._given(given, lease_seconds)
+            return self._given(given)
         if isinstance(given, Finish):
             self._over = True
             return given
@@ -136,15 +140,21 @@ class ExternalLoops:
         values: dict[str, float],
         checkpoint: str | None = None,
         lease_seconds: float = LEASE_SECONDS,
+        *,
+        stored: bool = True,
     ) -> Verdict:
         """Say what a trial has reported after ``epoch`` epochs; the answer says whether it goes on.
 
-        ``values`` are the objectives, each as it counts at the epoch, and the metrics that the spec bounds. Before the granted epoch
-        nothing is decided; only the spec's divergence bounds are looked at, and the lease is renewed.
+        ``values`` are the objectives, each as it counts at the epoch, and the metrics that the spec bounds. Others are kept beside them if
+        they are finite. Before the granted epoch nothing is decided; only the spec's divergence bounds are looked at, and the lease is
+        renewed.
+
+        Args:
+            stored: whether the checkpoint is in the store, which is asked before: here nobody waits for the store.
 
         Raises:
             NotFound: no such trial or attempt.
-            InvalidInput: a value is missing, or the epoch was not granted.
+            InvalidInput: a value is missing, the epoch was not granted, or the checkpoint is not in the store.
             Superseded: the attempt has lost its lease, or was ended.
         """
         newest = self.scheduler.assignment(trial)
@@ -153,9 +163,12 @@ class ExternalLoops:
             if word != "continue":
                 self.settle()
                 return self._verdict(given, epoch, word)
-            if attempt == newest.attempt and newest.granted > epoch:
-                self.scheduler.heartbeat(given, lease_seconds)
+            self.scheduler.heartbeat(given, lease_seconds)  # or it is told that it has lost the trial meanwhile
             return self._verdict(given, epoch, word, lease_seconds)
+        if checkpoint is not None and not stored:
+            raise InvalidInput(
+                f"checkpoint = {checkpoint!r} is not accepted: the store has no such blob; save it there before you tell, or tell without"
+            )
         if found := self._diverged(values, epoch):
             self._ended(self.scheduler.failed(given, found, self._seconds(given), checkpoint))
             return Verdict("stop", epoch, reason=found)
@@ -166,7 +179,9 @@ class ExternalLoops:
         if attempt != newest.attempt or epoch < newest.granted:
             return self.heartbeat(trial, attempt, lease_seconds)
         self._check_values(values)
-        decision = self.scheduler.reached(given, ReachedRung(epoch, values, checkpoint or ""), self._seconds(given), lease_seconds)
+        # Metrics that must be finite are by now. Of the others, a value that is not says nothing, and Postgres keeps no NaN in JSON.
+        kept = {metric: value for metric, value in values.items() if math.isfinite(value)}
+        decision = self.scheduler.reached(given, ReachedRung(epoch, kept, checkpoint or ""), self._seconds(given), lease_seconds)
         self._ended(decision)
         return self._verdict(given, epoch, type(decision).__name__.lower(), lease_seconds)
 
@@ -182,26 +197,32 @@ class ExternalLoops:
             return Verdict("continue", given.granted, self._lease(lease_seconds))
         return Verdict("pause", given.granted, self._lease(lease_seconds), f"its sweep's user asked for {control}; release the trial")
 
-    def fail(self, trial: int, attempt: int, error: str, *, final: bool) -> Verdict:
+    def fail(self, trial: int, attempt: int, error: str, *, final: bool, also: Sequence[Asked] = ()) -> Verdict:
         """A trial has failed; with ``final`` it would fail again, and is given up.
+
+        Args:
+            also: what else is written in the transaction that ends the attempt; nothing where it was ended so before.
 
         Raises:
             NotFound, Superseded: as :meth:`tell`.
         """
         given = self.scheduler.assignment(trial, attempt)
         seconds = self._seconds(given)
-        decision = self.scheduler.failed(given, error, seconds, None) if final else self.scheduler.crashed(given, error, seconds)
+        if final:
+            decision = self.scheduler.failed(given, error, seconds, None, also)
+        else:
+            decision = self.scheduler.crashed(given, error, seconds, also)
         self._ended(decision)
         return Verdict("stop" if isinstance(decision, Fail) else "retry", given.granted)
 
-    def release(self, trial: int, attempt: int) -> Verdict:
-        """Give a trial back: it is handed out again, unless its sweep was stopped.
+    def release(self, trial: int, attempt: int, *, also: Sequence[Asked] = ()) -> Verdict:
+        """Give a trial back: it is handed out again, unless its sweep was stopped. ``also`` as of :meth:`fail`.
 
         Raises:
             NotFound, Superseded: as :meth:`tell`.
         """
         given = self.scheduler.assignment(trial, attempt)
-        self._ended(self.scheduler.released(given, self._seconds(given)))
+        self._ended(self.scheduler.released(given, self._seconds(given), also))
         return Verdict("pause", given.granted)
 
     def settle(self) -> None:
@@ -209,12 +230,11 @@ class ExternalLoops:
         self._idle_until = 0.0
         self._over = self._over or self.scheduler.end_if_over()
 
-    def _given(self, given: Assignment, lease_seconds: float) -> Given:
+    def _given(self, given: Lent) -> Given:
         epoch = given.ladder[given.rung - 1] if given.rung else 0
+        epochs = epoch if given.lease_until is None else given.granted
         checkpoint = self.scheduler.checkpoint(given.trial)
-        return Given(
-            given.trial, given.key, given.attempt, given.params, given.seed, epoch, given.granted, checkpoint, self._lease(lease_seconds)
-        )
+        return Given(given.trial, given.key, given.attempt, given.params, given.seed, epoch, epochs, checkpoint, given.lease_until)
 
     def _recorded(self, given: Assignment, epoch: int) -> str | None:
         """What was decided when this attempt told of this epoch before."""

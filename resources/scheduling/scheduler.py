@@ -8,7 +8,7 @@ is recognised.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements, utcnow
+from resources.catalog.pipelined import Asked
 from resources.catalog.retry import WORKER_SECONDS, retry_transient
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.assignment import Assignment, Superseded
@@ -149,21 +150,27 @@ class Scheduler:
         """A trainable returned before its rung, with its last result."""
         return self._report(assignment, Returned(assignment.trial, self._result(report)), seconds, report=report)
 
-    def crashed(self, assignment: Assignment, error: str, seconds: float) -> Decision:
-        """A trial's process died or its trainable raised: queued again, or given up after ``max_retries``."""
-        return self._report(assignment, Crashed(assignment.trial), seconds, error=error)
+    def crashed(self, assignment: Assignment, error: str, seconds: float, also: Sequence[Asked] = ()) -> Decision:
+        """A trial's process died or its trainable raised: queued again, or given up after ``max_retries``.
+
+        ``also`` is what else is written in the transaction that decides; nothing where it was decided before.
+        """
+        return self._report(assignment, Crashed(assignment.trial), seconds, error=error, also=also)
 
     def preempted(self, assignment: Assignment, error: str, seconds: float) -> Decision:
         """A trial's process or worker was ended from outside: queued again, at most ``max_preemptions`` times."""
         return self._report(assignment, Preempted(assignment.trial), seconds, error=error)
 
-    def failed(self, assignment: Assignment, error: str, seconds: float, checkpoint: str | None) -> Decision:
-        """A trial failed in a way that would happen again; ``checkpoint`` is its last good one."""
-        return self._report(assignment, Failed(assignment.trial), seconds, error=error, checkpoint=checkpoint)
+    def failed(self, assignment: Assignment, error: str, seconds: float, checkpoint: str | None, also: Sequence[Asked] = ()) -> Decision:
+        """A trial failed in a way that would happen again; ``checkpoint`` is its last good one, ``also`` as of :meth:`crashed`."""
+        return self._report(assignment, Failed(assignment.trial), seconds, error=error, checkpoint=checkpoint, also=also)
 
-    def released(self, assignment: Assignment, seconds: float) -> Decision:
-        """A worker gives its trial back, because its user ends the worker or the sweep; the trial may go on from its checkpoint."""
-        return self._report(assignment, Released(assignment.trial), seconds)
+    def released(self, assignment: Assignment, seconds: float, also: Sequence[Asked] = ()) -> Decision:
+        """A worker gives its trial back, because its user ends the worker or the sweep; the trial may go on from its checkpoint.
+
+        ``also`` as of :meth:`crashed`.
+        """
+        return self._report(assignment, Released(assignment.trial), seconds, also=also)
 
     def launch_failed(self, assignment: Assignment, error: str) -> bool:
         """Queue again, or give up, a trial whose run ended before it claimed it; False if the attempt was claimed or is over."""
@@ -215,11 +222,8 @@ class Scheduler:
         unsure: list[Assignment],
         *,
         lease_seconds: float | None = None,
-        once: bool = False,
     ) -> Assignment | Wait | Finish | None:
         transactions = self._transactions
-        if once and (given := connection.execute(statements.GIVEN_TO, {"of_sweep": self.id, "of_worker": worker}).first()):
-            return self._as_given(given)
         if unsure and worker and self._has(connection, unsure[0], worker):
             return unsure[0]
         self._take_back_unclaimed(connection)
@@ -237,11 +241,6 @@ class Scheduler:
         else:
             unsure[:] = [transactions.start(suggester.suggest(trial.number), worker, lease_until)]
         return unsure[0]
-
-    def _as_given(self, given: Any) -> Assignment:
-        """An attempt as it was handed out, whatever has become of it."""
-        current = self._transactions.assignment(given.trial)
-        return replace(current, attempt=given.attempt, rung=given.rung, granted=current.ladder[given.rung])
 
     def _claim(self, trial: int, worker: str, attempt: int | None, unsure: list[Assignment]) -> Assignment:
         transactions, given = self._transactions, {"of_sweep": self.id, "of_trial": trial}
@@ -288,6 +287,7 @@ class Scheduler:
         error: str | None = None,
         checkpoint: str | None = None,
         lease_seconds: float | None = None,
+        also: Sequence[Asked] = (),
     ) -> Decision:
         transactions = self._transactions
         with transactions.deciding() as connection:
@@ -298,6 +298,8 @@ class Scheduler:
                 if not current:
                     attempt, status = transactions.cache.known[assignment.trial].attempt, transactions.status(assignment.trial)
                     raise _superseded(assignment, f"attempt {attempt} is {status}")
+            for statement, values in also:
+                transactions.note(statement, values)
             decision = transactions.decide(event, seconds=seconds, report=report, error=error, checkpoint=checkpoint)
             if lease_seconds is not None and isinstance(decision, Continue):
                 of = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}

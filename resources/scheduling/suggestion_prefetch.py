@@ -31,10 +31,18 @@ class Prefetch:
         self._thread = threading.Thread(target=self._refill, name="halving-suggestions", daemon=True)
 
     def __enter__(self) -> "Prefetch":
-        self._thread.start()
+        self.start()
         return self
 
     def __exit__(self, *_raised: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin; once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Choose nothing more. What is being chosen is not waited for."""
         self._closed = True
         self._wanted.set()
 

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from starlette.types import Scope
 
 from resources.catalog import AuditRow, Catalog, utcnow
+from resources.catalog.pipelined import Asked
 from server.access.project_limits import Routes
 from server.identity.caller import Caller
 from server.identity.tokens import without_tokens
@@ -37,12 +38,13 @@ LOOK_SECONDS = 2.0
 _LONGEST, _LONGEST_METHOD = 500, 20  # characters
 _FORGET_SECONDS = 3600.0  # how often what is old is deleted
 _MOST_WAITING = 1_000  # entries that could not be written yet
+_ADD = insert(AuditRow)
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
 
 
 def unaudited(endpoint: _Endpoint) -> _Endpoint:
-    """Leave a route out of the audit, because programs call it many times a second and what they did is in rows of its own (ask, tell)."""
+    """Leave a route out of the audit, because programs call it many times a second (ask, tell): the trial's own rows have what they did."""
     endpoint.audited = False  # type: ignore[attr-defined]
     return endpoint
 
@@ -67,7 +69,11 @@ class Audit:
 
     def add(self, session: Session, scope: Scope, status: int) -> None:
         """Add a write in the transaction that does it; once that has ended, the scope is to be marked as :data:`AUDITED`."""
-        session.execute(insert(AuditRow).values(self._entry(scope, status)))
+        session.execute(*self.entry(scope, status))
+
+    def entry(self, scope: Scope, status: int) -> Asked:
+        """What :meth:`add` adds, for work whose transaction has no session: to be executed in it."""
+        return _ADD, self._entry(scope, status)
 
     async def record(self, scope: Scope, status: int) -> None:
         """Add a request that was answered without a transaction of its own.
@@ -134,7 +140,7 @@ class Audit:
 
     def _write(self, entries: list[dict[str, Any]]) -> None:
         with self._catalog.write() as session:
-            session.execute(insert(AuditRow), entries)
+            session.execute(_ADD, entries)
 
     def _entry(self, scope: Scope, status: int) -> dict[str, Any]:
         caller: Caller = scope["halving.caller"]

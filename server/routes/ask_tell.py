@@ -8,13 +8,14 @@ from secrets import token_hex
 from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Body, Header, Path, Response
+from fastapi import APIRouter, Body, Depends, Header, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from resources.catalog.pipelined import Asked
 from resources.execution.external_loops import LEASE_SECONDS, LONGEST_LEASE_SECONDS, ExternalLoops, Verdict
 from resources.search.decide import Finish, Wait
 from resources.sweep_spec.base import Digest
-from server.access.audit import unaudited
+from server.access.audit import AUDITED, Audit, unaudited
 from server.answers import answer
 from server.errors import problem
 from server.identity.caller import Caller, Viewer
@@ -24,10 +25,12 @@ from server.state import Shared, State
 router = APIRouter(prefix="/hpo/studies/{study}", tags=["ask and tell"])
 
 RETRY_SECONDS = 1
+MOST_VALUES, LONGEST_NAME = 1_000, 500
 TrialNumber = Annotated[int, Path(ge=0, lt=2**31, description="The trial's number.", examples=[7])]
 Lease = Annotated[
     float, Field(ge=1, le=LONGEST_LEASE_SECONDS, description="Seconds that the loop may be silent before the trial is given to another.")
 ]
+MetricName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
 class Report(BaseModel):
@@ -43,10 +46,12 @@ class Told(Report):
     """What a trial has reached."""
 
     epoch: int = Field(ge=1, lt=2**31, description="Epochs that are trained.", examples=[3])
-    values: dict[str, float] = Field(
-        description="The objectives, each as it counts at this epoch, and the metrics that the spec bounds.", examples=[{"val_loss": 0.31}]
+    values: dict[MetricName, float] = Field(
+        description="The objectives, each as it counts at this epoch, and the metrics that the spec bounds. Others are kept where finite.",
+        max_length=MOST_VALUES,
+        examples=[{"val_loss": 0.31}],
     )
-    checkpoint: Digest | None = Field(default=None, description="Digest of the checkpoint in the store, if there is one.")
+    checkpoint: Digest | None = Field(default=None, description="Digest of the checkpoint, if there is one; it must be in the store.")
 
 
 class Failure(Report):
@@ -64,10 +69,13 @@ class Handed(BaseModel):
     attempt: int = Field(examples=[1])
     params: dict[str, Any] = Field(examples=[{"lr": 0.01}])
     seed: int
-    epoch: int = Field(description="Epochs that an earlier attempt has trained.", examples=[0])
+    epoch: int = Field(description="Epochs that were told of already.", examples=[0])
     epochs: int = Field(description="Train up to this one in all, then tell.", examples=[3])
     checkpoint: str | None = Field(description="The checkpoint that was told last.")
-    lease_until: float = Field(description="Seconds since 1970; tell something by then, or send a heartbeat.")
+    lease_until: float | None = Field(
+        description="Seconds since 1970; tell something by then, or send a heartbeat. Null: the attempt that was asked for again is over, "
+        "and nothing is left to train."
+    )
 
 
 class Answer(BaseModel):
@@ -119,13 +127,20 @@ def ask(
     return answer(asdict(given))
 
 
+async def _is_stored(body: Told, state: Shared) -> bool:
+    """Whether the checkpoint is in the store, asked in the threads of those who wait for the store."""
+    return body.checkpoint is not None and await state.store_threads.run(state.store.has_blob, body.checkpoint)
+
+
 @router.post("/trials/{number}/tell", response_model=Answer)
 @unaudited
 @_in_turn
-def tell(study: StudyId, number: TrialNumber, body: Told, state: Shared, caller: Viewer) -> Response:
+def tell(
+    study: StudyId, number: TrialNumber, body: Told, state: Shared, caller: Viewer, stored: Annotated[bool, Depends(_is_stored)]
+) -> Response:
     """Say what a trial has reached. At the granted epoch it is decided whether it goes on; before, only its lease is renewed."""
     loop = _loop(state, caller, study)
-    return _answer(loop.tell(number, body.attempt, body.epoch, body.values, body.checkpoint, body.lease_seconds))
+    return _answer(loop.tell(number, body.attempt, body.epoch, body.values, body.checkpoint, body.lease_seconds, stored=stored))
 
 
 @router.post("/trials/{number}/heartbeat", response_model=Answer)
@@ -137,25 +152,33 @@ def heartbeat(study: StudyId, number: TrialNumber, body: Report, state: Shared, 
 
 
 @router.post("/trials/{number}/fail", response_model=Answer)
-@unaudited
 @_in_turn
-def fail(study: StudyId, number: TrialNumber, body: Failure, state: Shared, caller: Viewer) -> Response:
+def fail(study: StudyId, number: TrialNumber, body: Failure, state: Shared, caller: Viewer, request: Request) -> Response:
     """Say that a trial has failed. `retry`: it will be handed out again, at most `max_retries` times; `stop`: it is given up."""
-    return _answer(_loop(state, caller, study).fail(number, body.attempt, body.error, final=body.final))
+    loop = _loop(state, caller, study)
+    return _ended(request, lambda also: loop.fail(number, body.attempt, body.error, final=body.final, also=also))
 
 
 @router.post("/trials/{number}/release", response_model=Answer)
-@unaudited
 @_in_turn
-def release(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer) -> Response:
+def release(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer, request: Request) -> Response:
     """Give a trial back, which is no failure: it will be handed out again."""
-    return _answer(_loop(state, caller, study).release(number, body.attempt))
+    loop = _loop(state, caller, study)
+    return _ended(request, lambda also: loop.release(number, body.attempt, also=also))
 
 
 def _loop(state: State, caller: Caller, study: str) -> ExternalLoops:
     if caller.projects is not None:
         sweep_of(state, caller, study)
     return state.loops.of(study)
+
+
+def _ended(request: Request, end: Callable[[list[Asked]], Verdict]) -> Response:
+    """Who ends an attempt is in the audit, in the same transaction; sent again nothing is done, and nothing recorded."""
+    audit: Audit = request.app.state.audit
+    verdict = end([audit.entry(request.scope, 200)])
+    request.scope[AUDITED] = True
+    return _answer(verdict)
 
 
 def _answer(verdict: Verdict) -> Response:

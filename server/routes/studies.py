@@ -78,18 +78,21 @@ def launch(
         caller.check(checked.restored_from.project)
     if checked.snapshot is not None:
         with state.catalog.read() as session:
-            find_snapshot(state.catalog, checked.snapshot, seen_snapshots(session, caller))
+            among = seen_snapshots(session, caller)
+        find_snapshot(state.catalog, checked.snapshot, among)
     if driver == "sensors":
         concurrency_of(checked)
     else:
         check_study(checked)
     here = driver == "api" and checked.snapshot is not None and checked.predictor is None
+    # Before the transaction, too: within it a second connection would be waited for while this one is held.
+    snapshot = snapshot_for(state.store, state.catalog, checked).digest if here else ""
     sources = warm_start_sources(state.catalog, checked, caller.projects) if here else []
 
     def write(session: Session) -> tuple[int, Any]:
         row = intents.add(session, checked, kind="study", driver=driver, actor=caller.actor, projects=caller.projects)
         if here:
-            _open_here(state, session, row, checked, sources)
+            _open_here(state, session, row, checked, snapshot, sources)
         return 202, asked(row, state.store.root)
 
     return once(write)
@@ -127,7 +130,8 @@ def _with_dataset(state: State, caller: Caller, spec: dict[str, Any]) -> dict[st
     if "dataset" in spec or not isinstance(spec.get("snapshot"), str):
         return spec
     with state.catalog.read() as session:
-        snapshot = find_snapshot(state.catalog, spec["snapshot"], seen_snapshots(session, caller))
+        among = seen_snapshots(session, caller)
+    snapshot = find_snapshot(state.catalog, spec["snapshot"], among)
     return {**spec, "dataset": dataset_of(snapshot), "snapshot": snapshot.digest}
 
 
@@ -141,8 +145,7 @@ def _intent_of(state: State, caller: Caller, intent: str) -> IntentRow:
     return row
 
 
-def _open_here(state: State, session: Session, row: IntentRow, spec: SweepSpec, sources: list[str]) -> None:
+def _open_here(state: State, session: Session, row: IntentRow, spec: SweepSpec, snapshot: str, sources: list[str]) -> None:
     """Open a study that needs nothing of Dagster, in the transaction that records it."""
-    snapshot = snapshot_for(state.store, state.catalog, spec)
-    open_sweep(state.catalog, spec, snapshot.digest, driver="api", commit=None, sweep=row.sweep, sources=sources, within=session)
+    open_sweep(state.catalog, spec, snapshot, driver="api", commit=None, sweep=row.sweep, sources=sources, within=session)
     row.status = intents.DONE

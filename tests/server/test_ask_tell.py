@@ -1,5 +1,6 @@
 """Studies that external loops train: asked for and told over HTTP, on every database."""
 
+import json
 import sys
 import threading
 from collections.abc import Callable
@@ -12,7 +13,11 @@ from typing import Any
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
+from sqlalchemy import text
 
+from halving import Store
+from halving.errors import StoreUnavailable
+from halving.store.store import blob_name
 from resources.backend import Backend
 from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow
 from resources.datasets.snapshots import take_snapshot
@@ -133,6 +138,42 @@ def test_a_repeated_ask_with_its_key_gets_the_same_trial_also_when_it_is_over(cl
     assert [one["attempt"] for one in (first, again, later)] == [1, 1, 1]
 
 
+def test_an_ask_that_is_repeated_holds_the_lease_that_it_names_and_goes_on_where_the_trial_is_now(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
+    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}, max_trials=1))
+    key, checkpoint = {"Idempotency-Key": "k"}, either_backend.store.put_blob(b"weights")
+    asked(client, study, headers=key, json={"lease_seconds": 2})
+    body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": checkpoint, "lease_seconds": 2}
+    assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).json()["epochs"] == 2
+    for _ in range(2):  # also while nothing is to be done for others
+        again = asked(client, study, headers=key, json={"lease_seconds": 600})
+        assert (again["attempt"], again["epoch"], again["epochs"], again["checkpoint"]) == (1, 1, 2, checkpoint)
+        with either_backend.catalog.read() as session:
+            assert session.get_one(TrialRow, (study, 0)).lease_until == pytest.approx(again["lease_until"])
+        assert again["lease_until"] > either_backend.catalog.now() + 300
+        assert client.post(f"/hpo/studies/{study}/ask").status_code == 204
+
+
+def test_an_ask_that_is_repeated_when_its_attempt_is_over_promises_no_lease_and_nothing_to_train(
+    client: TestClient, external: Small
+) -> None:
+    study, key = (
+        opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 2}}, max_trials=1)),
+        {"Idempotency-Key": "k"},
+    )
+    first = asked(client, study, headers=key)
+    told(client, study, first, 1, 0.5)
+    client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1})
+    released = asked(client, study, headers=key)
+    assert (released["attempt"], released["epoch"], released["epochs"], released["lease_until"]) == (1, 1, 1, None)
+    second = asked(client, study, headers={"Idempotency-Key": "other"})
+    assert (second["attempt"], second["epoch"], second["epochs"]) == (2, 1, 2)
+    assert asked(client, study, headers=key)["lease_until"] is None
+    assert told(client, study, second, 2, 0.5)["decision"] == "complete"
+    assert asked(client, study, headers={"Idempotency-Key": "other"})["lease_until"] is None
+
+
 def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, external: Small) -> None:
     study, together = opened(client, external()), threading.Barrier(4)
 
@@ -222,6 +263,17 @@ def test_a_search_of_which_nothing_is_known_any_more_may_be_over(either_backend:
     assert scheduler.may_be_over()
 
 
+def test_an_attempt_that_was_lost_is_not_told_to_go_on_when_it_tells_again(client: TestClient, external: Small) -> None:
+    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}, max_trials=1))
+    given = asked(client, study)
+    assert told(client, study, given, 1, 0.3)["decision"] == "continue"
+    body = {"attempt": 1, "epoch": 1, "values": {"score": 0.3}}
+    client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1})
+    assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).status_code == 409
+    assert asked(client, study)["attempt"] == 2
+    assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).status_code == 409
+
+
 def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_accepted(client: TestClient, external: Small) -> None:
     study = opened(client, external(strategy={"random": {"budget": 5}}))
     given = asked(client, study)
@@ -242,6 +294,61 @@ def test_a_value_that_is_not_finite_ends_the_trial(client: TestClient, external:
     answers = [client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).json() for _ in range(2)]
     assert answers[0]["decision"] == answers[1]["decision"] == "stop"
     assert "'score' became nan" in answers[0]["reason"]
+
+
+def test_a_value_that_is_not_finite_and_is_not_asked_for_is_left_out(client: TestClient, either_backend: Backend, external: Small) -> None:
+    study = opened(client, external(strategy={"random": {"budget": 1}}))
+    asked(client, study)
+    values = {"score": 0.5, "a": "NaN", "b": "Infinity", "c": "-Infinity", "a\0b": 3.0}
+    body = {"attempt": 1, "epoch": 1, "values": values}
+    for _ in range(2):
+        answer = client.post(f"/hpo/studies/{study}/trials/0/tell", json=body)
+        assert (answer.status_code, answer.json()["decision"]) == (200, "complete"), answer.text
+    with either_backend.catalog.read() as session:
+        assert session.get_one(RungResultRow, (study, 0, 0)).metrics == {"score": 0.5, "a\0b": 3.0}
+    assert client.get(f"/hpo/studies/{study}").status_code == 200
+
+
+def test_too_many_values_and_names_that_nobody_keeps_are_refused_and_the_trial_can_still_be_told(
+    client: TestClient, external: Small
+) -> None:
+    study = opened(client, external(strategy={"random": {"budget": 1}}))
+    given = asked(client, study)
+    for values in ({f"m{number}": 0.0 for number in range(1_001)}, {"m" * 501: 0.0}, {"": 0.0}, {"\ud800": 0.0}):
+        body = json.dumps({"attempt": 1, "epoch": 1, "values": {"score": 0.5, **values}})
+        refused = client.post(f"/hpo/studies/{study}/trials/0/tell", content=body, headers={"Content-Type": "application/json"})
+        assert (refused.status_code, "values" in refused.json()["detail"]) == (422, True), refused.text
+    assert told(client, study, given, 1, 0.5)["decision"] == "complete"
+
+
+def test_a_checkpoint_that_is_not_in_the_store_is_refused_and_the_trial_can_still_be_told(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
+    study, tell = opened(client, external(strategy={"random": {"budget": 1}})), "/hpo/studies/{}/trials/0/tell"
+    asked(client, study)
+    body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": "sha256:" + "2" * 64}
+    refused = client.post(tell.format(study), json=body)
+    assert (refused.status_code, "the store has no such blob" in refused.json()["detail"]) == (422, True), refused.text
+    body["checkpoint"] = either_backend.store.put_blob(b"weights")
+    assert client.post(tell.format(study), json=body).json()["decision"] == "complete"
+    either_backend.store.delete(blob_name(str(body["checkpoint"])))  # as retention may
+    assert client.post(tell.format(study), json=body).json()["decision"] == "complete", "told again, it is answered as before"
+
+
+def test_a_store_that_does_not_say_whether_it_has_a_checkpoint_is_asked_again_later_and_others_tell_meanwhile(
+    client: TestClient, external: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = opened(client, external(strategy={"random": {"budget": 1}}))
+    given = asked(client, study)
+
+    def hangs(_: Store, digest: str) -> bool:
+        assert threading.current_thread().name == "AnyIO worker thread"
+        raise StoreUnavailable("the store is away")
+
+    monkeypatch.setattr(Store, "has_blob", hangs)
+    body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": "sha256:" + "2" * 64}
+    assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).status_code == 503
+    assert told(client, study, given, 1, 0.5)["decision"] == "complete"
 
 
 def opened_by_loops(backend: Backend, spec: dict[str, Any]) -> str:
@@ -326,8 +433,11 @@ def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, e
     assert asked(client, study)["attempt"] == 2
 
 
-def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_told(client: TestClient, external: Small) -> None:
-    study, digest = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}})), "sha256:" + "a" * 64
+def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_told(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
+    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}))
+    digest = either_backend.store.put_blob(b"weights")
     given = asked(client, study)
     tell = f"/hpo/studies/{study}/trials/0/tell"
     for epoch, told_with in ((1, {"checkpoint": digest}), (2, {})):
@@ -348,6 +458,26 @@ def test_a_failed_trial_is_tried_again_and_then_given_up(client: TestClient, ext
         body = {"attempt": attempt, "error": "it burns"}
         decisions += [client.post(f"/hpo/studies/{study}/trials/0/fail", json=body).json()["decision"] for _ in range(2)]
     assert decisions == ["retry", "retry", "stop", "stop"]
+
+
+def test_who_ends_an_attempt_is_in_the_audit_once_or_it_is_not_ended(client: TestClient, either_backend: Backend, external: Small) -> None:
+    study = opened(client, external())
+    trial = f"/hpo/studies/{study}/trials"
+    for number in range(3):
+        asked(client, study)
+        client.post(f"{trial}/{number}/heartbeat", json={"attempt": 1})
+    ends = {"0/release": {"attempt": 1}, "1/fail": {"attempt": 1, "error": "it burns", "final": True}, "2/release": {"attempt": 1}}
+    with either_backend.catalog.write() as session:
+        session.execute(text("ALTER TABLE audit RENAME TO gone"))
+    assert client.post(f"{trial}/0/release", json={"attempt": 1}).status_code == 500
+    with either_backend.catalog.write() as session:
+        session.execute(text("ALTER TABLE gone RENAME TO audit"))
+        assert session.get_one(TrialRow, (study, 0)).status == "running"
+    for path, body in ends.items():
+        assert [client.post(f"{trial}/{path}", json=body).status_code for _ in range(2)] == [200, 200]
+    entries = client.get("/audit").json()["entries"]
+    ended = [(one["actor"], one["target"]) for one in entries if "/trials/" in one["route"] and one["status"] == 200]
+    assert ended == [("local", f"/api/v1{trial}/{path}") for path in reversed(ends)]
 
 
 def test_a_study_that_is_stopped_ends_with_the_last_trial_that_is_given_back(

@@ -1,0 +1,138 @@
+"""No request holds a connection to the catalog while it waits for another: requests that come together would wait for each other."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy
+from fastapi.routing import iter_route_contexts
+from fastapi.testclient import TestClient
+
+from resources.backend import Backend
+from resources.catalog import catalog as catalog_module
+from resources.datasets.snapshots import take_snapshot
+from resources.sweep_spec import parse_spec
+from server.app import create_app
+from server.identity.tokens import create_token
+from server.settings import Settings
+from tests.server.clients import ADDRESS
+from tests.server.registry import promoted
+
+Small = Callable[..., dict[str, Any]]
+V1 = "/api/v1"
+STUDY, TRIAL = "/hpo/studies/{study}", "/hpo/studies/{study}/trials/{number}"
+RUN = "/training-runs/{project}/{run}"
+LONGEST = 5.0  # seconds; nobody else asks, so whoever waits for a connection waits for themselves
+
+
+@pytest.fixture
+def lonely(either_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A client of a server with one connection to its catalog, on each database; nothing runs beside its requests."""
+
+    def with_one_connection(*given: Any, **options: Any) -> sqlalchemy.Engine:
+        return sqlalchemy.create_engine(*given, **{**options, "pool_size": 1, "max_overflow": 0, "pool_timeout": LONGEST})
+
+    either_backend.catalog.upgrade()  # which takes two
+    monkeypatch.setattr(catalog_module, "create_engine", with_one_connection)
+    app = create_app(Settings(root=either_backend.root, catalog_url=either_backend.catalog_url, tokens=True))
+    yield TestClient(app, base_url=ADDRESS)
+    app.state.halving.close()
+
+
+class Requests:
+    """Sends requests with a token, and keeps which routes have answered."""
+
+    def __init__(self, client: TestClient) -> None:
+        self._client = client
+        self.token = ""
+        self.answered: set[tuple[str, str]] = set()
+
+    def __call__(self, method: str, route: str, expected: int = 200, *, headers: dict[str, str] | None = None, **given: Any) -> Any:
+        """The JSON of an answer; ``given`` is the route's path parameters, and ``json`` and ``params`` of the request."""
+        sent = {name: given.pop(name) for name in ("json", "params") if name in given}
+        path = V1 + route.format(**given)
+        answer = self._client.request(method, path, headers={"Authorization": f"Bearer {self.token}", **(headers or {})}, **sent)
+        assert answer.status_code == expected, f"{method} {path}: {answer.status_code} {answer.text}"
+        self.answered.add((method, V1 + route))
+        return answer.json() if answer.headers.get("content-type") == "application/json" else None
+
+
+def test_every_route_answers_where_the_catalog_has_one_connection(lonely: TestClient, either_backend: Backend, small: Small) -> None:
+    catalog = either_backend.catalog
+    snapshot = take_snapshot(either_backend.store, catalog, parse_spec(small()).dataset).digest
+    version = promoted(either_backend, parse_spec(small(max_trials=2)), curves=True)
+    requests = Requests(lonely)
+    requests.token = create_token(catalog, "ada", scope="admin")
+    csrf = requests("POST", "/session", json={"token": requests.token})["csrf"]
+    requests("DELETE", "/session", 204, headers={"X-CSRF-Token": csrf})
+    requests("GET", "/audit")
+    for token in (requests.token, create_token(catalog, "bob", scope="write", projects=["small"])):
+        requests.token = token
+        _look(requests, version.sweep)
+        _search(requests, small(), snapshot)
+        _train(requests, snapshot)
+    of_version = {"model": "small", "version": version.version}
+    link = requests("GET", "/models/{model}/champion", model="small")["url"]
+    requests("GET", "/signed/{address}", address=link.rpartition("/")[2])
+    requests("POST", "/models/{model}/versions/{version}/archive", **of_version)
+    requests("POST", "/models/{model}/versions/{version}/promote", **of_version)
+    app: Any = lonely.app
+    routes = {(method, str(one.path_format)) for one in iter_route_contexts(app.routes) for method in one.methods or ()}
+    assert requests.answered == {(method, path) for method, path in routes if not path.endswith("/openapi.json")}
+
+
+def _look(requests: Requests, sweep: str) -> None:
+    run = f"small/{sweep}.0000"
+    for path in ("/health", "/ready", "/session", "/runs", "/runs/columns", "/hpo/studies", "/models", "/datasets"):
+        requests("GET", path)
+    requests("GET", "/runs/groups", params={"by": "params.x"})
+    requests("GET", "/runs/diff", params={"run": [run, f"small/{sweep}.0001"]})
+    requests("GET", "/runs/{project}/{run}", project="small", run=f"{sweep}.0000")
+    requests("GET", "/curves", params={"run": run, "key": "score"})
+    requests("GET", "/curves", params={"filter": "status = finished", "key": "score"})
+    requests("POST", "/curves", json={"filter": "status = finished", "keys": ["score"]})
+    requests("GET", "/live", 422, params={"filter": "status = finished", "key": "score", "cursor": "none"})  # else it would not end
+    requests("GET", f"{RUN}/metrics", project="small", run=f"{sweep}.0000", params={"key": "score"})
+    requests("GET", "/media", params={"run": run})
+    requests("GET", "/blobs/{digest}", 404, digest="sha256:" + "0" * 64, params={"run": run})
+    requests("GET", STUDY, study=sweep)
+    requests("GET", "/models/{model}", model="small")
+    requests("GET", "/datasets/{name}", name="points")
+    for path in ("", "/gates", "/page"):
+        requests("GET", "/reports/{sweep}" + path, sweep=sweep)
+
+
+def _search(requests: Requests, spec: dict[str, Any], snapshot: str) -> None:
+    given = {**spec, "snapshot": snapshot}
+    waits = requests("POST", "/hpo/studies", 202, json=given, headers={"Idempotency-Key": "launch"})
+    requests("GET", "/hpo/studies/intents/{intent}", intent=waits["intent"])
+    del given["predictor"], given["dataset"]
+    learning = {**given, "strategy": {"tpe": {"budget": 3}}, "warm_start": "auto"}
+    requests("POST", "/hpo/studies", 202, json=learning, params={"driver": "api"})
+    study = requests("POST", "/hpo/studies", 202, json=given, params={"driver": "api"})["study"]
+    requests("POST", f"{STUDY}/extend", study=study, json={"max_trials": 20})
+    requests("POST", f"{STUDY}/pause", study=study)
+    requests("POST", f"{STUDY}/resume", study=study)
+    for word, said in (("tell", {"epoch": 1, "values": {"score": 0.5}}), ("fail", {"error": "it burns"}), ("release", {})):
+        for _ in range(2):
+            given = requests("POST", f"{STUDY}/ask", study=study, headers={"Idempotency-Key": word})
+        of_trial = {"study": study, "number": given["trial"]}
+        requests("POST", f"{TRIAL}/heartbeat", **of_trial, json={"attempt": given["attempt"]})
+        for _ in range(2):
+            requests("POST", f"{TRIAL}/{word}", **of_trial, json={"attempt": given["attempt"], **said})
+    requests("POST", f"{STUDY}/stop", study=study)
+
+
+def _train(requests: Requests, snapshot: str) -> None:
+    body = {
+        "project": "small",
+        "trainable": "tests.trainables:train",
+        "dataset": snapshot,
+        "objective": {"metric": "score", "direction": "maximize"},
+        "params": {"x": 0.4},
+        "epochs": 3,
+    }
+    run = requests("POST", "/training-runs", 202, json=body)["run"]
+    requests("GET", RUN, project="small", run=run)
+    requests("POST", f"{RUN}/checkpoints/{{epoch}}/restore", 404, project="small", run=run, epoch=1)
+    requests("POST", f"{RUN}/cancel", project="small", run=run)
