@@ -87,6 +87,5 @@ FunctionPath = Annotated[str, must(is_import_path, "give module:function, for ex
 Name = Annotated[str, AfterValidator(_name)]
 Digest = Annotated[str, must(_DIGEST.fullmatch, "give sha256: and 64 hexadecimal digits")]
 Metric = Annotated[str, Field(min_length=1)]
-Epochs = Annotated[int, Field(ge=1, le=2**31 - 1)]  # a database keeps 32 bits of them
 # A plain validator, because pydantic would report a wrong value of a union once for each of its members.
 Value = Annotated[str | int | float | bool, PlainValidator(_value)]

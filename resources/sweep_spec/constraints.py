@@ -25,7 +25,6 @@ _OPERATORS = {
 # simpleeval refuses a node only when it comes to evaluate it, so what follows an `and` or `or` could be refused in the middle of a search.
 # It also evaluates what is no comparison of hyperparameters: attributes, subscripts, f-strings. Hence a list of our own, checked first.
 _ACCEPTED = (*_OPERATORS, ast.boolop, ast.expr_context, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Call, ast.Name, ast.Constant)
-_DEEPEST = 50  # a + b + c is two deep; evaluating takes a few calls for each
 _GRAMMAR = f"give a comparison of hyperparameters by + - * / // % ** == != < <= > >= and or not, and {', '.join(_FUNCTIONS)}"
 
 
@@ -81,8 +80,6 @@ def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
         tree = ast.parse(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError) as error:
         raise InvalidInput(f"it is no expression ({getattr(error, 'msg', error)}); {_GRAMMAR}") from None
-    if _depth(tree) > _DEEPEST:
-        raise InvalidInput(f"it is nested more than {_DEEPEST} deep; give several constraints, or leave out terms")
     called = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -97,14 +94,6 @@ def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
     if not names:
         raise InvalidInput(f"it names no hyperparameter; {_GRAMMAR}")
     return tree, names
-
-
-def _depth(tree: ast.AST) -> int:
-    """How many nodes lie one in the other, counted without recursion."""
-    depth, level = 0, [tree]
-    while level:
-        depth, level = depth + 1, [child for node in level for child in ast.iter_child_nodes(node)]
-    return depth
 
 
 def _check_call(node: ast.Call) -> None:

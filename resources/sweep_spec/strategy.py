@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from resources.sweep_spec.base import Epochs, OneOf, Strict, did_you_mean, is_import_path, must
+from resources.sweep_spec.base import OneOf, Strict, did_you_mean, is_import_path, must
 
 SAMPLERS = {
     "random": "optuna.samplers:RandomSampler",
@@ -14,9 +14,6 @@ SAMPLERS = {
 }
 """The import paths of the samplers that have names. For ``random`` the class only defines the options: the points are drawn by
 :func:`resources.sweep_spec.points.sample`, which takes a twentieth of the time."""
-
-MOST_RUNGS = 1_000
-_LARGEST_OPTION = 100_000
 
 _SAMPLER = "What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler."
 _NAMED = ("random", "tpe", "gp")
@@ -31,9 +28,6 @@ def _sampler(value: str) -> str:
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     if "seed" in given:
         raise ValueError(f"seed = {given['seed']} is not an option: the sampler takes the seed of the sweep; leave it out here")
-    for name, value in given.items():
-        if isinstance(value, int) and abs(value) > _LARGEST_OPTION:
-            raise ValueError(f"{name} = {value} is above {_LARGEST_OPTION:,}: choosing one trial would take minutes")
     return given
 
 
@@ -66,7 +60,7 @@ class SearchStrategy(Strict):
 class FullBudget(SearchStrategy):
     """Each trial trains to the end: one rung."""
 
-    budget: Epochs = Field(default=27, description="Epochs that every trial trains.")
+    budget: int = Field(default=27, ge=1, description="Epochs that every trial trains.")
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
@@ -104,7 +98,7 @@ class GpSearch(FullBudget):
 class Nsga2Search(FullBudget):
     """A genetic search for the Pareto front of several objectives (Deb et al., IEEE TEC 2002)."""
 
-    population_size: int = Field(default=50, ge=2, le=90_000, description="Trials in a generation.")
+    population_size: int = Field(default=50, ge=2, description="Trials in a generation.")
 
     @property
     def suggester(self) -> tuple[str, dict[str, Any]]:
@@ -129,8 +123,8 @@ class OptunaSearch(_AnySampler, FullBudget):
 class EarlyStopping(SearchStrategy):
     """Weak trials stop before the end."""
 
-    min_budget: Epochs = Field(default=1, description="Epochs to the first rung; no trial stops before it.")
-    max_budget: Epochs = Field(default=27, description="Epochs to the last rung.")
+    min_budget: int = Field(default=1, ge=1, description="Epochs to the first rung; no trial stops before it.")
+    max_budget: int = Field(default=27, ge=1, description="Epochs to the last rung.")
     audit: float = Field(
         default=0.0,
         ge=0,
@@ -203,21 +197,11 @@ class Bohb(Brackets):
 class MedianStopping(_AnySampler, EarlyStopping):
     """A trial stops when it is worse than the median of the others at the same epoch (Golovin et al., KDD 2017, section 3.2.2)."""
 
-    interval: Epochs = Field(default=1, validate_default=True, description="Epochs between two checks.")
+    interval: int = Field(default=1, ge=1, description="Epochs between two checks.")
     min_trials: int = Field(default=5, ge=1, description="Other trials that must have a result at an epoch before a trial stops there.")
     quantile: float = Field(
         default=0.5, gt=0, lt=1, description="A trial stops when more than this share of the others is better; 0.5 is the median."
     )
-
-    @field_validator("interval")
-    @classmethod
-    def _few_rungs(cls, interval: int, given: ValidationInfo) -> int:
-        rungs = (given.data.get("max_budget", 0) - given.data.get("min_budget", 0)) // interval + 2
-        if rungs > MOST_RUNGS:
-            raise ValueError(
-                f"a check every {interval} epochs makes {rungs:,} rungs, of which at most {MOST_RUNGS:,} can be: give more epochs"
-            )
-        return interval
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
-from resources.sweep_spec.base import Digest, Epochs, FunctionPath, Metric, Name, Strict, Value
+from resources.sweep_spec.base import Digest, FunctionPath, Metric, Name, Strict, Value
 from resources.sweep_spec.requirements import Image, Resources
 from resources.sweep_spec.space import Parameter
 from resources.sweep_spec.strategy import Asha, EarlyStopping, Strategy
@@ -85,7 +85,7 @@ class Restored(Strict):
 
     project: Name = Field(description="The run's project.")
     run: Name = Field(description="The run's id, for example digits-7f3a.0007.")
-    epoch: Epochs = Field(description="The checkpoint's epoch.")
+    epoch: int = Field(ge=1, description="The checkpoint's epoch.")
     checkpoint: Digest = Field(description="The checkpoint's digest.")
 
 

@@ -43,7 +43,7 @@ class NewRun(BaseModel):
         description="The metric that the trainable reports in every epoch.", examples=[{"metric": "val_loss", "direction": "minimize"}]
     )
     params: dict[str, Any] = Field(description="The hyperparameters by name: texts, numbers, true or false.", examples=[{"lr": 0.01}])
-    epochs: int = Field(ge=1, lt=2**31, description="Epochs to train.", examples=[10])
+    epochs: int = Field(ge=1, description="Epochs to train.", examples=[10])
     resources: dict[str, Any] = Field(
         default={}, description="What it needs, as `resources` in a sweep's spec.", examples=[{"cpus": 2, "memory": "4Gi"}]
     )
@@ -112,9 +112,7 @@ def restore(
     state: Shared,
     caller: Viewer,
     once: Once,
-    epochs: Annotated[
-        int | None, Body(embed=True, ge=1, lt=2**31, description="Epochs to train in all; by default as many as the run.")
-    ] = None,
+    epochs: Annotated[int | None, Body(embed=True, ge=1, description="Epochs to train in all (default: as many as the run).")] = None,
 ) -> Response:
     """Start a new run that goes on from a checkpoint, with the same hyperparameters on the same data."""
     caller.check(project)

@@ -64,7 +64,6 @@ CONDITIONS = [
 ]
 
 CONSTRAINTS = [
-    ({"constraints": ["+".join(["x"] * 2000) + " < 1"]}, ["constraints.0", "nested more than 50 deep", "several constraints"]),
     ({"constraints": ["x <"]}, ["constraints.0 = 'x <'", "no expression", "give a comparison of hyperparameters"]),
     ({"constraints": ["x < 1", "y < 1"]}, ["constraints.1 = 'y < 1'", "no parameter 'y'", "there are ['x']"]),
     ({"constraints": ["x.real < 1"]}, ["constraints.0 = 'x.real < 1'", "Attribute", "give a comparison"]),
@@ -80,9 +79,6 @@ CONSTRAINTS = [
 STRATEGIES = [
     (strategy(asha={"min_budget": 9, "max_budget": 3}), ["strategy.asha", "min_budget = 9", "max_budget = 3"]),
     (strategy(hyperband={"min_budget": 9, "max_budget": 3}), ["strategy.hyperband", "min_budget = 9", "max_budget = 3"]),
-    (strategy(random={"budget": 10**20}), ["strategy.random.budget = 1000", "less than or equal to 2147483647"]),
-    (strategy(median={"max_budget": 10**9}), ["strategy.median.interval = 1", "1,000,000,001 rungs", "at most 1,000", "more epochs"]),
-    (strategy(asha={"options": {"n_ei_candidates": 10**7}}), ["strategy.asha.options", "n_ei_candidates = 10000000", "above 100,000"]),
     (strategy(median={"min_budget": 9, "max_budget": 3}), ["strategy.median", "min_budget = 9", "max_budget = 3"]),
     (strategy(asha={"reduction_factor": 1}), ["strategy.asha.reduction_factor", "1", "greater than or equal to 2"]),
     (strategy(bohb={"reduction_factor": 1.5}), ["strategy.bohb.reduction_factor", "1.5", "integer"]),
