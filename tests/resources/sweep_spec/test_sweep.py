@@ -52,11 +52,11 @@ def optuna(sampler: str, **options: Any) -> dict[str, Any]:
         ({"strategy": {"asha": {"options": {"gama": 3}}}}, r"strategy\.asha\.options = \{'gama': 3\}.*'gama'.*its options are .*'gamma'"),
         ({"strategy": {"hyperband": {"options": {"a": 3}}}}, r"strategy\.hyperband\.options = \{'a': 3\}.*'random'.*its options are \[\]"),
         (
-            {"strategy": {"optuna": {"sampler": "optuna.samplers:GridSampler", "options": {"search_space": 5}}}},
+            optuna("GridSampler", search_space=5),
             "search_space.*attribute",
         ),
         (
-            {"strategy": {"optuna": {"sampler": "optuna.samplers:PartialFixedSampler", "options": {"fixed_params": 1, "base_sampler": 1}}}},
+            optuna("PartialFixedSampler", fixed_params=1, base_sampler=1),
             r"strategy\.optuna\.options = .*base_sampler",
         ),
     ],
