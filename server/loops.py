@@ -34,6 +34,12 @@ class Loops:
             self._read(study, found)
         return found.result()
 
+    def problem(self, study: str) -> str | None:
+        """Why a study's loops get no trial, as far as they have asked here; nothing is read for it."""
+        with self._lock:
+            found = self._known.get(study)
+        return found.result().problem if found and found.done() and not found.exception() else None
+
     def close(self) -> None:
         """End their threads."""
         with self._lock:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.exc import DBAPIError
+
 from halving.errors import HalvingError, InvalidInput
 from halving.trial.bounds import problem
 from halving.trial.messages import ReachedRung
@@ -36,6 +38,10 @@ _WORDS = {"continue": "continue", "pause": "pause", "stop": "stop", "complete": 
 
 class DrivenOtherwise(HalvingError, RuntimeError):
     """The sweep's trials are run by Dagster, so they are not handed out to others."""
+
+
+class CannotSuggest(HalvingError, RuntimeError):
+    """The study's sampler fails, so no params can be chosen for its next trial."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +122,25 @@ class ExternalLoops:
         """Choose no more params ahead of time."""
         self._prefetch.close()
 
+    @property
+    def problem(self) -> str | None:
+        """Why no params can be chosen for the next trial; None if they can, as far as this process has tried."""
+        failure = self._prefetch.failure
+        if failure is None or isinstance(failure, DBAPIError | HalvingError):  # a catalog that is away comes back
+            return None
+        spec = self.scheduler.spec
+        sampler, options = spec.sampler
+        return (
+            f"sweep {self.scheduler.id} cannot choose the params of its next trial: strategy.{spec.strategy.name} with sampler {sampler!r} "
+            f"and options {options} fails with {type(failure).__name__}: {failure}; stop it, and launch one with other options"
+        )
+
     def ask(self, worker: str, lease_seconds: float = LEASE_SECONDS, *, again: bool = True) -> Given | Wait | Finish:
-        """A trial to train; it never waits for one. With ``again`` a worker that has got one before gets the same, with a new lease."""
+        """A trial to train; it never waits for one. With ``again`` a worker that has got one before gets the same, with a new lease.
+
+        Raises:
+            CannotSuggest: the sampler fails; it is tried again with every ask.
+        """
         nothing_to_do = self._over or time.monotonic() < self._idle_until
         if nothing_to_do and not (again and self.scheduler.has_given(worker)):
             return Finish() if self._over else Wait()
@@ -129,6 +152,8 @@ class ExternalLoops:
         if isinstance(given, Finish):
             self._over = True
             return given
+        if given is None and (failing := self.problem):
+            raise CannotSuggest(failing)
         self._idle_until = time.monotonic() + (_CHOOSING_SECONDS if given is None else _IDLE_SECONDS)
         return Wait()
 
@@ -275,4 +300,4 @@ class ExternalLoops:
         return None
 
 
-__all__ = ["LEASE_SECONDS", "LONGEST_LEASE_SECONDS", "DrivenOtherwise", "ExternalLoops", "Given", "Superseded", "Verdict"]
+__all__ = ["LEASE_SECONDS", "LONGEST_LEASE_SECONDS", "CannotSuggest", "DrivenOtherwise", "ExternalLoops", "Given", "Superseded", "Verdict"]

@@ -27,6 +27,8 @@ class Prefetch:
         self._scheduler = scheduler
         self._wanted = threading.Event()
         self._closed = False
+        self.failure: Exception | None = None
+        """Why no params could be chosen the last time; None if they could."""
         self._suggesting = self._training = 0.0  # seconds that the last suggestion and the last attempt took
         self._thread = threading.Thread(target=self._refill, name="halving-suggestions", daemon=True)
 
@@ -68,9 +70,11 @@ class Prefetch:
             began = time.monotonic()
             try:
                 added = self._scheduler.suggest_ahead(self._length())
-            except Exception:  # noqa: BLE001  # the worker chooses itself when it needs a trial, and an error that lasts is raised there
+            except Exception as error:  # noqa: BLE001  # a worker chooses itself when it needs a trial, and raises what lasts; a loop is told
                 _log.exception("could not choose the next trials' params ahead of time")
+                self.failure = error
                 continue
+            self.failure = None
             if added:
                 self._suggesting = (time.monotonic() - began) / added
 

@@ -13,6 +13,14 @@ from halving.identifiers import NAME_RULE, check_name
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
+# What a spec may ask for, so that one request cannot take down the process that reads it. All are far above real use.
+MOST = 2**31 - 1
+"""The largest count: the catalog keeps epochs and trials as 32-bit integers."""
+MOST_PARAMETERS = 1_000
+MOST_VALUES = 1_000
+"""The most choices of a parameter, and the most constraints, bounds, objectives and earlier sweeps."""
+LONGEST_TEXT = 10_000
+
 
 class Strict(BaseModel):
     """A model that refuses unknown fields and infinite numbers, and cannot be changed once it is made."""
@@ -78,6 +86,10 @@ def _name(value: str) -> str:
 
 
 def _value(given: Any) -> str | int | float | bool:
+    if isinstance(given, str) and len(given) > LONGEST_TEXT:
+        raise ValueError(f"it has {len(given)} characters; give at most {LONGEST_TEXT}")
+    if isinstance(given, int) and not -(2**63) <= given < 2**63:
+        raise ValueError("give a whole number from -2**63 to 2**63 - 1")
     if isinstance(given, str | int) or (isinstance(given, float) and math.isfinite(given)):
         return given
     raise ValueError("give a text, a finite number, true or false")
@@ -86,6 +98,6 @@ def _value(given: Any) -> str | int | float | bool:
 FunctionPath = Annotated[str, must(is_import_path, "give module:function, for example examples.digits:train")]
 Name = Annotated[str, AfterValidator(_name)]
 Digest = Annotated[str, must(_DIGEST.fullmatch, "give sha256: and 64 hexadecimal digits")]
-Metric = Annotated[str, Field(min_length=1)]
+Metric = Annotated[str, Field(min_length=1, max_length=250)]
 # A plain validator, because pydantic would report a wrong value of a union once for each of its members.
 Value = Annotated[str | int | float | bool, PlainValidator(_value)]

@@ -25,6 +25,8 @@ _OPERATORS = {
 # simpleeval refuses a node only when it comes to evaluate it, so what follows an `and` or `or` could be refused in the middle of a search.
 # It also evaluates what is no comparison of hyperparameters: attributes, subscripts, f-strings. Hence a list of our own, checked first.
 _ACCEPTED = (*_OPERATORS, ast.boolop, ast.expr_context, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Call, ast.Name, ast.Constant)
+_LONGEST = 1_000  # characters
+_DEEPEST = 50  # operations inside one another: each is a call inside a call, also where it is evaluated
 _GRAMMAR = f"give a comparison of hyperparameters by + - * / // % ** == != < <= > >= and or not, and {', '.join(_FUNCTIONS)}"
 
 
@@ -76,10 +78,14 @@ def constraint(expression: str) -> Constraint:
 
 def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
     """The expression as a tree, and the hyperparameters that it names."""
+    if len(expression) > _LONGEST:
+        raise InvalidInput(f"it has {len(expression)} characters; give at most {_LONGEST}, or several constraints")
     try:
         tree = ast.parse(expression.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidInput(f"it is no expression ({getattr(error, 'msg', error)}); {_GRAMMAR}") from None
+    if not _is_flat(tree, _DEEPEST):
+        raise InvalidInput(f"its operations are more than {_DEEPEST} deep inside one another; give several constraints")
     called = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -94,6 +100,14 @@ def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
     if not names:
         raise InvalidInput(f"it names no hyperparameter; {_GRAMMAR}")
     return tree, names
+
+
+def _is_flat(tree: ast.AST, depth: int) -> bool:
+    """Whether no node is deeper than ``depth``: level by level, without a call for each."""
+    level = [tree]
+    for _ in range(depth):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return not level
 
 
 def _check_call(node: ast.Call) -> None:

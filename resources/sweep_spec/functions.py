@@ -68,7 +68,7 @@ def check_sampler(spec: SweepSpec) -> None:
             f"{field}.sampler = {name!r} is not accepted: it needs the package {package!r}, which is not installed; "
             f"install it (pip install {package}) wherever trials are suggested"
         ) from None
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001  # an option is handed to code of others, which may raise anything
         accepted = sorted(set(inspect.signature(kind).parameters) - {"seed"})
         aims = f"{len(spec.objectives)} objectives" if len(spec.objectives) > 1 else "one objective"
         raise InvalidInput(

@@ -53,7 +53,7 @@ class Resources(Strict):
     """What one trial needs. On one machine it limits how many run at a time; on a cluster it defines the trial's pod."""
 
     cpus: float = Field(default=1, ge=0.001, le=100_000, description="CPU cores for each trial; fractions are possible.")
-    gpus: int = Field(default=0, ge=0, description="GPUs for each trial; they are not shared.")
+    gpus: int = Field(default=0, ge=0, le=100_000, description="GPUs for each trial; they are not shared.")
     gpu_type: Label | None = Field(default=None, description="Cluster: type of GPU, a name under gpu_types in the cluster's settings.")
     memory: Memory | None = Field(
         default=None, description="Memory for each trial, for example 32Gi; on a cluster a trial that uses more is killed."

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from resources.sweep_spec.base import Strict, Value
+from resources.sweep_spec.base import MOST_VALUES, Strict, Value
 
 
 class _Range(Strict):
@@ -47,8 +47,8 @@ class FloatRange(_Range):
 class IntRange(_Range):
     """A whole number between ``low`` and ``high``, both included."""
 
-    low: int = Field(description="Smallest value.")
-    high: int = Field(description="Largest value.")
+    low: int = Field(ge=-(2**63), lt=2**63, description="Smallest value.")
+    high: int = Field(ge=-(2**63), lt=2**63, description="Largest value.")
     step: int = Field(default=1, ge=1, description="Distance between the values.")
 
 
@@ -57,7 +57,7 @@ def _as_list(given: Any) -> Any:
 
 
 # ``when: {optimizer: sgd}`` and ``when: {optimizer: [sgd]}`` are the same.
-Choices = Annotated[list[Value], BeforeValidator(_as_list), Field(min_length=1)]
+Choices = Annotated[list[Value], BeforeValidator(_as_list), Field(min_length=1, max_length=MOST_VALUES)]
 
 
 class Parameter(Strict):
@@ -65,7 +65,7 @@ class Parameter(Strict):
 
     float_: FloatRange | None = Field(default=None, alias="float", description="A real number in a range.")
     int_: IntRange | None = Field(default=None, alias="int", description="A whole number in a range.")
-    categorical: list[Value] | None = Field(default=None, min_length=1, description="One of these values.")
+    categorical: list[Value] | None = Field(default=None, min_length=1, max_length=MOST_VALUES, description="One of these values.")
     constant: Value | None = Field(default=None, description="Always this value.")
     when: dict[str, Choices] = Field(
         default={},

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from resources.sweep_spec.base import OneOf, Strict, did_you_mean, is_import_path, must
+from resources.sweep_spec.base import MOST, OneOf, Strict, did_you_mean, is_import_path, must
 
 SAMPLERS = {
     "random": "optuna.samplers:RandomSampler",
@@ -17,6 +17,10 @@ SAMPLERS = {
 
 _SAMPLER = "What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler."
 _NAMED = ("random", "tpe", "gp")
+_MOST_RUNGS = 1_000  # each is a row of every trial that passes it, and a name in what people are shown
+_LARGEST_OPTION = 10_000  # a sampler may keep so many numbers for each of a study's trials: candidates, a population
+_LONGEST_OPTION = 200
+_MOST_OPTIONS = 50
 
 
 def _sampler(value: str) -> str:
@@ -28,6 +32,16 @@ def _sampler(value: str) -> str:
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     if "seed" in given:
         raise ValueError(f"seed = {given['seed']} is not an option: the sampler takes the seed of the sweep; leave it out here")
+    if len(given) > _MOST_OPTIONS:
+        raise ValueError(f"{len(given)} options are too many; give at most {_MOST_OPTIONS}")
+    for name, value in given.items():
+        plain = value is None or isinstance(value, bool) or (isinstance(value, str) and len(value) <= _LONGEST_OPTION)
+        small = isinstance(value, int | float) and -_LARGEST_OPTION <= value <= _LARGEST_OPTION
+        if not (plain or small):
+            raise ValueError(
+                f"{name:.80} = {value!r:.80} is not accepted: give a number from -{_LARGEST_OPTION} to {_LARGEST_OPTION}, "
+                f"a text of at most {_LONGEST_OPTION} characters, true, false or null"
+            )
     return given
 
 
@@ -60,7 +74,7 @@ class SearchStrategy(Strict):
 class FullBudget(SearchStrategy):
     """Each trial trains to the end: one rung."""
 
-    budget: int = Field(default=27, ge=1, description="Epochs that every trial trains.")
+    budget: int = Field(default=27, ge=1, le=MOST, description="Epochs that every trial trains.")
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
@@ -77,7 +91,10 @@ class GridSearch(FullBudget):
     """Every combination of the values on a grid, in order."""
 
     points: int | None = Field(
-        default=None, ge=2, description="Values on the grid for each float range without a step; an int range has all of its values."
+        default=None,
+        ge=2,
+        le=90_000,
+        description="Values on the grid for each float range without a step; an int range has all of its values.",
     )
 
     fixed_sampler = "random"
@@ -98,7 +115,7 @@ class GpSearch(FullBudget):
 class Nsga2Search(FullBudget):
     """A genetic search for the Pareto front of several objectives (Deb et al., IEEE TEC 2002)."""
 
-    population_size: int = Field(default=50, ge=2, description="Trials in a generation.")
+    population_size: int = Field(default=50, ge=2, le=_LARGEST_OPTION, description="Trials in a generation.")
 
     @property
     def suggester(self) -> tuple[str, dict[str, Any]]:
@@ -123,8 +140,8 @@ class OptunaSearch(_AnySampler, FullBudget):
 class EarlyStopping(SearchStrategy):
     """Weak trials stop before the end."""
 
-    min_budget: int = Field(default=1, ge=1, description="Epochs to the first rung; no trial stops before it.")
-    max_budget: int = Field(default=27, ge=1, description="Epochs to the last rung.")
+    min_budget: int = Field(default=1, ge=1, le=MOST, description="Epochs to the first rung; no trial stops before it.")
+    max_budget: int = Field(default=27, ge=1, le=MOST, description="Epochs to the last rung.")
     audit: float = Field(
         default=0.0,
         ge=0,
@@ -136,6 +153,7 @@ class EarlyStopping(SearchStrategy):
     def _ordered(self) -> Self:
         if self.min_budget > self.max_budget:
             raise ValueError(f"min_budget = {self.min_budget} must not be above max_budget = {self.max_budget}")
+        self._check_rungs()
         if self.audit and len(self.ladders[0]) == 1:
             raise ValueError(
                 f"audit = {self.audit} needs trials that are pruned, and with one rung at max_budget = {self.max_budget} none are: "
@@ -143,11 +161,16 @@ class EarlyStopping(SearchStrategy):
             )
         return self
 
+    def _check_rungs(self) -> None:
+        """Refuse more rungs than anyone needs, before any is made; halving has at most 32."""
+
 
 class SuccessiveHalving(EarlyStopping):
     """At each rung one trial in ``reduction_factor`` is promoted: the best."""
 
-    reduction_factor: int = Field(default=3, ge=2, description="Of the trials at a rung, one in this many is promoted to the next.")
+    reduction_factor: int = Field(
+        default=3, ge=2, le=MOST, description="Of the trials at a rung, one in this many is promoted to the next."
+    )
 
 
 class Asha(_AnySampler, SuccessiveHalving):
@@ -197,11 +220,21 @@ class Bohb(Brackets):
 class MedianStopping(_AnySampler, EarlyStopping):
     """A trial stops when it is worse than the median of the others at the same epoch (Golovin et al., KDD 2017, section 3.2.2)."""
 
-    interval: int = Field(default=1, ge=1, description="Epochs between two checks.")
-    min_trials: int = Field(default=5, ge=1, description="Other trials that must have a result at an epoch before a trial stops there.")
+    interval: int = Field(default=1, ge=1, le=MOST, description="Epochs between two checks.")
+    min_trials: int = Field(
+        default=5, ge=1, le=MOST, description="Other trials that must have a result at an epoch before a trial stops there."
+    )
     quantile: float = Field(
         default=0.5, gt=0, lt=1, description="A trial stops when more than this share of the others is better; 0.5 is the median."
     )
+
+    def _check_rungs(self) -> None:
+        width = self.max_budget - self.min_budget
+        if -(-width // self.interval) + 1 > _MOST_RUNGS:
+            raise ValueError(
+                f"interval = {self.interval} makes {-(-width // self.interval) + 1} checks from min_budget = {self.min_budget} to "
+                f"max_budget = {self.max_budget}, more than {_MOST_RUNGS}: give an interval of at least {-(-width // (_MOST_RUNGS - 1))}"
+            )
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
-from resources.sweep_spec.base import Digest, FunctionPath, Metric, Name, Strict, Value
+from resources.sweep_spec.base import LONGEST_TEXT, MOST, MOST_PARAMETERS, MOST_VALUES, Digest, FunctionPath, Metric, Name, Strict, Value
 from resources.sweep_spec.requirements import Image, Resources
 from resources.sweep_spec.space import Parameter
 from resources.sweep_spec.strategy import Asha, EarlyStopping, Strategy
@@ -20,12 +20,12 @@ class DatasetSource(Strict):
 
     name: Name = Field(description="The dataset's name; its snapshots are named NAME@HASH.")
     source: FunctionPath = Field(description="module:function that returns a pyarrow.Table, or the path of a folder of files.")
-    target: str = Field(description="The column to predict.")
+    target: str = Field(max_length=LONGEST_TEXT, description="The column to predict.")
     splits: dict[Name, float] = Field(
         default={"train": 0.6, "validation": 0.2, "test": 0.2},
         description="Share of the rows in each split; train, validation and test are required, and the shares must add up to 1.",
     )
-    seed: int = Field(default=0, ge=0, description="Seed of the shuffle that assigns rows to splits.")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the shuffle that assigns rows to splits.")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -45,7 +45,7 @@ class Objective(Strict):
         default="end",
         description="Which value counts at a rung: that of its last epoch, the best so far, or the mean of the last epochs.",
     )
-    window: int | None = Field(default=None, ge=1, description="Epochs over which average is taken (default: 5).")
+    window: int | None = Field(default=None, ge=1, le=MOST, description="Epochs over which average is taken (default: 5).")
 
     @model_validator(mode="before")
     @classmethod
@@ -85,7 +85,7 @@ class Restored(Strict):
 
     project: Name = Field(description="The run's project.")
     run: Name = Field(description="The run's id, for example digits-7f3a.0007.")
-    epoch: int = Field(ge=1, description="The checkpoint's epoch.")
+    epoch: int = Field(ge=1, le=MOST, description="The checkpoint's epoch.")
     checkpoint: Digest = Field(description="The checkpoint's digest.")
 
 
@@ -148,41 +148,54 @@ class SweepSpec(Strict):
     restored_from: Restored | None = Field(default=None, description="The checkpoint that every trial starts from (default: none).")
     objective: Objective = Field(description="What to optimise.")
     other_objectives: list[Objective] = Field(
-        default=[], description="More objectives, for a Pareto front; with strategies that train every trial to the end."
+        default=[],
+        max_length=MOST_VALUES,
+        description="More objectives, for a Pareto front; with strategies that train every trial to the end.",
     )
     bounds: dict[Metric, Bounds] = Field(
-        default={}, description="Reported metrics that must be in bounds at every rung (objectives: their summary); others rank last."
+        default={},
+        max_length=MOST_VALUES,
+        description="Reported metrics that must be in bounds at every rung (objectives: their summary); others rank last.",
     )
     divergence: dict[Metric, Bounds] = Field(
-        default={}, description="Metrics that stop a trial at once when they leave these bounds or are NaN or infinite."
+        default={},
+        max_length=MOST_VALUES,
+        description="Metrics that stop a trial at once when they leave these bounds or are NaN or infinite.",
     )
-    space: dict[str, Parameter] = Field(min_length=1, description="The hyperparameters by name, each with its range, choices or constant.")
+    space: dict[Annotated[str, Field(max_length=250)], Parameter] = Field(
+        min_length=1, max_length=MOST_PARAMETERS, description="The hyperparameters by name, each with its range, choices or constant."
+    )
     constraints: list[str] = Field(
-        default=[], description="Comparisons of hyperparameters that every trial must meet, for example hidden * batch_size <= 8192."
+        default=[],
+        max_length=MOST_VALUES,
+        description="Comparisons of hyperparameters that every trial must meet, for example hidden * batch_size <= 8192.",
     )
     strategy: Strategy = Field(default=Strategy(asha=Asha()), description="How trials are chosen and stopped.")
     warm_start: WarmStart = Field(
         default=None, description="Ids of earlier sweeps to learn from; auto: all that fit this space and objective."
     )
     start_from: list[dict[str, Value]] = Field(
-        default=[], description="Hyperparameters to try first, in this order; those left out are sampled."
+        default=[], max_length=MOST_VALUES, description="Hyperparameters to try first, in this order; those left out are sampled."
     )
     training: Training = Field(default=Training(), description="The learning-rate schedule; the rungs are checked against it.")
     max_trials: int = Field(default=27, ge=1, le=90_000, description="Most trials to start; a grid may have fewer points, not more.")
     concurrency: int = Field(
-        default=0, ge=0, description="Trials at a time; 0: as many as this machine has room for, or as the cluster's settings say."
+        default=0, ge=0, le=MOST, description="Trials at a time; 0: as many as this machine has room for, or as the cluster's settings say."
     )
     resources: Resources = Field(default=Resources(), description="What one trial needs.")
     image: Image | None = Field(
         default=None,
         description="Cluster: image that trials run in, with the trainable and the halving SDK in it (default: the code location's image).",
     )
-    seed: int = Field(default=0, ge=0, description="Seed of the sampler and of the trials.")
-    max_retries: int = Field(default=2, ge=0, description="How many times a crashed trial is resumed from its checkpoint.")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the sampler and of the trials.")
+    max_retries: int = Field(default=2, ge=0, le=MOST, description="How many times a crashed trial is resumed from its checkpoint.")
     max_preemptions: int = Field(
-        default=10, ge=0, description="How many times a trial is resumed after its worker was lost, which does not count as a crash."
+        default=10,
+        ge=0,
+        le=MOST,
+        description="How many times a trial is resumed after its worker was lost, which does not count as a crash.",
     )
-    max_failed_trials: int = Field(default=0, ge=0, description="With at most so many failed trials the job still succeeds.")
+    max_failed_trials: int = Field(default=0, ge=0, le=MOST, description="With at most so many failed trials the job still succeeds.")
     gates: Gates = Field(default=Gates(), description="What the winner must meet to be promoted.")
     auto_promote: bool = Field(default=False, description="Make the new version champion at once; otherwise it waits as staging.")
 

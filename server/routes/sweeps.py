@@ -88,7 +88,8 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
     ``trials``, each with ``number``, ``key``, ``status``, ``params``, ``waiting`` (why it does not train now), ``objective``, ``metrics``,
     ``epochs``, ``rung``, ``seconds``, ``attempts``, ``error``;
     ``report``, the scores on the test split and when it was made, or null; ``model``, the version of its winner, or null;
-    ``timeline``: its ``attempts`` and ``milestones``; ``intent``: null.
+    ``timeline``: its ``attempts`` and ``milestones``; ``problem``, why external loops that ask this server get no trial (the sampler
+    fails), or null; ``intent``: null.
 
     One that is not open yet, or never will be, has ``id``, ``name``, ``status`` (waiting, launched, failed, canceled), ``created_at``,
     ``driver``, ``spec`` and ``intent``: what has become of the request for it, and why it waits.
@@ -110,6 +111,7 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
             **summary.as_dict(),
             **{name: getattr(row, name) for name in copied},
             "saved": summary.saved,
+            "problem": state.loops.problem(study),
             "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
             "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest} if report else None,
             "model": as_dict(version) if version else None,
@@ -226,7 +228,8 @@ def _tag(state: State, row: SweepRow) -> str:
     with state.catalog.read() as session:
         trials = session.execute(running.where(TrialRow.sweep == row.id, TrialRow.status == Status.RUNNING).order_by(TrialRow.number)).all()
     report, version = outcome_of(state.catalog, row.id)
-    counted = (row.revision, row.status, row.control, row.max_trials, report and report.created_at, version and version.stage)
+    controls = (row.status, row.control, row.max_trials, state.loops.problem(row.id))
+    counted = (row.revision, *controls, report and report.created_at, version and version.stage)
     return f'"{sha256(repr((counted, [tuple(trial) for trial in trials])).encode()).hexdigest()[:24]}"'
 
 

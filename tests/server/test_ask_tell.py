@@ -108,6 +108,24 @@ def test_a_search_driven_by_ask_and_tell_decides_as_a_workers_search_does(
         assert either_backend.catalog.sweep(session, study).status == "finished"
 
 
+def test_a_sampler_that_fails_in_the_middle_of_a_study_is_named_to_its_loops_and_in_the_study(client: TestClient, external: Small) -> None:
+    options = {"gamma": 3, "n_startup_trials": 4}  # gamma must be a function, which shows after the random trials
+    study = opened(client, external(strategy={"optuna": {"sampler": "optuna.samplers:TPESampler", "options": options, "budget": 1}}))
+    seen = client.get(f"/hpo/studies/{study}")
+    assert seen.json()["problem"] is None
+
+    def refused() -> Any:
+        answer = client.post(f"/hpo/studies/{study}/ask")
+        if answer.status_code == 200:
+            told(client, study, answer.json(), 1, 0.5)
+        return answer if answer.status_code not in (200, 204) else None
+
+    answer = wait_for(refused, 30, "the sampler's error")
+    assert answer.status_code == 409
+    assert "'gamma': 3" in answer.json()["detail"]
+    assert client.get(f"/hpo/studies/{study}").json()["problem"] == answer.json()["detail"]
+
+
 def test_a_search_whose_sampler_takes_long_never_keeps_a_loop_waiting(client: TestClient, external: Small) -> None:
     study = opened(client, external(strategy={"tpe": {"budget": 1}}, max_trials=12))
     for number in range(12):

@@ -135,6 +135,28 @@ STARTS = [
     ({"warm_start": ["a b"], **strategy(tpe={})}, ["warm_start = ['a b']", "'a b' is not the id of a sweep", "letters, digits"]),
 ]
 
+LIMITS = [
+    (strategy(random={"budget": 10**20}), ["strategy.random.budget = 1", "less than or equal to 2147483647"]),
+    (strategy(asha={"max_budget": 2**31}), ["strategy.asha.max_budget = 2147483648", "less than or equal to 2147483647"]),
+    (
+        strategy(median={"max_budget": 10**9}),
+        ["interval = 1 makes 1000000000 checks", "more than 1000", "at least 1001001"],
+    ),
+    (strategy(median={"max_budget": 1002}), ["strategy.median", "1002 checks", "an interval of at least 2"]),
+    ({"max_retries": 2**31}, ["max_retries = 2147483648", "less than or equal to 2147483647"]),
+    (strategy(asha={"options": {"n_ei_candidates": 10**7}}), ["strategy.asha.options", "n_ei_candidates = 10000000", "-10000 to 10000"]),
+    (strategy(asha={"options": {"search_space": {"x": [1]}}}), ["strategy.asha.options", "search_space = {'x': [1]}", "give a number"]),
+    (strategy(asha={"options": {"a": float("nan")}}), ["strategy.asha.options", "a = nan", "give a number"]),
+    (space(**{f"p{i}": X for i in range(1001)}), ["space", "at most 1000 items"]),
+    (space(**{"p" * 251: X}), ["space.ppp", "at most 250 characters"]),
+    (space(a={"categorical": list(range(1001))}), ["space.a.categorical", "at most 1000 items"]),
+    (space(a={"constant": "x" * 10_001}), ["space.a.constant", "10001 characters", "at most 10000"]),
+    (space(a={"constant": 10**400}), ["space.a.constant", "from -2**63 to 2**63 - 1"]),
+    ({"start_from": [{"x": 0.5}] * 1001}, ["start_from", "at most 1000 items"]),
+    ({"constraints": ["x < " + "+".join("x" * 2000)]}, ["constraints.0 = 'x < x+x", "characters; give at most 1000"]),
+    ({"constraints": ["x < " + "+".join("x" * 300)]}, ["constraints.0 = 'x < x+x", "more than 50 deep"]),
+]
+
 OTHERS = [
     (objective(direction="up"), ["objective.direction", "'up'", "'maximize' or 'minimize'"]),
     (objective(window=5), ["objective", "window = 5", "summary = 'average', not 'end'", "leave it out"]),
@@ -159,7 +181,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(
-    ("change", "said"), RANGES + CONDITIONS + CONSTRAINTS + STRATEGIES + STARTS + OTHERS, ids=lambda value: str(value)[:60]
+    ("change", "said"), RANGES + CONDITIONS + CONSTRAINTS + STRATEGIES + STARTS + LIMITS + OTHERS, ids=lambda value: str(value)[:60]
 )
 def test_a_wrong_field_is_named_with_its_value_and_what_is_accepted(
     small: Callable[..., dict[str, Any]], change: dict[str, Any], said: list[str]

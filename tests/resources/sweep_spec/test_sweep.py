@@ -36,6 +36,10 @@ def test_a_file_that_is_not_there_or_not_yaml_is_refused_by_name(tmp_path: Path)
         load_spec(tmp_path / "broken.yaml")
 
 
+def optuna(sampler: str, **options: Any) -> dict[str, Any]:
+    return {"strategy": {"optuna": {"sampler": f"optuna.samplers:{sampler}", "options": options}}}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -47,6 +51,14 @@ def test_a_file_that_is_not_there_or_not_yaml_is_refused_by_name(tmp_path: Path)
         ({"strategy": {"asha": {"sampler": "tests.trainables:train"}}}, r"strategy\.asha\.sampler.*no optuna\.samplers\.BaseSampler"),
         ({"strategy": {"asha": {"options": {"gama": 3}}}}, r"strategy\.asha\.options = \{'gama': 3\}.*'gama'.*its options are .*'gamma'"),
         ({"strategy": {"hyperband": {"options": {"a": 3}}}}, r"strategy\.hyperband\.options = \{'a': 3\}.*'random'.*its options are \[\]"),
+        (
+            optuna("GridSampler", search_space=5),
+            "search_space.*attribute",
+        ),
+        (
+            optuna("PartialFixedSampler", fixed_params=1, base_sampler=1),
+            r"strategy\.optuna\.options = .*base_sampler",
+        ),
     ],
 )
 def test_what_does_not_exist_is_named_with_what_does(small_spec: Callable[..., SweepSpec], change: dict[str, Any], said: str) -> None:
