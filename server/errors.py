@@ -21,6 +21,7 @@ from server.identity.tokens import without_tokens
 RETRY_SECONDS = 5
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 100  # characters of a value
+CATALOG_AWAY = "the catalog does not answer; try again"
 _log = logging.getLogger(__name__)
 
 
@@ -76,10 +77,15 @@ def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
         return problem(422, _sentence(error))
     if isinstance(error, HTTPException):
         return problem(error.status_code, _words(error), dict(error.headers) if error.headers else None)
-    if isinstance(error, NoConnectionLeft) or (isinstance(error, DBAPIError) and is_transient(error)):
-        return problem(503, "the catalog does not answer; try again", {"Retry-After": str(RETRY_SECONDS)})
+    if catalog_is_away(error):
+        return problem(503, CATALOG_AWAY, {"Retry-After": str(RETRY_SECONDS)})
     _log.error("a request failed", exc_info=error)
     return problem(500, "the server made an error; its log has more")
+
+
+def catalog_is_away(error: Exception) -> bool:
+    """Whether the catalog could not be asked, and may be asked again."""
+    return isinstance(error, NoConnectionLeft) or (isinstance(error, DBAPIError) and is_transient(error))
 
 
 def without_root(text: str, root: str) -> str:

@@ -12,10 +12,13 @@ _IS_CHAMPION = text("stage = 'champion'")
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A moment in UTC; SQLite forgets the zone, so it is put back on reading."""
+    """A moment in UTC, which one without a zone is taken for; SQLite forgets the zone, so it is put back on reading."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
+        return value if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
         return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value

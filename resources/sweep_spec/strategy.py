@@ -1,5 +1,6 @@
 """Strategies: who suggests the next trial, how long a trial trains, and which trials stop early."""
 
+import math
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -20,7 +21,8 @@ _NAMED = ("random", "tpe", "gp")
 _MOST_RUNGS = 1_000  # each is a row of every trial that passes it, and a name in what people are shown
 _LARGEST_OPTION = 10_000  # a sampler may keep so many numbers for each of a study's trials: candidates, a population
 _LONGEST_OPTION = 200
-_MOST_OPTIONS = 50
+_MOST_VALUES = 100
+_MOST_POINTS = 90_000  # as many as a study may have trials
 
 
 def _sampler(value: str) -> str:
@@ -32,17 +34,24 @@ def _sampler(value: str) -> str:
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     if "seed" in given:
         raise ValueError(f"seed = {given['seed']} is not an option: the sampler takes the seed of the sweep; leave it out here")
-    if len(given) > _MOST_OPTIONS:
-        raise ValueError(f"{len(given)} options are too many; give at most {_MOST_OPTIONS}")
     for name, value in given.items():
-        plain = value is None or isinstance(value, bool) or (isinstance(value, str) and len(value) <= _LONGEST_OPTION)
-        small = isinstance(value, int | float) and -_LARGEST_OPTION <= value <= _LARGEST_OPTION
-        if not (plain or small):
+        if not _is_small(value):
             raise ValueError(
-                f"{name:.80} = {value!r:.80} is not accepted: give a number from -{_LARGEST_OPTION} to {_LARGEST_OPTION}, "
-                f"a text of at most {_LONGEST_OPTION} characters, true, false or null"
+                f"{name:.80} = {value!r:.80} is not accepted: give numbers from -{_LARGEST_OPTION} to {_LARGEST_OPTION}, texts of at "
+                f"most {_LONGEST_OPTION} characters, true, false, null, or lists of them whose product has at most {_MOST_POINTS} points"
             )
     return given
+
+
+def _is_small(value: Any, depth: int = 3) -> bool:
+    """Whether an option is plain and of a size that no sampler stumbles over. Lists by name may be a grid, which is built as a whole."""
+    if isinstance(value, dict | list):
+        inside = list(value.values()) if isinstance(value, dict) else value
+        points = math.prod(len(one) for one in inside if isinstance(one, list) and one)
+        return depth > 0 and len(inside) <= _MOST_VALUES and points <= _MOST_POINTS and all(_is_small(one, depth - 1) for one in inside)
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_OPTION
+    return value is None or (isinstance(value, int | float) and -_LARGEST_OPTION <= value <= _LARGEST_OPTION)
 
 
 Sampler = Annotated[str, AfterValidator(_sampler)]

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from pydantic import BaseModel, Field
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 
 from halving.errors import InvalidInput
 from halving.identifiers import check_name
@@ -21,6 +23,7 @@ from resources.analysis.run_index.groups import select_groups
 from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import IndexState, select_page, select_run, state_of
 from server.answers import answer
+from server.errors import CATALOG_AWAY, catalog_is_away
 from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 from server.store_threads import reads_store
@@ -262,15 +265,25 @@ def one_run(
     """All that is known of a run, from its own files.
 
     What ``halving show --json`` gives, but not where the store and the journals are (``params``, ``tags``, ``parent``, ``seed``,
-    ``determinism``, ``provenance``, ``attempts``, ``metrics``, ``artifacts``, ``media``, ``checkpoints``, ``files``…), and ``index``, its
-    row in the index, null until it is there.
+    ``determinism``, ``provenance``, ``attempts``, ``metrics``, ``artifacts``, ``media``, ``checkpoints``, ``files``…), ``index``, its
+    row in the index, null until it is there, and ``unavailable``, why that cannot be read now, or null.
     """
     info = read_run(state.store, check_name("project", project), check_name("run id", run))
-    with reading(state.catalog) as session:
-        index = select_run(session, project, run)
+    index, unavailable = _indexed(state, project, run)
     details = details_of(state.store, info)
     files = {name: value for name, value in details["files"].items() if name not in _OF_THE_MACHINE}
-    return answer({"id": f"{project}/{run}", **details, "files": files, "index": index})
+    return answer({"id": f"{project}/{run}", **details, "files": files, "index": index, "unavailable": unavailable})
+
+
+def _indexed(state: State, project: str, run: str) -> tuple[Any, str | None]:
+    """A run's row, or why there is none to be had now: the run's own files are shown without the catalog, too."""
+    try:
+        with reading(state.catalog) as session:
+            return select_run(session, project, run), None
+    except (DBAPIError, NoConnectionLeft) as error:
+        if not catalog_is_away(error):
+            raise
+        return None, CATALOG_AWAY
 
 
 def etag(state: State, index: IndexState, *asked: Any) -> str:

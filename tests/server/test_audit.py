@@ -3,7 +3,7 @@
 import logging
 import sqlite3
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,11 @@ def test_every_write_is_recorded_with_who_when_what_and_its_outcome(guarded: Tes
     assert [one["id"] for one in guarded.get("/api/v1/audit?limit=1&actor=ada", headers=root).json()["entries"]] == [entries[1]["id"]]
     assert guarded.get(f"/api/v1/audit?before={entries[-1]['id']}", headers=root).json() == {"entries": []}
     assert guarded.get("/api/v1/audit?since=2999-01-01T00:00:00Z", headers=root).json() == {"entries": []}
+    now = datetime.now(UTC)
+    for hours, since, count in ((5, now - timedelta(minutes=5), 3), (-5, now + timedelta(minutes=5), 0)):
+        there = since.astimezone(timezone(timedelta(hours=hours)))
+        found = guarded.get("/api/v1/audit", params={"since": there.isoformat()}, headers=root).json()["entries"]
+        assert len(found) == count, "moments are compared, whatever their zone"
 
 
 def test_on_this_machine_writes_are_recorded_too(local: TestClient, sweep: str) -> None:

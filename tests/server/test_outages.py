@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
+import halving
 from halving import Store
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
@@ -48,6 +49,7 @@ def test_without_its_catalog_the_server_says_so_within_seconds_to_everybody(
     with client_of(Settings(root=str(tmp_path / "root"), catalog_url=url, tokens=tokens)) as client:
         state, authentication = client.app.state.halving, client.app.state.authentication  # type: ignore[attr-defined]
         headers = {"Authorization": f"Bearer {create_token(state.catalog, 'ada')}"}
+        halving.init("digits", {"lr": 0.1}, str(tmp_path / "root"), id="a", system_metrics=None).finish()
         assert client.get(STUDIES, headers=headers).status_code == 200
         outage(line)  # type: ignore[operator]
         state.access_catalog.close()
@@ -62,6 +64,8 @@ def test_without_its_catalog_the_server_says_so_within_seconds_to_everybody(
         assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers)
         assert {answer.json()["detail"] for answer in answers} == {"the catalog does not answer; try again"}
         assert took < 10
+        run = client.get("/api/v1/runs/digits/a", headers=headers).json()
+        assert (run["params"], run["index"], run["unavailable"]) == ({"lr": 0.1}, None, "the catalog does not answer; try again")
         assert client.get("/api/v1/ready").status_code == 503
         assert client.get("/api/v1/health").status_code == client.get("/").status_code == 200
         line.open()

@@ -1,6 +1,7 @@
 """What runs can be asked for: the params, metrics and tags that there are, for completion and for choosing columns."""
 
 from collections.abc import Collection
+from string import ascii_uppercase
 from typing import Any
 
 from sqlalchemy import func, select
@@ -11,6 +12,7 @@ from resources.catalog import RunNameRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
 KINDS = ("params", "metrics", "tags")
+_FOLDED = str.maketrans({letter: letter.lower() for letter in ascii_uppercase})  # as SQLite folds, and Postgres names in collation C
 _TYPES = {NUMBER: "number", TEXT: "text", BOOL: "bool"}
 
 
@@ -49,7 +51,8 @@ def _names(session: Session, kind: str, begins: str, projects: Collection[str] |
         .limit(limit)
     )
     if begins:
-        statement = statement.where(func.lower(RunNameRow.name).startswith(begins.lower(), autoescape=True))
+        folded = begins.translate(_FOLDED)
+        statement = statement.where(func.lower(RunNameRow.name).startswith(folded, autoescape=True))
     if projects is not None:
         statement = statement.join(RunRow, RunRow.id == RunValueRow.run_id).where(RunRow.project.in_(sorted(projects)))
     return [

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from halving.errors import NotFound
+from halving.errors import InvalidInput, NotFound
 from halving.metrics.manifest import run_folder
 from halving.metrics.segments import live_folder
 from halving.query.curve_stats import read_extremes
@@ -94,7 +94,7 @@ def _row(info: RunInfo) -> dict[str, Any]:
         "ended": None if newest.ended is None else seconds_of(newest.ended),
         "seconds": info.seconds,
         "epoch": _integer(newest.epoch),
-        "attempt": newest.number,
+        "attempt": _attempt(newest.number),
         "sweep": _text(parent.get("sweep")),
         "trial": _integer(parent.get("trial")),
         "dataset": _text(parent.get("dataset")),
@@ -140,6 +140,12 @@ def _number(value: float) -> float | None:
 
 def _text(value: Any) -> str | None:
     return None if value is None else known_text(str(value))
+
+
+def _attempt(number: int) -> int:
+    if number >= 2**31:  # a database keeps 32 bits of it
+        raise InvalidInput(f"attempt = {number} is no attempt's number: remove the record of it")
+    return number
 
 
 def _integer(value: Any) -> int | None:

@@ -54,6 +54,8 @@ def select_groups(
     grouped = grouped.order_by(func.count().desc(), *(part.asc().nulls_last() for part in parts.values())).limit(limit)
     found = []
     for row in session.execute(_of_chosen(session, grouped, chosen, projects, sources)).mappings():
+        if not row["runs"]:  # no run has any of the fields, so that there is nothing to group by, and one row whatever is found
+            continue
         key = {
             str(field): _plain(field, [row[f"{name}_{place}"] for place in range(len(keys[name]))])
             for name, field in zip(keys, by, strict=True)

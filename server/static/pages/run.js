@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { Badge, Copy, DagsterLink, Facts, Loaded, Moment, Section, useTitle } from "../components/bits.js";
 import { session, useWatched } from "../lib/api.js";
-import { NONE, counted, duration, shortDigest, shown } from "../lib/format.js";
+import { NONE, counted, duration, sentence, shortDigest, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { Artifacts, Media } from "./run-files.js";
 import { Metrics } from "./run-metrics.js";
@@ -83,13 +83,14 @@ function Found({ run, training, look }) {
       </div>
     </div>
     ${training && html`<${Standing} training=${training} />`}
+    ${run.unavailable && html`<p class="notice">${sentence(run.unavailable)} What follows is from the run's own files.</p>`}
     ${run.status === "unfinished" && html`<p class="notice">No end is recorded and no process trains it. On the machine that did, this saves the points that are still there: <${Copy} text="halving recover" /></p>`}
     ${last?.dropped_points > 0 && html`<p class="notice">${counted(last.dropped_points, "point")} of the last attempt were dropped, because its store was away for longer than the journal holds.</p>`}
     <dl class="figures">
       <div><dt>Started</dt><dd><${Moment} at=${run.started} /><small><${Moment} at=${run.started} relative=${true} /></small></dd></div>
       <div><dt>Training time</dt><dd>${duration(run.seconds)}<small>${counted(run.attempts.length, "attempt")}</small></dd></div>
       <div><dt>Epoch</dt><dd>${run.epoch ?? NONE}<small>${counted(run.checkpoints.length, "checkpoint")}</small></dd></div>
-      <div><dt>Model</dt><dd>${run.index?.model ? html`<a href=${`/models/${encodeURIComponent(run.index.model)}?version=${run.index.version}`}>${run.index.version}</a><small>${run.index.model}, ${run.index.stage}</small>` : html`${NONE}<small>not promoted</small>`}</dd></div>
+      <div><dt>Model</dt><dd>${run.index?.model ? html`<a href=${`/models/${encodeURIComponent(run.index.model)}?version=${run.index.version}`}>${run.index.version}</a><small>${run.index.model}, ${run.index.stage}</small>` : html`${NONE}<small>${run.unavailable ? "not known now" : "not promoted"}</small>`}</dd></div>
     </dl>
     <${Metrics} run=${run} look=${look} />
     <div class="columns">

@@ -210,6 +210,17 @@ def test_a_damaged_record_is_the_problem_of_one_run(backend: Backend, damage: st
     assert sorted(names(backend.catalog)) == ["a", "b", "c"]
 
 
+def test_an_attempt_of_a_number_that_no_database_keeps_is_the_problem_of_its_run(either_backend: Backend) -> None:
+    store = either_backend.store
+    for run in "ab":
+        add_run(store, run, loss=[1.0])
+    record = record_of(store, "a")
+    record.with_name("start-9999999999.json").write_text(record.read_text())
+    done = Refresher(store, either_backend.catalog).refresh()
+    assert (list(done.problems), done.added) == (["digits/a"], 1)
+    assert names(either_backend.catalog) == ["b"]
+
+
 def test_a_run_that_was_damaged_after_it_was_indexed_stays_as_it_was(backend: Backend) -> None:
     store, catalog = backend.store, backend.catalog
     add_run(store, "a", loss=[1.0])

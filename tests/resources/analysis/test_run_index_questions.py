@@ -40,6 +40,7 @@ def test_groups_have_the_mean_and_deviation_that_numpy_has(either_backend: Backe
         nobody = select_groups(
             session, parse_filter("status = x"), parse_fields("params.nobody,started"), columns=parse_fields("metrics.loss")
         )
+        nothing = select_groups(session, parse_filter("status = x"), parse_fields("params.nobody"))
         rest = select_groups(session, parse_filter("params.fold > 9"), parse_fields("params.nobody"), columns=parse_fields("metrics.loss"))
     for group, name in zip(found, ("adam", "sgd"), strict=False):
         assert (group["key"], group["count"]) == ({"params.optimizer": name}, 6)
@@ -49,24 +50,25 @@ def test_groups_have_the_mean_and_deviation_that_numpy_has(either_backend: Backe
     assert [group["values"] for group in found[2:]] == [{}] * 4
     assert sorted(str(group["key"]["params.optimizer"]) for group in found[2:]) == ["1.0", "None", "True", "nan"]
     assert best == [{"key": {"status": "finished", "project": "digits"}, "count": 3, "values": {}}]
-    assert nobody == []
+    assert nobody == nothing == []
     assert [(group["key"], group["count"]) for group in rest] == [({"params.nobody": None}, 2)]
 
 
 def test_columns_are_what_runs_have_with_their_types(either_backend: Backend) -> None:
     store, catalog = either_backend.store, either_backend.catalog
-    add_run(store, "a", {"lr": 0.1, "Lr_end": 1, "both": "x", "100%": 1}, loss=[1.0])
+    add_run(store, "a", {"lr": 0.1, "Lr_end": 1, "both": "x", "100%": 1, "Ärger": 1}, loss=[1.0])
     add_run(store, "b", {"lr": 0.1, "both": 2, "flag": False}, project="text", acc=[1.0])
     Refresher(store, catalog).refresh()
     with catalog.read() as session:
         every, own = select_columns(session), select_columns(session, projects=["text"])
-        assert [one["name"] for one in every["params"]] == ["both", "lr", "100%", "Lr_end", "flag"]
+        assert [one["name"] for one in every["params"]] == ["both", "lr", "100%", "Lr_end", "flag", "Ärger"]
         assert every["params"][0] == {"name": "both", "count": 2, "type": "mixed"}
         assert [one["name"] for one in own["params"]] == ["both", "flag", "lr"]
         assert own["metrics"] == [{"name": "acc", "count": 1, "type": "number"}]
         begun = select_columns(session, prefix="params.LR")
         assert [one["name"] for one in begun["params"]] == ["lr", "Lr_end"]
         assert begun["fields"] == begun["metrics"] == []
+        assert [one["name"] for one in select_columns(session, prefix="params.ÄR")["params"]] == ["Ärger"]
         assert select_columns(session, prefix="%")["params"] == []
         assert [field["name"] for field in select_columns(session, prefix="st")["fields"]] == ["status", "started", "stage"]
         assert len(select_columns(session, limit=1)["params"]) == 1
