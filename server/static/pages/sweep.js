@@ -5,7 +5,7 @@ import { Confirm } from "../components/dialog.js";
 import { Ladder } from "../components/ladder.js";
 import { BestSoFar } from "../components/lines.js";
 import { may, send, session, useWatched } from "../lib/api.js";
-import { NONE, counted, duration, number, shortDigest, shown } from "../lib/format.js";
+import { NONE, counted, duration, number, sentence, shortDigest, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
 import { query, setQuery } from "../lib/url-state.js";
@@ -116,6 +116,7 @@ function Said({ sweep }) {
   const model = sweep.model;
   if (sweep.status === "searching" && sweep.control === "pause") return html`<p class="notice">Paused: no trial starts until it is resumed.</p>`;
   if (sweep.status === "searching" && sweep.control === "stop") return html`<p class="notice">Being stopped: its last trials end now, then its best trial is evaluated.</p>`;
+  if (sweep.status === "searching" && sweep.problem) return html`<p class="notice">${sentence(sweep.problem)}</p>`;
   if (sweep.status === "evaluating") return html`<p>The search is over; its winner is being evaluated on the test split.</p>`;
   if (sweep.status === "rejected") return html`<p class="notice">The winner did not pass its gates, so nothing was promoted. The report says which and why.</p>`;
   if (model) {
