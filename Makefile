@@ -8,6 +8,9 @@ export HALVING_ROOT ?= $(CURDIR)/.halving
 export DAGSTER_HOME ?= $(HALVING_ROOT)/dagster
 export DAGSTER_DISABLE_TELEMETRY ?= 1
 export PYTHONUNBUFFERED = 1
+# Where `make serve` and `make dev` listen; another number is given on the command line, as in: make dev PORT=3005 DAGSTER_PORT=3004
+PORT = 3001
+DAGSTER_PORT = 3000
 # Many tests wait for other processes: four at a time keep two cores busy, where three leave more than a third of them idle.
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 
@@ -32,16 +35,16 @@ $(DAGSTER_HOME)/dagster.yaml: dagster.yaml
 demo: install $(DAGSTER_HOME)/dagster.yaml ## Run the main job on the digits data: snapshot, sweep, report, promotion
 	$(BIN)/halving sweep sweeps/digits.yaml
 
-serve: install ## Open the page with runs, sweeps and models on http://127.0.0.1:3001
-	$(BIN)/halving serve
+serve: install ## Open the page with runs, sweeps and models on http://127.0.0.1:3001 (PORT=3005: on another port)
+	$(BIN)/halving serve --port $(PORT)
 
 # The page beside Dagster: Ctrl-C ends both, for the shell ends the page when Dagster has ended.
-dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0.1:3000 with the sensors running, and our page on port 3001
-	@$(BIN)/halving serve --dagster-url http://127.0.0.1:3000 & page=$$!; \
+dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0.1:3000 with the sensors running, and our page on port 3001 (PORT and DAGSTER_PORT: on others)
+	@$(BIN)/halving serve --port $(PORT) --dagster-url http://127.0.0.1:$(DAGSTER_PORT) & page=$$!; \
 	trap 'kill $$page 2>/dev/null; wait $$page' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
-	$(BIN)/dagster dev --workspace workspace.yaml
+	HALVING_PAGE_URL=http://127.0.0.1:$(PORT) $(BIN)/dagster dev --workspace workspace.yaml --port $(DAGSTER_PORT)
 
-test: install ## Run the fast tests, which need no server: four minutes on two cores
+test: install ## Run the fast tests, which need no server: six minutes on two cores
 	$(BIN)/pytest -m "not slow and not service"
 
 test-all: test ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names

@@ -53,4 +53,5 @@ def _materialized(row: ModelVersionRow, report: EvaluationReport) -> Materialize
             "trial": asset_link("trial", row.run),
             "report": asset_link("evaluation_report", row.sweep),
         },
+        page=("models", row.model),
     )

@@ -23,4 +23,5 @@ def materialized_snapshot(snapshot: Snapshot) -> Materialized:
         partition=snapshot.key,
         version=snapshot.digest,
         metadata={"dagster/row_count": snapshot.rows, **{name: getattr(snapshot, name) for name in _SHOWN}},
+        page=("datasets", snapshot.name),
     )

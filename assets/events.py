@@ -1,9 +1,11 @@
 """Materializations, for ops that log them and for assets that return them."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import dagster as dg
 
@@ -22,6 +24,7 @@ class Materialized:
         inputs: of each upstream asset, the digest of what this was made from; these edges are exact, which the partition
             mapping between assets is not.
         metadata: what people see in Dagster's UI, which plots numbers over time.
+        page: where our page shows it, as the parts of a path: ``("runs", "digits", "digits-7f3a.0007")``.
     """
 
     asset: str
@@ -29,6 +32,7 @@ class Materialized:
     version: str
     inputs: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    page: Sequence[str] = ()
 
     def event(self) -> dg.AssetMaterialization:
         """The event, for ``context.log_event`` in an op."""
@@ -41,7 +45,8 @@ class Materialized:
         return dg.MaterializeResult(metadata=self._described(), data_version=dg.DataVersion(self.version), check_results=checks)
 
     def _described(self) -> dict[str, Any]:
-        return {**self.metadata, "inputs": dict(self.inputs)} if self.inputs else dict(self.metadata)
+        described = {**page_link(*self.page), **self.metadata} if self.page else dict(self.metadata)
+        return {**described, "inputs": dict(self.inputs)} if self.inputs else described
 
 
 def add_partitions(context: Any, partitions: dg.DynamicPartitionsDefinition, keys: Sequence[str]) -> None:
@@ -52,6 +57,12 @@ def add_partitions(context: Any, partitions: dg.DynamicPartitionsDefinition, key
 def asset_link(asset: str, partition: str) -> dg.MetadataValue:
     """A link to a partition's page in Dagster's UI."""
     return dg.MetadataValue.url(f"/assets/{asset}?view=partitions&partition={partition}")
+
+
+def page_link(*parts: str) -> dict[str, dg.MetadataValue]:
+    """Metadata with a link to a path of our page; empty unless ``HALVING_PAGE_URL`` says where people reach the page."""
+    address = os.environ.get("HALVING_PAGE_URL", "").rstrip("/")
+    return {"halving": dg.MetadataValue.url("/".join([address, *(quote(part, safe="") for part in parts)]))} if address else {}
 
 
 @contextmanager

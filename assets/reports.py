@@ -77,4 +77,5 @@ def materialized_report(report: EvaluationReport) -> Materialized:
             "snapshot": asset_link("dataset_snapshot", data["snapshot"]["key"]),
             "html": report.html_digest,
         },
+        page=("sweeps", data["sweep"]),
     )

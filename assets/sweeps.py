@@ -35,4 +35,5 @@ def materialized_sweep(row: SweepRow, spec: SweepSpec, snapshot: Snapshot) -> Ma
             "commit": row.commit or "(no git)",
             "report": asset_link("evaluation_report", row.id),
         },
+        page=("sweeps", row.id),
     )

@@ -131,6 +131,7 @@ def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, resul
             "report": asset_link("evaluation_report", row.id),
             "report_page": dg.MetadataValue.path(report),
         },
+        page=("runs", spec.name, trial_key(row.id, result.trial)),
     )
 
 

@@ -35,6 +35,7 @@ BINARY = "application/vnd.halving.curves"
 RUNS, METRICS, POINTS = 100, 10, 1_000
 LIVE = 20
 _THINK = 5.0
+_TIMED = 20  # of the streams, one in so many is looked into
 SERVER = """
 import sys
 from server.serving import serve
@@ -76,7 +77,8 @@ def measure(setting: Setting) -> Part:
         if keys == 1:
             part.targets.append(Target("a metric of 100 runs x 1,000 points: server CPU", "s", list(cpu), 0.2))
             part.targets.append(Target("a metric of 100 runs x 1,000 points: size", "MB", [size / 1e6 for size in bytes_], 1.3))
-    loads = Table(["load", "server, share of a core", "events", "answers", "p50, s", "p99, s"], [], f"For {seconds} s each")
+    columns = ["load", "server, share of a core", "events", "a point's age, p99, s", "answers", "p50, s", "p99, s"]
+    loads = Table(columns, [], f"For {seconds} s each")
     for title, pause, watchers, askers in (
         (f"{streams} streams, idle runs", 0.0, streams, 0),
         (f"{streams} streams", 1.0, streams, 0),
@@ -85,9 +87,11 @@ def measure(setting: Setting) -> Part:
         # A server that nobody has asked for anything yet: its memory is empty.
         with server(root) as (process, port), _trainers(root, pause):
             share, found = _loaded(process, port, runs, watchers, askers, seconds)
-        waits = sorted(found["waits"])
-        p50, p99 = (number(waits[min(len(waits) - 1, int(len(waits) * part_of))]) if waits else "-" for part_of in (0.5, 0.99))
-        loads.rows.append([title, number(share), f"{found['events']:,}", f"{len(waits):,}", p50, p99])
+        waits, age = found["waits"], _part_of(found["lags"], 0.99)
+        p50, p99 = _part_of(waits, 0.5), _part_of(waits, 0.99)
+        loads.rows.append([title, number(share), f"{found['events']:,}", age, f"{len(waits):,}", p50, p99])
+        if found["lags"]:
+            part.targets.append(Target(f"a point is shown after it was logged, p99, {title}", "s", [float(age)], 2.0))
         if pause and not askers:
             part.targets.append(Target(f"{streams} live streams: share of a core", "", [share], 0.1))
         if waits:
@@ -103,11 +107,11 @@ def clients(*, process: int, port: int, runs: list[str], streams: int, dashboard
 
 
 async def _clients(process: int, port: int, runs: list[str], streams: int, dashboards: int, seconds: float) -> dict[str, Any]:
-    found: dict[str, Any] = {"events": 0, "waits": [], "ready": 0}
+    found: dict[str, Any] = {"events": 0, "waits": [], "lags": [], "ready": 0}
     tasks = [asyncio.create_task(_watch(port, place, found)) for place in range(streams)]
     while found["ready"] < streams:
         await asyncio.sleep(0.1)
-    found["events"] = 0
+    found["events"], found["lags"] = 0, []
     tasks += [asyncio.create_task(_ask(port, runs, place, found)) for place in range(dashboards)]
     began, cpu = time.monotonic(), cpu_of(process)
     await asyncio.sleep(seconds)
@@ -130,7 +134,11 @@ async def _watch(port: int, place: int, found: dict[str, Any]) -> None:
     chosen = [("run", f"{PROJECT}/live-{(place + other) % LIVE:03d}") for other in range(10)]
     query = urlencode([*chosen, ("key", "metric_0")])
     writer.write(f"GET /api/v1/live?{query} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    kind = b""
     while line := await reader.readline():
+        if line.startswith(b"data:") and kind == b"event: points\n" and place % _TIMED == 0:
+            found["lags"].append(time.time() - json.loads(line[5:])["t"][-1])
+        kind = line if line.startswith(b"event:") else kind
         found["ready"] += line == b"event: ready\n"
         found["events"] += line == b"event: points\n"
 
@@ -149,6 +157,11 @@ async def _ask(port: int, runs: list[str], place: int, found: dict[str, Any]) ->
         found["waits"].append(time.monotonic() - began)
         tags[body] = reply.headers["etag"]
         await asyncio.sleep(source.expovariate(1 / _THINK))
+
+
+def _part_of(seconds: Sequence[float], part: float) -> str:
+    """What so many of them are below, at most."""
+    return number(sorted(seconds)[min(len(seconds) - 1, int(len(seconds) * part))]) if seconds else "-"
 
 
 def _loaded(process: int, port: int, runs: list[str], streams: int, dashboards: int, seconds: float) -> tuple[float, dict[str, Any]]:

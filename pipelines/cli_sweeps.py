@@ -37,15 +37,22 @@ def run_control(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"sweep", "status", "control", "max_trials"}``, ``max_trials`` null unless it was extended.
     """
-    from resources.scheduling.sweeps import extend_sweep, pause_sweep, resume_sweep, stop_sweep
+    from resources.catalog import IntentRow
+    from resources.scheduling import intents
+    from resources.scheduling.sweeps import extend_sweep, pause_sweep, resume_sweep
 
     ask: dict[str, Any] = {
         "pause": pause_sweep,
         "resume": resume_sweep,
-        "stop": stop_sweep,
+        "stop": lambda catalog, sweep: intents.stop_sweep(catalog, sweep, "halving stop"),
         "extend": lambda catalog, sweep: extend_sweep(catalog, sweep, arguments.max_trials),
     }
     row = ask[arguments.command](backend_of(arguments).catalog, arguments.sweep)
+    if isinstance(row, IntentRow):
+        data = {"sweep": row.sweep, "status": row.status, "control": "stop", "max_trials": None}
+        return answer(
+            arguments, data, lambda console: console.print(f"sweep {row.sweep} was not open yet: it never will be", highlight=False)
+        )
     messages = {
         "pause": f"sweep {row.id} is paused: running trials save a checkpoint and stop within seconds.\n"
         f"[bold]halving resume {row.id}[/] continues it.",

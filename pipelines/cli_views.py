@@ -155,7 +155,8 @@ def run_models(arguments: argparse.Namespace) -> int:
     JSON: ``{"models": [{"model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework",
     "created_at"}]}``, newest last.
     """
-    from resources.catalog.models import as_dict, versions_of
+    from resources.catalog.models import versions_of
+    from resources.registry.versions import as_dict
 
     backend, console = backend_of(arguments), console_of(arguments)
     with backend.catalog.read() as session:
@@ -176,8 +177,7 @@ def run_models(arguments: argparse.Namespace) -> int:
 
 def run_change_of_stage(arguments: argparse.Namespace) -> int:
     """Make a version champion, or take it out of use. JSON: the version, as ``halving models --json`` has it."""
-    from resources.catalog.models import as_dict
-    from resources.registry.versions import archive, promote
+    from resources.registry.versions import archive, as_dict, promote
 
     change = promote if arguments.command == "promote" else archive
     row = change(backend_of(arguments).catalog, arguments.model, arguments.version)

@@ -5,7 +5,8 @@ from pydantic import Field
 
 from assets.events import expected_failures
 from resources.backend import Backend
-from resources.scheduling import sweeps
+from resources.catalog import IntentRow
+from resources.scheduling import intents, sweeps
 
 
 class OneSweep(dg.Config):
@@ -40,7 +41,10 @@ def hand_out_again(context: dg.OpExecutionContext, config: OneSweep, backend: Ba
 def end_search(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
     """Stop a sweep."""
     with expected_failures():
-        sweeps.stop_sweep(backend.catalog, config.sweep)
+        stopped = intents.stop_sweep(backend.catalog, config.sweep, f"Dagster's run {context.run_id}")
+    if isinstance(stopped, IntentRow):
+        context.log.info(f"sweep {config.sweep} was not open yet: it never will be")
+        return
     context.log.info(f"sweep {config.sweep} is being stopped: running trials save a checkpoint, then its winner is evaluated")
 
 

@@ -1,14 +1,59 @@
-"""Answers as JSON, by the same rules as ``halving … --json``."""
+"""Answers as JSON, by the same rules as ``halving … --json``, and which answer a request's headers ask for."""
 
 import json
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from fastapi import Response
+from fastapi import Header, Response
 
-from halving.cli.output import jsonable
+from halving.query.plain_json import jsonable
+
+Number = float | Literal["NaN", "Infinity", "-Infinity"]
+"""Of an answer's model."""
+Known = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of the answer that is known already.")]
+"""Of a route's arguments."""
 
 
 def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Data as an answer; numbers that are not finite are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``."""
     content = json.dumps(jsonable(data), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     return Response(content, status, headers, media_type="application/json")
+
+
+def is_known(tag: str, known: str | None) -> bool:
+    """Whether a client has an answer already, by its tag and ``If-None-Match``; ``*`` is any answer that there is."""
+    named = [each.strip().removeprefix("W/") for each in (known or "").split(",")]
+    return "*" in named or tag.removeprefix("W/") in named
+
+
+def chosen_type(accept: str, kinds: Sequence[str]) -> str | None:
+    """The media type of ``kinds`` that ``Accept`` wants most: by its quality, then the one that is named most exactly, then first in it.
+
+    The first of ``kinds`` where nothing decides; None where none is accepted.
+    """
+    ranges = [_range(text) for text in (accept.strip() or "*/*").split(",")]
+    best: tuple[float, int, int] | None = None
+    found = None
+    for kind in kinds:
+        named = {kind: 2, kind.partition("/")[0] + "/*": 1, "*/*": 0}
+        fitting = [(named[name], -place, quality) for place, (name, quality) in enumerate(ranges) if name in named]
+        if not fitting:
+            continue
+        exactness, place, quality = max(fitting)  # the most exact range says what a type is worth
+        if quality > 0 and (best is None or (quality, exactness, place) > best):
+            best, found = (quality, exactness, place), kind
+    return found
+
+
+def _range(text: str) -> tuple[str, float]:
+    """A media range of ``Accept``, and its quality; one that is no number refuses."""
+    name, *parameters = (part.strip().lower() for part in text.split(";"))
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                quality = float(parameter[2:])
+            except ValueError:
+                quality = 0.0
+            return name, min(quality, 1.0) if math.isfinite(quality) else 0.0
+    return name, 1.0

@@ -15,20 +15,20 @@ from server.state import State
 
 
 def checked_runs(caller: Caller, ids: Iterable[str]) -> list[tuple[str, str]]:
-    """``(project, run)`` of each id, sorted, each once.
+    """``(project, run)`` of each id, in their order, each once.
 
     Raises:
         InvalidInput: an id is not ``project/run``, or there is none.
         NotFound: it is of a project that is not among the caller's.
     """
-    found = set()
+    found: dict[tuple[str, str], None] = {}
     for name in ids:
         project, slash, run = name.partition("/")
         if not slash:
             raise InvalidInput(f"run {name!r} is not accepted: give project/run")
         caller.check(check_name("project", project), f"run {name!r}")
-        found.add((project, check_name("run id", run)))
-    return sorted(found)
+        found[project, check_name("run id", run)] = None
+    return list(found)
 
 
 async def filtered_runs(state: State, caller: Caller, text: str, top: int) -> list[str]:

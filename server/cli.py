@@ -1,6 +1,7 @@
 """``halving serve``: start the server; ``halving tokens``: who may use it."""
 
 import argparse
+import os
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,12 @@ def add_commands(commands: Any) -> None:
     )
     serve.add_argument("--port", type=int, default=PORT, help=f"default: {PORT}")
     serve.add_argument("--tokens", action="store_true", help="ask for tokens also on this machine alone, as behind a proxy")
-    serve.add_argument("--dagster-url", metavar="URL", help="where Dagster's UI is, for links into it")
+    serve.add_argument(
+        "--dagster-url",
+        metavar="URL",
+        default=os.environ.get("HALVING_DAGSTER_URL") or None,
+        help="where Dagster's UI is, for links into it (default: HALVING_DAGSTER_URL)",
+    )
     serve.add_argument(
         "--audit-days",
         type=float,

@@ -13,15 +13,20 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from starlette.exceptions import HTTPException
 
-from halving.cli.output import jsonable
-from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound, StoreError
+from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound, StoreError, StoreUnavailable
+from halving.query.plain_json import jsonable
 from resources.catalog.retry import is_transient
+from resources.sweep_spec.parsing import asked_for
 from server.identity.tokens import without_tokens
 
 RETRY_SECONDS = 5
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 100  # characters of a value
 CATALOG_AWAY = "the catalog does not answer; try again"
+STORE_AWAY = "the store does not answer: why is in the server's log; try again in a few seconds"
+_STORE_UNREAD = (
+    "the store could not be read: it refuses this server, or a file in it is damaged; the server's log says which; try again later"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -95,11 +100,17 @@ def without_root(text: str, root: str) -> str:
     return text
 
 
+def store_fault(error: Exception | str) -> str:
+    """What is said of a fault of the store. Its own words, which name buckets, hosts and folders, are for the log alone."""
+    _log.warning("the store: %s", error)
+    return _STORE_UNREAD if isinstance(error, StoreError) and not isinstance(error, StoreUnavailable) else STORE_AWAY
+
+
 def _known(error: HalvingError, root: str | None) -> JSONResponse:
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
     column = getattr(error, "column", None)
     more = {"column": column} if column is not None else {}
-    detail = str(error) if root is None else without_root(str(error), root)
+    detail = store_fault(error) if isinstance(error, StoreError) else str(error) if root is None else without_root(str(error), root)
     return problem(status, detail, {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None, **more)
 
 
@@ -120,7 +131,7 @@ def _sentence(error: RequestValidationError) -> str:
     field = ".".join(str(name) for name in names) or f"the {place}"
     if first["type"] == "missing":
         return f"{field} is missing: give it in the {place}"
-    message = first["msg"].removeprefix("Value error, ")
+    message = asked_for(first)
     message = message[0].lower() + message[1:] if message.startswith("Input should") else message
     return f"{field}{_shown(first.get('input'))} is not accepted: {message.replace('input should', 'it should', 1)}"
 

@@ -1,16 +1,14 @@
 """The thread that keeps the index of runs up to date while a server runs."""
 
 import asyncio
+import contextlib
 import logging
-import os
-import secrets
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from resources.analysis.run_index.lease import hold_lease
+from resources.analysis.run_index.lease import hold_lease, new_holder, release_lease
 from resources.analysis.run_index.refresh import Refresher
 from server.state import State
 
@@ -41,7 +39,7 @@ class IndexRefresher:
 
     def __init__(self, state: State) -> None:
         self._catalog, self._refresher = state.catalog, Refresher(state.store, state.catalog)
-        self._name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._name = new_holder()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="halving-index", daemon=True)
 
@@ -65,3 +63,5 @@ class IndexRefresher:
                 pause = min(_FIRST_PAUSE * 2**failures, _LAST_PAUSE)
                 failures = min(failures + 1, 10)
                 _log.warning("the index of runs was not refreshed, next try in %.0f s: %s: %s", pause, type(error).__name__, error)
+        with contextlib.suppress(Exception):  # the catalog is away: the lease ends by itself
+            release_lease(self._catalog, self._name)

@@ -19,6 +19,9 @@ from starlette.datastructures import Headers
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from server.answers import chosen_type, is_known
+from server.errors import MEDIA_TYPE
+
 STATIC = Path(__file__).parent / "static"
 
 PATHS = {
@@ -36,6 +39,7 @@ PATHS = {
 other path is a file or nothing."""
 
 _HTML, _SHELL = "index.html", "app.js"
+_PAGE = "text/html"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".json": "application/json", ".html": "text/html"}
 _KEPT = "public, max-age=31536000, immutable"
 _ASKED = "no-cache"  # kept, but asked for (304) each time
@@ -63,15 +67,15 @@ class _Answer:
         headers = {"Content-Type": f"{kind}; charset=utf-8", "Cache-Control": keep, "ETag": tag, "Vary": "Accept-Encoding"}
         return cls(tag, [(name.lower().encode(), value.encode()) for name, value in headers.items()], body, _packed(body))
 
-    async def send(self, scope: Scope, send: Send) -> None:
+    async def send(self, scope: Scope, send: Send, status: int = 200) -> None:
         asked = Headers(scope=scope)
-        status, body, headers = 200, self.body, list(self.headers)
-        if self.tag in asked.get("if-none-match", ""):
+        body, headers = self.body, list(self.headers)
+        if status == 200 and is_known(self.tag, asked.get("if-none-match")):
             status, body = 304, b""
         elif "gzip" in asked.get("accept-encoding", ""):
             body = self.packed
             headers.append((b"content-encoding", b"gzip"))
-        if status == 200:
+        if status != 304:
             headers.append((b"content-length", str(len(body)).encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
@@ -97,7 +101,11 @@ class PageFiles:
         kinds = {name: _TYPES.get(posixpath.splitext(name)[1], "text/plain") for name in files}
         self._kept = {name: _Answer.of(body, kinds[name], _KEPT) for name, body in files.items()}
         self._asked = {name: _Answer.of(body, kinds[name], _ASKED) for name, body in files.items()}
-        self._pages = [(compile_path(path)[0], _Answer.of(self._page(path).encode(), "text/html", _ASKED)) for path in PATHS]
+        self._pages = [
+            (compile_path(path)[0], _Answer.of(self._page(*modules).encode(), "text/html", _ASKED)) for path, modules in PATHS.items()
+        ]
+        self.shell = _Answer.of(self._page().encode(), "text/html", _ASKED)
+        """The page without what any address shows: it says that nothing is there."""
 
     def modules_of(self, *names: str) -> list[str]:
         """The modules and all that they import, without what is imported later; each one before what it imports."""
@@ -123,21 +131,28 @@ class PageFiles:
             if path in self._files:
                 yield path
 
-    def _page(self, path: str) -> str:
-        modules = " ".join(self._prefix + name for name in self.modules_of(*reversed(PATHS[path]), _SHELL))
+    def _page(self, *names: str) -> str:
+        modules = " ".join(self._prefix + name for name in self.modules_of(*reversed(names), _SHELL))
         return self.html.replace(_MODULES, f'data-modules="{modules}"')
 
 
 class Pages:
-    """An ASGI middleware: answers what is asked of the page, and leaves everything else to the application."""
+    """An ASGI middleware: answers what is asked of the page, and leaves everything else to the application; a browser that looks for a
+    page where there is none gets the page's own words for that."""
 
     def __init__(self, app: ASGIApp, files: PageFiles) -> None:
         self._app, self._files = app, files
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and not scope["path"].startswith("/api/")
-        answer = self._files.answer(scope["path"]) if asked else None
-        await (self._app(scope, receive, send) if answer is None else answer.send(scope, send))
+        path = scope.get("path", "")
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or path == "/api" or path.startswith("/api/"):
+            await self._app(scope, receive, send)
+        elif answer := self._files.answer(path):
+            await answer.send(scope, send)
+        elif chosen_type(Headers(scope=scope).get("accept", ""), (MEDIA_TYPE, _PAGE)) == _PAGE:
+            await self._files.shell.send(scope, send, 404)
+        else:
+            await self._app(scope, receive, send)
 
 
 @lru_cache(maxsize=256)

@@ -1,5 +1,6 @@
 """Threads for what reads the store. While the store hangs, as a network disk can, it is they that are held, and other routes go on."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial, wraps
 from typing import Any, TypeVar
@@ -7,10 +8,13 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from halving.errors import StoreError
+from halving.errors import StoreUnavailable
+from server.errors import Busy
 
 THREADS = 20
 SECONDS = 5.0
+READ_SECONDS = 30.0
+"""The longest that a request waits for what it reads of the store."""
 
 _Result = TypeVar("_Result")
 
@@ -29,13 +33,25 @@ class StoreThreads:
         """What the function gives.
 
         Raises:
-            StoreError: no thread was free in time.
+            Busy: no thread was free in time.
         """
         with anyio.move_on_after(self._seconds):  # a function that has begun is waited for
             return await anyio.to_thread.run_sync(function, *arguments, limiter=self._limiter)
-        raise StoreError(
-            f"{self._limiter.borrowed_tokens} requests wait for the store, which answers slowly or not at all: try again later"
-        )
+        raise Busy(f"{self._limiter.borrowed_tokens} requests wait for the store, which answers slowly or not at all: try again later")
+
+    async def read(self, function: Callable[..., _Result], *arguments: Any, seconds: float = READ_SECONDS) -> _Result:
+        """The same for what only reads. It holds its thread until it ends, but nobody waits for it any longer than so many seconds.
+
+        Raises:
+            Busy: no thread was free in time.
+            StoreUnavailable: it took longer.
+        """
+        reading = asyncio.ensure_future(self.run(function, *arguments))
+        reading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # though nobody may wait any more
+        done, _ = await asyncio.wait([reading], timeout=seconds)
+        if not done:
+            raise StoreUnavailable(f"what is asked for was not read within {seconds:g} s")
+        return reading.result()
 
     async def stream(self, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
         """The same parts, none of which is empty."""
@@ -44,7 +60,17 @@ class StoreThreads:
 
 
 def reads_store(route: Callable[..., _Result]) -> Callable[..., Coroutine[Any, Any, _Result]]:
-    """A route that takes ``state`` and reads the store, in threads of its own."""
+    """A route that takes ``state`` and only reads the store, in threads of its own, and is given up where the store says nothing."""
+
+    @wraps(route)
+    async def in_thread(**given: Any) -> _Result:
+        return await given["state"].store_threads.read(partial(route, **given))
+
+    return in_thread
+
+
+def reads_store_and_writes(route: Callable[..., _Result]) -> Callable[..., Coroutine[Any, Any, _Result]]:
+    """The same for a route that changes something, too: it is waited for, because its answer says whether that was done."""
 
     @wraps(route)
     async def in_thread(**given: Any) -> _Result:

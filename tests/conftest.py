@@ -24,7 +24,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 # A user's settings of a backend of their own; KUBECONFIG alone is meant for the tests, too.
-for name in ("HALVING_CATALOG", "HALVING_CLUSTER", "HALVING_JOURNAL", "HALVING_ROOT", "HALVING_DVC_REMOTE", "DAGSTER_HOME"):
+for name in (
+    "HALVING_CATALOG",
+    "HALVING_CLUSTER",
+    "HALVING_JOURNAL",
+    "HALVING_ROOT",
+    "HALVING_PAGE_URL",
+    "HALVING_DAGSTER_URL",
+    "HALVING_DVC_REMOTE",
+    "DAGSTER_HOME",
+):
     os.environ.pop(name, None)
 
 # How long one example takes says more about the machine than about the code.

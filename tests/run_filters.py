@@ -64,7 +64,7 @@ _RUNS = (
         status="failed",
         tags={"team": "nlp x", "fold": "10"},
         parent={**_TRIAL, "trial": 10},
-        seed=6,
+        seed=2**53 + 1,
         epoch=1,
     ),
     _Run(
@@ -120,6 +120,8 @@ CASES: list[tuple[str, list[str]]] = [
     ("commit like '1234567%'", ["a"]),
     ("seed >= 5", ["b", "a"]),
     ("seed = 5.5", []),
+    (f"seed = {2**53 + 1}", ["b"]),
+    (f"seed in (5, {2**53})", ["b", "a"]),
     ("epoch < 1", ["d"]),
     ("epoch is null", ["e", "c"]),
     ("attempt = 1", ALL),

@@ -24,6 +24,12 @@ def wait_for(condition: Callable[[], _Given], seconds: float, what: str, *, ever
 
 def is_worked_in(root: str) -> bool:
     """Whether any process has this store as its own: trials end by themselves when their worker dies."""
+    return bool(working_in(root))
+
+
+def working_in(root: str) -> list[int]:
+    """The ids of the processes that have this store as their own, by their environment."""
+    found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environment = (folder / "environ").read_bytes()
@@ -31,5 +37,5 @@ def is_worked_in(root: str) -> bool:
         except (OSError, IndexError):
             continue
         if f"HALVING_ROOT={root}".encode() in environment.split(b"\0") and state != "Z":
-            return True
-    return False
+            found.append(int(folder.name))
+    return found

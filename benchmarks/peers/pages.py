@@ -29,11 +29,13 @@ _TEXT = """
 100 runs x 10 metrics x 1,000 points of noisy losses in each tracker's own files (MLflow's in SQLite), its server newly started on this
 machine. *An answer* is what its page asks for to draw one metric of all runs, sent by a client without a browser, after the same for
 another metric, so that no server pays for its first imports. *A page* is opened in headless Chromium at the address that shows one metric
-of all runs, and is done when no request is under way and its main thread has rested for two seconds; these are not counted. TensorBoard
-selects no runs by itself where they are many: its page is opened before, and its time begins with the click on all of them.
+of all runs, and is done when for two seconds no request is under way and its main thread computes a tenth of the time at most; these
+are not counted. optuna-dashboard knows one metric, a trial's intermediate values, and draws it among other figures.
 """
 _PROGRAM = "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
 _QUIET = 2.0
+_IDLE = 0.1  # of a core
+_OPTUNA_DASHBOARD = (("optuna-dashboard==0.21.0", "optuna==5.0.0"),)
 _LONGEST = 240.0
 
 
@@ -48,7 +50,6 @@ class Site:
         asked: path, body and headers of the request for one metric of all runs.
         points: how many points an answer has, of its body.
         path: of the page that shows that metric.
-        all_runs: what is clicked there to select all runs, where they are not.
     """
 
     name: str
@@ -60,7 +61,6 @@ class Site:
     asked: Callable[[str], tuple[str, bytes | None, Mapping[str, str]]]
     points: Callable[[bytes], int]
     path: str
-    all_runs: str | None = None
 
 
 def measure(setting: Setting) -> Part:
@@ -68,7 +68,7 @@ def measure(setting: Setting) -> Part:
     part = Part("pages", "One metric of 100 runs on the pages of trackers", _TEXT)
     sizes = {"runs": setting.choose(5, 100), "metrics": 10, "points": setting.choose(50, 1_000)}
     sites = [_halving(setting, sizes)]
-    for make in (_tensorboard, _mlflow):
+    for make in (_tensorboard, _mlflow, _optuna_dashboard):
         try:
             sites.append(make(setting, sizes))
         except ChildFailed as error:
@@ -166,6 +166,23 @@ def _mlflow(setting: Setting, sizes: Mapping[str, int]) -> Site:
     return Site("MLflow", filled["version"], command, folder, environment(folder), ready, asked, points, path)
 
 
+def _optuna_dashboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
+    python, folder, filled = _filled(setting, "optuna_dashboard", _OPTUNA_DASHBOARD, "optuna_dashboard", sizes)
+    study = f"studies/{filled['study']}"
+
+    def asked(_: str) -> tuple[str, None, Mapping[str, str]]:
+        return f"/api/{study}?after=0", None, {}
+
+    def ready(port: int) -> bool:
+        return bool(_get(port, "/api/studies"))
+
+    def points(answer: bytes) -> int:
+        return sum(len(trial["intermediate_values"]) for trial in json.loads(answer)["trials"])
+
+    command = (str(python.parent / "optuna-dashboard"), f"sqlite:///{folder / 'data'}", "--port", "{port}")
+    return Site("optuna-dashboard", filled["version"], command, folder, environment(folder), ready, asked, points, f"/dashboard/{study}")
+
+
 def _filled(
     setting: Setting, name: str, choices: Sequence[Sequence[str]], imports: str, sizes: Mapping[str, int]
 ) -> tuple[Path, Path, dict[str, Any]]:
@@ -203,29 +220,27 @@ def _shown(site: Site) -> tuple[float, float]:
         began, busy = time.monotonic(), _computed(session)
         tab.goto(f"http://127.0.0.1:{port}{site.path}", wait_until="commit")
         done = _rested(site, tab, session, under_way)
-        if site.all_runs:
-            began, busy = time.monotonic(), _computed(session)
-            tab.locator(site.all_runs).first.click()
-            done = _rested(site, tab, session, under_way)
         busy = _computed(session) - busy
     return done - began, busy
 
 
 def _rested(site: Site, tab: Any, session: Any, under_way: Collection[Any]) -> float:
     """When the page began to rest."""
-    began = last = time.monotonic()
-    busy = _computed(session)
-    while (now := time.monotonic()) - last < _QUIET:
+    began = time.monotonic()
+    since = [(began, _computed(session))]  # looks at the clock and at the main thread's CPU, from the one after which the page may rest
+    while True:
         tab.wait_for_timeout(50)
-        computed = _computed(session)
+        now, computed = time.monotonic(), _computed(session)
         # A stream stays open, and of a worker's script no end is reported.
-        asked = [request for request in under_way if "/live" not in request.url and not request.url.endswith(".worker.js")]
-        if asked or computed - busy > 0.1 * (time.monotonic() - now):
-            last = time.monotonic()
-        busy = computed
+        if any("/live" not in request.url and not request.url.endswith(".worker.js") for request in under_way):
+            since = []
+        since.append((now, computed))
+        while computed - since[0][1] > _IDLE * _QUIET:  # a page that moves something computes a little all the time
+            since.pop(0)
+        if now - since[0][0] >= _QUIET:
+            return since[0][0]
         if now - began > _LONGEST:
             raise ChildFailed(f"{site.name}: its page is not done after {_LONGEST:g} s")
-    return last
 
 
 def _computed(session: Any) -> float:

@@ -1,4 +1,4 @@
-"""The sweeps of a catalog, each in one line."""
+"""The sweeps of a catalog, and those that are not open yet, each in one line."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -10,8 +10,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput
-from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
+from resources.catalog import Catalog, IntentRow, RungResultRow, SweepRow, TrialRow, utcnow
+from resources.scheduling import intents
 from resources.search.rules import max_trials
+from resources.search.state import Control
 from resources.sweep_spec import stored_spec
 
 
@@ -20,11 +22,13 @@ class SweepLine:
     """One sweep.
 
     Attributes:
+        status: of one that is not open yet, or never will be, what has become of the intent: waiting, launched, failed or canceled.
         control: what its user has asked for: run, pause or stop.
         best: the objective of the leading trial, by the order of the leaderboard without its Pareto front; None without a result.
         trials: how many it may start.
         counts: how many trials are in each status.
         problem: why its spec cannot be read; objective, direction, best and trials are None then. None if it can.
+        waiting: why it is not open yet, or never was; None if it is open.
     """
 
     id: str
@@ -39,13 +43,14 @@ class SweepLine:
     trials: int | None
     counts: dict[str, int]
     problem: str | None
+    waiting: str | None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def list_sweeps(catalog: Catalog, *, names: Collection[str] | None = None, limit: int = 50) -> list[SweepLine]:
-    """The newest sweeps first.
+    """The newest sweeps first, those that are not open yet among them.
 
     Args:
         names: only sweeps of these names, which are also their projects and models.
@@ -57,24 +62,42 @@ def list_sweeps(catalog: Catalog, *, names: Collection[str] | None = None, limit
         rows = list(session.scalars(query))
         ids = [row.id for row in rows]
         counts, leaders = _counts(session, ids), _leaders(session, ids)
-    return [_line(row, counts[row.id], leaders) for row in rows]
+    lines = [_line(row, counts[row.id], leaders) for row in rows]
+    lines += [_not_open(row) for row in intents.not_open(catalog, names=names, limit=limit)]
+    return sorted(lines, key=lambda line: line.created_at, reverse=True)[:limit]
 
 
 def _line(row: SweepRow, counts: dict[str, int], leaders: dict[tuple[str, bool], float]) -> SweepLine:
     copied = {name: getattr(row, name) for name in ("id", "name", "status", "control", "created_at", "finished_at")}
-    try:
-        spec = stored_spec(row.spec)
-    except InvalidInput as error:  # of another version: the other sweeps are shown all the same
-        return SweepLine(**copied, objective=None, direction=None, best=None, trials=None, counts=counts, problem=str(error))
+    return SweepLine(**copied, counts=counts, waiting=None, **_of_spec(row.spec, row.id, row.max_trials, leaders))
+
+
+def _not_open(row: IntentRow) -> SweepLine:
     return SweepLine(
-        **copied,
-        objective=spec.objective.metric,
-        direction=spec.objective.direction,
-        best=leaders.get((row.id, spec.objective.maximize)),
-        trials=row.max_trials or max_trials(spec),
-        counts=counts,
-        problem=None,
+        id=row.sweep,
+        name=row.payload["spec"]["name"],
+        status=row.status,
+        control=Control.RUN,
+        created_at=row.created_at,
+        finished_at=None,
+        counts={},
+        waiting=intents.waits_for(row, utcnow()) or row.error,
+        **_of_spec(row.payload["spec"], row.sweep, None, {}),
     )
+
+
+def _of_spec(data: Any, sweep: str, extended: int | None, leaders: dict[tuple[str, bool], float]) -> dict[str, Any]:
+    try:
+        spec = stored_spec(data)
+    except InvalidInput as error:  # of another version: the other sweeps are shown all the same
+        return {"objective": None, "direction": None, "best": None, "trials": None, "problem": str(error)}
+    return {
+        "objective": spec.objective.metric,
+        "direction": spec.objective.direction,
+        "best": leaders.get((sweep, spec.objective.maximize)),
+        "trials": extended or max_trials(spec),
+        "problem": None,
+    }
 
 
 def _counts(session: Session, sweeps: list[str]) -> dict[str, dict[str, int]]:

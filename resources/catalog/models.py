@@ -1,7 +1,5 @@
 """Reading a model's versions."""
 
-from typing import Any
-
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -17,9 +15,3 @@ def versions_of(session: Session, model: str | None = None) -> list[ModelVersion
     """Versions of one model, or of all, newest last."""
     query = select(ModelVersionRow).order_by(ModelVersionRow.model, ModelVersionRow.created_at)
     return list(session.scalars(query.where(ModelVersionRow.model == model) if model else query))
-
-
-def as_dict(row: ModelVersionRow) -> dict[str, Any]:
-    """A version as ``halving models --json`` and the API give it."""
-    names = ("model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework", "created_at")
-    return {name: getattr(row, name) for name in names}

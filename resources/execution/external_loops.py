@@ -23,6 +23,7 @@ from resources.scheduling.suggestion_prefetch import LoopPrefetch
 from resources.search.decide import Continue, Fail, Finish, Wait
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.base import listed
 from resources.sweep_spec.functions import check_sampler
 
 LEASE_SECONDS = 600.0
@@ -130,9 +131,10 @@ class ExternalLoops:
             return None
         spec = self.scheduler.spec
         sampler, options = spec.sampler
+        said = f"and options {listed(f'{name} = {value!r}' for name, value in options.items())}" if options else "and no options"
         return (
             f"sweep {self.scheduler.id} cannot choose the params of its next trial: strategy.{spec.strategy.name} with sampler {sampler!r} "
-            f"and options {options} fails with {type(failure).__name__}: {failure}; stop it, and launch one with other options"
+            f"{said} fails: {str(failure) or type(failure).__name__}; stop it, and launch one with other options"
         )
 
     def ask(self, worker: str, lease_seconds: float = LEASE_SECONDS, *, again: bool = True) -> Given | Wait | Finish:
@@ -291,7 +293,9 @@ class ExternalLoops:
         spec = self.scheduler.spec
         wanted = [*(objective.metric for objective in spec.objectives), *spec.bounds]
         if missing := [metric for metric in wanted if metric not in values]:
-            raise InvalidInput(f"values = {sorted(values)} is not accepted: {missing} is missing; at a rung tell {wanted}")
+            raise InvalidInput(
+                f"values = {listed(sorted(values))} is not accepted: {listed(missing)} is missing; at a rung tell {listed(wanted)}"
+            )
 
     def _diverged(self, values: dict[str, float], epoch: int) -> str | None:
         for metric in self._ranges.keys() & values.keys():

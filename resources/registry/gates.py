@@ -31,11 +31,11 @@ def check_gates(gates: Gates, report: dict[str, Any], missing_lineage: list[str]
         missing_lineage: what of the checkpoint's origin could not be found.
     """
     wrong = sorted(name for name, value in report["metrics"].items() if not _finite(value))
-    finite = Gate("finite_metrics", not wrong, f"not finite: {wrong}" if wrong else "every test metric is finite")
+    finite = Gate("finite_metrics", not wrong, f"not finite: {', '.join(wrong)}" if wrong else "every test metric is finite")
     whole = Gate(
         "lineage_complete",
         not missing_lineage,
-        f"missing: {missing_lineage}" if missing_lineage else "run record, code, checkpoint and snapshot are all there",
+        f"missing: {'; '.join(missing_lineage)}" if missing_lineage else "run record, code, checkpoint and snapshot are all there",
     )
     return [finite, whole, _within_bounds(report), _against_champion(gates, report)]
 
@@ -45,7 +45,12 @@ def _within_bounds(report: dict[str, Any]) -> Gate:
     if not bounds:
         return Gate(name, True, "the spec bounds no metric")
     values = ", ".join(f"{metric} {_number(winner['metrics'][metric])}" for metric in bounds)
-    return Gate(name, winner["violation"] == 0, f"{values}; accepted are {bounds}")
+    return Gate(name, winner["violation"] == 0, f"{values}; accepted are {', '.join(_in_words(*bound) for bound in bounds.items())}")
+
+
+def _in_words(metric: str, bound: dict[str, float | None]) -> str:
+    ends = [f"{word} {end:g}" for word, end in (("at least", bound.get("min")), ("at most", bound.get("max"))) if end is not None]
+    return f"{metric} {' and '.join(ends)}"
 
 
 def _against_champion(gates: Gates, report: dict[str, Any]) -> Gate:
@@ -58,7 +63,7 @@ def _against_champion(gates: Gates, report: dict[str, Any]) -> Gate:
         return Gate(name, False, f"the {title} could not be evaluated on this test split: {champion['error']}; {remedy}")
     metric = gates.metric or default_metric(report["metrics"])
     if metric not in report["metrics"] or metric not in champion["metrics"]:
-        return Gate(name, False, f"gates.metric = {metric!r} is not among the test metrics {sorted(report['metrics'])}")
+        return Gate(name, False, f"gates.metric = {metric!r} is not among the test metrics {', '.join(sorted(report['metrics']))}")
     ours, theirs = report["metrics"][metric], champion["metrics"][metric]
     worse = theirs - ours if HIGHER_IS_BETTER[metric] else ours - theirs
     compared = f"{metric} {_number(ours)} against {_number(theirs)} of the {title}, margin {gates.margin:g}"

@@ -3,6 +3,8 @@
 A change of stage is a transaction of its own, or a part of the one that it is given (``within``).
 """
 
+from typing import Any
+
 from sqlalchemy.orm import Session
 
 from halving.errors import HalvingError, InvalidInput, NotFound
@@ -93,11 +95,17 @@ def parse_version(version: str) -> tuple[int, int, int]:
     return major, minor, patch
 
 
+def as_dict(row: ModelVersionRow) -> dict[str, Any]:
+    """A version as ``halving models --json`` and the API give it."""
+    names = ("model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework", "created_at")
+    return {name: getattr(row, name) for name in names}
+
+
 def _version(session: Session, model: str, version: str) -> ModelVersionRow:
     row = session.get(ModelVersionRow, (model, version))
     if row is None:
         known = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session, model)]
-        raise NotFound(f"no version {version!r} of model {model!r}; there are {known or 'no versions yet: run a sweep first'}")
+        raise NotFound(f"no version {version!r} of model {model!r}; there are {', '.join(known) or 'no versions yet: run a sweep first'}")
     return row
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from halving.errors import HalvingError, NotFound
 from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
+from resources.scheduling import sweeps
 from resources.sweep_spec import SweepSpec
 
 WAITING, LAUNCHED, DONE, FAILED, CANCELED = "waiting", "launched", "done", "failed", "canceled"
@@ -134,6 +135,20 @@ def of_sweep(catalog: Catalog, sweep: str) -> IntentRow | None:
         return session.scalar(select(IntentRow).where(IntentRow.sweep == sweep))
 
 
+def not_open(catalog: Catalog, *, names: Collection[str] | None = None, limit: int = 50) -> list[IntentRow]:
+    """The newest intents whose sweep is not open yet, or never will be.
+
+    Args:
+        names: only sweeps of these names.
+        limit: at most so many.
+    """
+    query = select(IntentRow).outerjoin(SweepRow, SweepRow.id == IntentRow.sweep).where(SweepRow.id.is_(None))
+    if names is not None:
+        query = query.where(IntentRow.payload["spec"]["name"].as_string().in_(names))
+    with catalog.read() as session:
+        return list(session.scalars(query.order_by(IntentRow.created_at.desc(), IntentRow.sweep).limit(limit)))
+
+
 def unsettled(catalog: Catalog) -> list[tuple[IntentRow, bool]]:
     """Intents that are waiting or launched, oldest first, each with whether its sweep is open already."""
     with catalog.read() as session:
@@ -200,6 +215,40 @@ def withdraw(catalog: Catalog, sweep: str, actor: str, within: Session) -> Inten
     # Looked for behind the intent's lock: whoever carries it out has opened the sweep by now, or never will.
     is_open = within.scalar(select(SweepRow.id).where(SweepRow.id == sweep)) is not None
     return None if is_open else within.get_one(IntentRow, intent)
+
+
+class NotOpen(HalvingError, RuntimeError):
+    """The sweep was asked for, and is not open."""
+
+
+def stop_sweep(catalog: Catalog, sweep: str, actor: str, within: Session | None = None) -> SweepRow | IntentRow:
+    """End a sweep's search now; of one that is not open yet, cancel the intent, so that it is never opened.
+
+    Args:
+        actor: who asks, which a canceled intent says.
+
+    Returns:
+        The sweep, being stopped, or its canceled intent.
+
+    Raises:
+        NotFound: no such sweep, and no intent that is to become it.
+        SweepEnded: its search is over.
+        NotOpen: it could not be opened, and never will be.
+    """
+    with catalog.write(within=within) as session:
+        intent = withdraw(catalog, sweep, actor, session)
+        if intent is None:
+            return sweeps.stop_sweep(catalog, sweep, session)
+        if intent.status != CANCELED:
+            raise NotOpen(why_not_open(intent))
+        return intent
+
+
+def why_not_open(intent: IntentRow) -> str:
+    """Why the sweep of an intent is not open, for people."""
+    if reason := waits_for(intent, utcnow()):
+        return f"sweep {intent.sweep} is not open yet, so it can only be stopped; it waits: {reason}"
+    return f"sweep {intent.sweep} was never opened: {intent.error}"
 
 
 def _check_not_canceled(row: IntentRow) -> None:

@@ -34,8 +34,7 @@ class OneOf(Strict):
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         if len(self.model_fields_set) != 1:
-            given = sorted(self.model_fields_set) or "nothing"
-            raise ValueError(f"give exactly one of {field_names(type(self))}; got {given}")
+            raise ValueError(f"give exactly one of {listed(field_names(type(self)))}; got {listed(sorted(self.model_fields_set))}")
         return self
 
     @property
@@ -52,6 +51,11 @@ class OneOf(Strict):
 def field_names(model: type[BaseModel]) -> list[str]:
     """The names of a model's fields as they are written in YAML, sorted."""
     return sorted(field.alias or name for name, field in model.model_fields.items())
+
+
+def listed(values: Iterable[Any]) -> str:
+    """``1, 3, 9``: values for people, as they write them; ``nothing`` where there are none."""
+    return ", ".join(map(str, values)) or "nothing"
 
 
 def did_you_mean(given: Any, accepted: Iterable[Any]) -> str:

@@ -68,7 +68,8 @@ def _conditions(spec: SweepSpec) -> Iterator[str]:
             if parent not in spec.space or parent == name:
                 others = [other for other in spec.space if other != name]
                 known = False
-                yield _refused(path, wanted, f"there is no other parameter {parent!r}{did_you_mean(parent, others)}; there are {others}")
+                hint = f"{did_you_mean(parent, others)}; there are {', '.join(others) or 'no others'}"
+                yield _refused(path, wanted, f"there is no other parameter {parent!r}{hint}")
                 continue
             choices = spec.space[parent].choices
             if choices is None:
@@ -94,7 +95,7 @@ def _constraints(spec: SweepSpec) -> Iterator[str]:
             continue
         for name in sorted(names - set(spec.space)):
             hint = did_you_mean(name, spec.space)
-            yield _refused(path, expression, f"there is no parameter {name!r}{hint}; there are {list(spec.space)}")
+            yield _refused(path, expression, f"there is no parameter {name!r}{hint}; there are {', '.join(spec.space)}")
 
 
 def _points(spec: SweepSpec) -> list[str]:

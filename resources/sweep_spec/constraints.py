@@ -9,7 +9,7 @@ from typing import Any
 import simpleeval
 
 from halving.errors import InvalidInput
-from resources.sweep_spec.base import did_you_mean
+from resources.sweep_spec.base import did_you_mean, listed
 
 _FUNCTIONS = {"min": min, "max": max, "abs": abs, "log": math.log, "sqrt": math.sqrt}
 _OF_ONE = ("abs", "log", "sqrt")
@@ -60,7 +60,7 @@ class Constraint:
         except (ArithmeticError, ValueError):
             return False
         except (TypeError, simpleeval.InvalidExpression) as error:
-            compared = {name: params[name] for name in sorted(self.names)}
+            compared = listed(f"{name} = {params[name]!r}" for name in sorted(self.names))
             raise InvalidInput(
                 f"constraint {self.expression!r} has no answer for {compared}: {error}; compare numbers with numbers, texts with texts"
             ) from None
@@ -92,8 +92,7 @@ def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
             _check_call(node)
             called.add(node.func)
         elif not isinstance(node, _ACCEPTED):
-            shown = f"{type(node).__name__} {ast.unparse(node)}".strip()
-            raise InvalidInput(f"{shown} is not accepted in it; {_GRAMMAR}")
+            raise InvalidInput(f"{ast.unparse(node) or 'this kind of expression'} is not accepted in it; {_GRAMMAR}")
     if not _compares(tree):
         raise InvalidInput(f"it compares nothing; {_GRAMMAR}")
     names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in called)
@@ -113,10 +112,11 @@ def _is_flat(tree: ast.AST, depth: int) -> bool:
 def _check_call(node: ast.Call) -> None:
     if not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS or node.keywords:
         hint = did_you_mean(ast.unparse(node.func), _FUNCTIONS)
-        raise InvalidInput(f"{ast.unparse(node)!r} is no call of {list(_FUNCTIONS)}{hint}; {_GRAMMAR}")
+        raise InvalidInput(f"{ast.unparse(node)!r} is no call of {listed(_FUNCTIONS)}{hint}; {_GRAMMAR}")
     name, count = node.func.id, len(node.args)
     if (name in _OF_ONE and count != 1) or (name not in _OF_ONE and count < 2):
-        raise InvalidInput(f"{ast.unparse(node)!r} has {count} argument(s); {name} takes {'one' if name in _OF_ONE else 'two or more'}")
+        given = f"{count} {'argument' if count == 1 else 'arguments'}"
+        raise InvalidInput(f"{ast.unparse(node)!r} has {given}; {name} takes {'one' if name in _OF_ONE else 'two or more'}")
 
 
 def _compares(node: ast.AST) -> bool:

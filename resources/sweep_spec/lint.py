@@ -6,6 +6,7 @@ that make the two rankings differ: learning-rate schedules that do not fit the r
 
 from collections.abc import Iterator
 
+from resources.sweep_spec.base import listed
 from resources.sweep_spec.space import Parameter
 from resources.sweep_spec.strategy import STARTUP_TRIALS, EarlyStopping, Nsga2Search, SuccessiveHalving
 from resources.sweep_spec.sweep import SweepSpec
@@ -46,10 +47,10 @@ def _warmup(spec: SweepSpec) -> Iterator[str]:
 def _schedule(spec: SweepSpec) -> Iterator[str]:
     if spec.training.lr_schedule in ("step", "constant"):
         return
-    last, rungs = spec.budgets[-1], list(spec.budgets)
+    last, rungs = spec.budgets[-1], listed(spec.budgets)
     named = {name: parameter for name, parameter in spec.space.items() if name.lower() in _LENGTHS}
     searched = [name for name, parameter in named.items() if parameter.constant is None]
-    for name in searched if len(rungs) > 1 else []:
+    for name in searched if len(spec.budgets) > 1 else []:
         yield (
             f"space.{name} is searched: results at the rungs {rungs} are not comparable, because a trial whose learning rate falls sooner "
             "looks better there than at its end; make it constant, or anneal over run.max_epochs"
@@ -68,7 +69,7 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
                 f"{field} = {epochs:g}: no trial reaches the end of its schedule, because the last rung is at {last} epochs: no result "
                 f"is that of a finished training; give {last}, or anneal over run.max_epochs"
             )
-    if not searched and not lengths and len(rungs) > 1:
+    if not searched and not lengths and len(spec.budgets) > 1:
         yield from _unknown_length(spec)
 
 
@@ -79,7 +80,7 @@ def _unknown_length(spec: SweepSpec) -> Iterator[str]:
         for schedule in choices:
             if schedule in _ANNEALING:
                 yield (
-                    f"{field} = {schedule!r} of unknown length: results at the rungs {list(spec.budgets)} are comparable only if all "
+                    f"{field} = {schedule!r} of unknown length: results at the rungs {listed(spec.budgets)} are comparable only if all "
                     "trials anneal over the same epochs; anneal over run.max_epochs (the last rung), and "
                     f"state training.schedule_epochs = {spec.budgets[-1]}"
                 )
@@ -96,12 +97,12 @@ def _rungs(spec: SweepSpec) -> Iterator[str]:
     budgets = f"{path}.min_budget = {strategy.min_budget} with max_budget = {strategy.max_budget}"
     if count < 3:
         yield (
-            f"{budgets}: the rungs {list(spec.budgets)} are too few to save much; "
+            f"{budgets}: the rungs {listed(spec.budgets)} are too few to save much; "
             "give a lower min_budget or reduction_factor, for 3 to 5 rungs"
         )
     if count > 5:
         yield (
-            f"{budgets}: with {count} rungs, at {list(spec.budgets)} epochs, the first ones decide by very little training; "
+            f"{budgets}: with {count} rungs, at {listed(spec.budgets)} epochs, the first ones decide by very little training; "
             "give a higher min_budget or reduction_factor, for 3 to 5 rungs"
         )
 
@@ -112,7 +113,7 @@ def _reach(spec: SweepSpec) -> Iterator[str]:
         ladder, enough = spec.ladders[short[0]], max(_enough(spec, number) for number in short)
         bracket = f" of bracket {short[0] + 1}" if len(spec.ladders) > 1 else ""
         yield (
-            f"max_trials = {spec.max_trials}: few for the rungs{bracket} at {list(ladder)} epochs, of which about "
+            f"max_trials = {spec.max_trials}: few for the rungs{bracket} at {listed(ladder)} epochs, of which about "
             f"{spec.reachable(short[0])} will be reached; give max_trials = {enough} or more, or a higher min_budget"
         )
 

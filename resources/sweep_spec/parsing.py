@@ -7,7 +7,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from halving.errors import InvalidInput
-from resources.sweep_spec.base import did_you_mean, field_names
+from resources.sweep_spec.base import did_you_mean, field_names, listed
 from resources.sweep_spec.consistency import contradictions
 from resources.sweep_spec.strategy import Strategy
 from resources.sweep_spec.sweep import NO_TRAINABLE, SweepSpec
@@ -72,6 +72,19 @@ def model_inside(annotation: Any) -> type[BaseModel] | None:
     return next((model for model in found if model), None)
 
 
+def asked_for(detail: Any) -> str:
+    """What one of pydantic's errors asks for, without the names of Python's types."""
+    kind, limits = detail["type"], detail.get("ctx", {})
+    if kind in ("too_short", "too_long"):
+        bound, count = ("least", limits["min_length"]) if kind == "too_short" else ("most", limits["max_length"])
+        return f"give at {bound} {count} {'item' if count == 1 else 'items'}"
+    if kind in ("list_type", "tuple_type"):
+        return "give a list"
+    if kind in ("dict_type", "model_type", "model_attributes_type"):
+        return "give names and values"
+    return str(detail["msg"]).removeprefix("Value error, ")
+
+
 def _refusal(problems: list[str]) -> InvalidInput:
     return InvalidInput("the sweep spec is not accepted:\n" + "\n".join(f"  - {problem}" for problem in problems))
 
@@ -79,17 +92,17 @@ def _refusal(problems: list[str]) -> InvalidInput:
 def _problem(detail: Any, model: type[BaseModel]) -> str:
     path = ".".join(str(part) for part in detail["loc"]) or "(top)"
     value = detail["input"]
-    message = detail["msg"].removeprefix("Value error, ")
+    message = asked_for(detail)
     if detail["type"] == "missing":
         return f"{path} is missing"
     if detail["type"] == "extra_forbidden":
         accepted = _fields_beside(detail["loc"], model)
         hint = did_you_mean(detail["loc"][-1], accepted)
-        return f"{path} = {value!r:.80} is not accepted: there is no such field{hint}; accepted are {accepted}{_elsewhere(detail['loc'])}"
+        more = f"{hint}; accepted are {listed(accepted)}{_elsewhere(detail['loc'])}"
+        return f"{path} = {value!r:.80} is not accepted: there is no such field{more}"
     if detail["type"] == "model_type":
-        return (
-            f"{path} = {value!r:.80} is not accepted: give fields and values; the fields are {_fields_beside((*detail['loc'], ''), model)}"
-        )
+        fields = listed(_fields_beside((*detail["loc"], ""), model))
+        return f"{path} = {value!r:.80} is not accepted: give fields and values; the fields are {fields}"
     shown = "" if isinstance(value, dict) and detail["type"] == "value_error" else f" = {value!r:.80}"
     return f"{path}{shown} is not accepted: {message}"
 
@@ -103,7 +116,7 @@ def _elsewhere(location: tuple[str | int, ...]) -> str:
         for name, field in Strategy.model_fields.items()
         if (model := model_inside(field.annotation)) and location[-1] in field_names(model)
     ]
-    return f"; {location[-1]} is a field of {having}" if having else ""
+    return f"; {location[-1]} is a field of {listed(having)}" if having else ""
 
 
 def _fields_beside(location: tuple[str | int, ...], model: type[BaseModel]) -> list[str]:

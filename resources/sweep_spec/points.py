@@ -64,7 +64,7 @@ def problems_of(spec: SweepSpec, params: Mapping[str, Any], *, partial: bool = F
     if partial:
         params = {**{name: parameter.constant for name, parameter in spec.space.items() if _always(parameter)}, **params}
     problems = [
-        f"{name} = {value!r}: there is no such parameter{did_you_mean(name, spec.space)}; there are {list(spec.space)}"
+        f"{name} = {value!r}: there is no such parameter{did_you_mean(name, spec.space)}; there are {', '.join(spec.space)}"
         for name, value in params.items()
         if name not in spec.space
     ]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from resources.sweep_spec.base import MOST_VALUES, Strict, Value
+from resources.sweep_spec.base import MOST_VALUES, Strict, Value, listed
 
 
 class _Range(Strict):
@@ -77,10 +77,10 @@ class Parameter(Strict):
         kinds = {"float": self.float_, "int": self.int_, "categorical": self.categorical, "constant": self.constant}
         given = [kind for kind, value in kinds.items() if value is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of {list(kinds)}; got {given or 'nothing'}")
+            raise ValueError(f"give exactly one of {listed(kinds)}; got {listed(given)}")
         for index, value in enumerate(self.categorical or []):
             if value in (self.categorical or [])[:index]:
-                raise ValueError(f"categorical = {self.categorical} must have each value once; {value!r} is there twice")
+                raise ValueError(f"categorical must have each value once; {value!r} is there twice")
         return self
 
     @property

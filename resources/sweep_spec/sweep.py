@@ -9,7 +9,19 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
-from resources.sweep_spec.base import LONGEST_TEXT, MOST, MOST_PARAMETERS, MOST_VALUES, Digest, FunctionPath, Metric, Name, Strict, Value
+from resources.sweep_spec.base import (
+    LONGEST_TEXT,
+    MOST,
+    MOST_PARAMETERS,
+    MOST_VALUES,
+    Digest,
+    FunctionPath,
+    Metric,
+    Name,
+    Strict,
+    Value,
+    listed,
+)
 from resources.sweep_spec.requirements import Image, Resources
 from resources.sweep_spec.space import Parameter
 from resources.sweep_spec.strategy import Asha, EarlyStopping, Strategy
@@ -30,9 +42,10 @@ class DatasetSource(Strict):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if missing := {"train", "validation", "test"} - set(self.splits):
-            raise ValueError(f"splits = {dict(self.splits)} must have {sorted(missing)} too")
+            raise ValueError(f"splits has {listed(self.splits)}, but must have {listed(sorted(missing))} too")
+        shares = listed(f"{name} {share:g}" for name, share in self.splits.items())
         if any(share <= 0 for share in self.splits.values()) or not math.isclose(sum(self.splits.values()), 1, abs_tol=1e-9):
-            raise ValueError(f"splits = {dict(self.splits)} must be above 0 and add up to 1, not {sum(self.splits.values()):g}")
+            raise ValueError(f"splits = {shares} must be above 0 and add up to 1, not {sum(self.splits.values()):g}")
         return self
 
 
@@ -236,7 +249,7 @@ class SweepSpec(Strict):
     @property
     def rungs(self) -> str:
         """The rungs, for people."""
-        return "rungs at " + " and ".join(str(list(ladder)) for ladder in self.ladders) + " epochs"
+        return "rungs at " + " and ".join(listed(ladder) for ladder in self.ladders) + " epochs"
 
     @property
     def sampler(self) -> tuple[str, dict[str, Any]]:

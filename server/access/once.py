@@ -28,8 +28,8 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from halving.cli.output import jsonable
 from halving.errors import InvalidInput
+from halving.query.plain_json import jsonable
 from resources.catalog import AnswerRow, Catalog, utcnow
 from server.access.audit import AUDITED, Audit
 from server.answers import answer
@@ -64,8 +64,7 @@ class OneWrite:
         with self._catalog.write() as session:
             # First, so that another request with this key waits here until the transaction has ended.
             if self._key is not None and not self._is_first(session, self._key):
-                response = self._stored(session, self._key)
-                assert response is not None
+                response = self._given_before(session.get_one(AnswerRow, (self._actor, self._key)))
             else:
                 status, data = write(session)
                 self._audit.add(session, self._scope, status)
@@ -85,7 +84,9 @@ class OneWrite:
         if self._key is None:
             return None
         with self._catalog.read() as session:
-            response = self._stored(session, self._key)
+            since = AnswerRow.created_at >= utcnow() - KEPT
+            row = session.scalar(select(AnswerRow).where(AnswerRow.actor == self._actor, AnswerRow.key == self._key, since))
+            response = self._given_before(row) if row else None
         self._scope[AUDITED] = response is not None
         return response
 
@@ -97,14 +98,10 @@ class OneWrite:
         added = session.execute(adding.values(values).on_conflict_do_nothing().returning(AnswerRow.key))
         return added.first() is not None
 
-    def _stored(self, session: Session, key: str) -> Response | None:
-        known = select(AnswerRow).where(AnswerRow.actor == self._actor, AnswerRow.key == key, AnswerRow.created_at >= utcnow() - KEPT)
-        row = session.scalar(known)
-        if row is None:
-            return None
+    def _given_before(self, row: AnswerRow) -> Response:
         if row.request != self._request:
             raise InvalidInput(
-                f"Idempotency-Key {key!r} is not accepted: it came with another request before; give each write a key of its own"
+                f"Idempotency-Key {self._key!r} is not accepted: it came with another request before; give each write a key of its own"
             )
         return answer(json.loads(row.body), row.status, {REPLAYED: "true"})
 

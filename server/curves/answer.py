@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from halving.cli.output import jsonable
 from halving.errors import NotFound
 from halving.query.api import curve_rows
 from halving.query.curve_reader import RunCurves
 from halving.query.curve_table import CurveRows, table_of
+from halving.query.plain_json import jsonable
 from halving.query.runs import read_json, seconds_of
 from halving.store.store import Store
 from server.curves.question import Question
@@ -50,11 +50,12 @@ class Curves:
 def read_curves(
     store: Store, question: Question, opened: Callable[[str, str, Sequence[str]], RunCurves], after_each: Callable[[int], None]
 ) -> Curves:
-    """The curves of a question whose ``runs`` and ``keys`` are given, sorted.
+    """The curves of a question whose ``runs`` and sorted ``keys`` are given: by run in this order, then by key.
 
     Args:
         opened: gives the reader of a project's run for some keys.
-        after_each: called after each curve with the number of its rows, by several threads; what it raises ends the query.
+        after_each: called after each curve with the number of its rows, and with 0 before each block that is read of it, by several
+            threads; what it raises ends the query.
 
     Raises:
         NotFound: no such run.
@@ -80,6 +81,8 @@ def read_curves(
             opened=opened,
         )
     ]
+    places = {name: place for place, name in enumerate(names)}
+    rows.sort(key=lambda curve: places[curve.run])
     found = {(curve.run, curve.key) for curve in rows}
     missing = [(name, key) for name in names for key in keys if (name, key) not in found]
     return Curves(question.x, rows, [_places(question.x, curve, starts) for curve in rows], missing)

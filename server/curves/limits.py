@@ -29,7 +29,7 @@ def too_slow(seconds: float) -> Overloaded:
 
 
 class Budget:
-    """What one query may use; to be told after each curve that was read.
+    """What one query may use; to be told after each curve that was read, and asked before each block of it.
 
     Args:
         seconds: from now on.

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from halving.store.store import Store
+from server.answers import is_known
 from server.curves.answer import ARROW, BINARY, JSON, encoded, read_curves
 from server.curves.cache import Cache
 from server.curves.kept_readers import KeptReaders
 from server.curves.limits import FEWER, Budget, Limiter, too_slow
+from server.curves.looks import SharedLooks
 from server.curves.question import MOST_JSON_ROWS, MOST_ROWS, Question
 from server.curves.stamps import Stamps, etag_of
 
@@ -32,15 +33,15 @@ class CurveService:
         self._stamps = Stamps(store)
         self._cache, self._readers = Cache(), KeptReaders(store)
         self._limiter = Limiter()
-        self._looking = ThreadPoolExecutor(2, "stamps")  # of its own: whether something is new must not wait for queries
+        self._looking = SharedLooks(self._stamps.of)
 
-    async def answer(self, question: Question, runs: Sequence[tuple[str, str]], kind: str, known: str = "") -> Answer:
+    async def answer(self, question: Question, runs: Sequence[tuple[str, str]], kind: str, known: str | None = None) -> Answer:
         """The curves of some runs.
 
         Args:
-            runs: which, sorted; those in the question may stand in another order, or be a filter.
+            runs: which, in the answer's order; the question may have a filter in their place.
             kind: the encoding, by its media type.
-            known: tags that the client has answers of, as in ``If-None-Match``.
+            known: tags that the client has answers of, as ``If-None-Match``.
 
         Raises:
             NotFound: no such run.
@@ -54,7 +55,8 @@ class CurveService:
         # The tag is older than what is read after it, so an answer never has less than its tag says.
         stamps = await self._look(runs)
         tag = etag_of(kind, asked.model_dump_json(), stamps)
-        if tag in known:
+        anything = (known or "").strip() == "*"  # then the answer must be made, to see that there is one
+        if not anything and is_known(tag, known):
             return Answer(tag, None)
 
         def query(budget: Budget) -> bytes:
@@ -64,11 +66,11 @@ class CurveService:
             self._cache.put(tag, body)
             return body
 
-        return Answer(tag, self._cache.get(tag) or await self._limiter.answer(tag, query, *_LIMITS.get(kind, _OTHERS)))
+        body = self._cache.get(tag) or await self._limiter.answer(tag, query, *_LIMITS.get(kind, _OTHERS))
+        return Answer(tag, None if anything else body)
 
     async def _look(self, runs: Sequence[tuple[str, str]]) -> list[bytes]:
-        look = asyncio.get_running_loop().run_in_executor(self._looking, self._stamps.of, runs)
         try:
-            return await asyncio.wait_for(look, self._limiter.seconds)
+            return await asyncio.wait_for(self._looking.of(runs), self._limiter.seconds)
         except TimeoutError:
             raise too_slow(self._limiter.seconds) from None

@@ -51,7 +51,7 @@ class Caller:
             NotFound: it is not among the caller's projects.
         """
         if self.projects is not None and project not in self.projects:
-            raise NotFound(f"no {what or f'project {project!r}'}; this token may see the projects {sorted(self.projects)}")
+            raise NotFound(f"no {what or f'project {project!r}'}; this token may see the projects {', '.join(sorted(self.projects))}")
 
 
 LOCAL = Caller("local", "admin")

@@ -102,7 +102,7 @@ def revoke_token(catalog: Catalog, name: str) -> Token:
     with catalog.write() as session:
         row = session.get(TokenRow, name)
         if row is None:
-            raise NotFound(f"no token {name!r}; there are {list(session.scalars(select(TokenRow.name))) or 'none yet'}")
+            raise NotFound(f"no token {name!r}; there are {', '.join(session.scalars(select(TokenRow.name))) or 'none yet'}")
         row.revoked_at = row.revoked_at or utcnow()
         return _token(row)
 

@@ -22,7 +22,7 @@ SECONDS = 1.0
 """From one look to the next: a point is shown within two."""
 
 MOST_STREAMS = 1_000
-MOST_PER_CLIENT = 64
+MOST_PER_CLIENT, MOST_LOCAL = 64, 256
 MOST_RUNS = 200
 MOST_KEYS = 100
 _JOINING, _JOINING_SECONDS = 8, 20.0  # threads, and how long a new stream waits for one
@@ -38,11 +38,19 @@ class Hub:
 
     Args:
         seconds: from one look to the next.
-        most, most_each: how many streams there are at most, in all and for each client.
+        most, most_each, most_local: how many streams there are at most, in all, for each client, and for this machine.
     """
 
-    def __init__(self, store: Store, seconds: float = SECONDS, most: int = MOST_STREAMS, most_each: int = MOST_PER_CLIENT) -> None:
-        self._store, self._seconds, self._most, self._most_each = store, seconds, most, most_each
+    def __init__(
+        self,
+        store: Store,
+        seconds: float = SECONDS,
+        most: int = MOST_STREAMS,
+        most_each: int = MOST_PER_CLIENT,
+        most_local: int = MOST_LOCAL,
+    ) -> None:
+        self._store, self._seconds = store, seconds
+        self._most, self._most_each, self._most_local = most, most_each, most_local
         self._watchers: dict[Run, Watcher] = {}
         self._streams: dict[Subscription, str | None] = {}
         self._backlog = Backlog()
@@ -65,7 +73,7 @@ class Hub:
 
         Args:
             after: positions to go on from; a run that is not among them is followed from now on, or from its beginning with ``history``.
-            client: who asks, for the limit; None has none of its own.
+            client: who asks, for the limit; None is everybody on this machine, where no tokens are asked for.
 
         Raises:
             NotFound: no such run.
@@ -76,11 +84,12 @@ class Hub:
         with self._lock:
             if len(self._streams) >= self._most:
                 raise TooManyStreams(f"{self._most} streams are open, and more are not given: close others, or come again later")
-            if client is not None and Counter(self._streams.values())[client] >= self._most_each:
-                raise TooManyStreams(f"{client} has {self._most_each} streams open, and more are not given to one client: close others")
+            most, name = (self._most_local, "this machine") if client is None else (self._most_each, client)
+            if Counter(self._streams.values())[client] >= most:
+                raise TooManyStreams(f"{name} has {most} streams open, and more are not given to one client: close others")
             self._streams[subscription] = client
         try:
-            await self._joining.run(self._join, subscription, after or {}, history)
+            await self._joining.read(self._join, subscription, after or {}, history)
         except BaseException:
             self.leave(subscription)
             raise
@@ -119,13 +128,16 @@ class Hub:
                     if self._watchers.setdefault(run, watcher) is watcher:  # else its last viewer left meanwhile, and another opened it
                         return
 
-        in_threads(join, subscription.runs)
-        with self._lock:
-            if self._closed or subscription not in self._streams:
-                subscription.close()
-            elif self._thread is None:
-                self._thread = threading.Thread(target=self._poll, name="halving-live", daemon=True)
-                self._thread.start()
+        try:
+            in_threads(join, subscription.runs)
+        finally:
+            with self._lock:
+                gone = self._closed or subscription not in self._streams  # given up, while the store said nothing
+                if not gone and self._thread is None:
+                    self._thread = threading.Thread(target=self._poll, name="halving-live", daemon=True)
+                    self._thread.start()
+            if gone:
+                self.leave(subscription)
 
     def _poll(self) -> None:
         while True:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from halving.cli.output import jsonable
 from halving.errors import NotFound
 from halving.query.liveness import is_running
+from halving.query.plain_json import jsonable
 from halving.query.run_follower import NewPoints, Position, RunFollower
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
 from halving.store.store import Store

@@ -3,6 +3,8 @@
 from urllib.parse import quote
 
 OCTETS = "application/octet-stream"
+KEPT = "private, max-age=31536000, immutable"
+"""``Cache-Control`` of what a digest names, which never changes: a browser asks for it once."""
 _BY_SUFFIX = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
@@ -31,7 +33,7 @@ def inert_type(media_type: str | None, name: str) -> str:
 
 
 def inert_headers(kind: str, name: str) -> dict[str, str]:
-    """With these a browser runs nothing in the bytes, and asks for them once: what a digest names never changes."""
+    """With these a browser runs nothing in the bytes, and asks for them once."""
     plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._- ") else "_" for letter in name)
     disposition = "attachment" if kind == OCTETS else "inline"
     return {
@@ -40,5 +42,5 @@ def inert_headers(kind: str, name: str) -> dict[str, str]:
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "X-Content-Type-Options": "nosniff",
         "Cross-Origin-Resource-Policy": "same-origin",
-        "Cache-Control": "private, max-age=31536000, immutable",
+        "Cache-Control": KEPT,
     }

@@ -2,13 +2,29 @@
 
 from fastapi import APIRouter
 
-from server.routes import ask_tell, curves, datasets, health, live, media, models, reports, runs, session, studies, sweeps, training_runs
+from server.routes import (
+    ask_tell,
+    curves,
+    datasets,
+    health,
+    live,
+    media,
+    models,
+    reports,
+    run_records,
+    runs,
+    session,
+    studies,
+    sweeps,
+    training_runs,
+)
 
 ROUTERS: list[APIRouter] = [
     ask_tell.router,  # first, because routes are looked through in this order, and programs ask many times a second
     health.router,
     session.router,
     runs.router,
+    run_records.router,
     curves.router,
     live.router,
     media.router,

@@ -11,6 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Body, Depends, Header, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from halving.errors import NotFound
 from resources.catalog.pipelined import Asked
 from resources.execution.external_loops import LEASE_SECONDS, LONGEST_LEASE_SECONDS, ExternalLoops, Verdict
 from resources.search.decide import Finish, Wait
@@ -19,7 +20,7 @@ from server.access.audit import AUDITED, Audit, unaudited
 from server.answers import answer
 from server.errors import problem
 from server.identity.caller import Caller, Viewer
-from server.routes.sweeps import StudyId, sweep_of
+from server.routes.sweeps import StudyId, check_opens, sweep_of
 from server.state import Shared, State
 
 router = APIRouter(prefix="/hpo/studies/{study}", tags=["ask and tell"])
@@ -117,14 +118,23 @@ def ask(
         Header(description="Any text of your own: the same key gets the same trial.", min_length=1, max_length=255),
     ] = None,
 ) -> Response:
-    """The next trial to train. A suggestion that is not ready yet is not waited for: 204 says when to ask again."""
+    """The next trial to train. Neither a suggestion nor the study's opening is waited for: 204 says when to ask again."""
+    try:
+        loop = _loop(state, caller, study)
+    except NotFound:
+        check_opens(state, caller, study)
+        return _nothing_now()
     key = sha256(idempotency_key.encode()).hexdigest()[:32] if idempotency_key else token_hex(16)
-    given = _loop(state, caller, study).ask(f"{caller.actor} {key}", lease_seconds, again=idempotency_key is not None)
+    given = loop.ask(f"{caller.actor} {key}", lease_seconds, again=idempotency_key is not None)
     if isinstance(given, Finish):
         return problem(410, f"the search of study {study} is over")
     if isinstance(given, Wait):
-        return Response(status_code=204, headers={"Retry-After": str(RETRY_SECONDS)})
+        return _nothing_now()
     return answer(asdict(given))
+
+
+def _nothing_now() -> Response:
+    return Response(status_code=204, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
 async def _is_stored(body: Told, state: Shared) -> bool:

@@ -11,11 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from halving.errors import InvalidInput, NotFound
+from server.answers import Known, chosen_type
 from server.chosen_runs import checked_runs, filtered_runs
 from server.curves.answer import ARROW, BINARY, JSON
 from server.curves.limits import Overloaded
 from server.curves.question import Axis, Question
-from server.errors import RETRY_SECONDS, problem
+from server.errors import RETRY_SECONDS, documented, problem
 from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 
@@ -24,10 +25,11 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The curves, in the encoding that Accept names.", "content": {kind: {} for kind in (BINARY, ARROW, JSON)}},
     304: {"description": "Nothing is new since the answer that If-None-Match names."},
     404: {"description": "No such run."},
+    **documented(406),
     503: {"description": "It took too long; Retry-After says when to ask again."},
 }
-_Accept = Annotated[str, Header()]
-_Known = Annotated[str, Header(alias="If-None-Match")]
+_SHOWN = 200  # characters of a header
+_Accept = Annotated[str, Header(description="The encoding, with qualities; JSON where nothing decides.")]
 
 
 @router.get("/curves", responses=_ANSWERS, response_class=Response)
@@ -44,9 +46,9 @@ async def get_curves(
     high: float | None = None,
     edges: Literal["whole", "exact"] = "whole",
     accept: _Accept = JSON,
-    known: _Known = "",
+    known: Known = None,
 ) -> Response:
-    """Curves of runs by their ids, or by a filter."""
+    """Curves of runs by their ids, or by a filter: in the order in which these are asked for or found, those of a run by key."""
     asked: dict[str, Any] = {"runs": run, "filter": filter_text, "top": top, "keys": key, "x": x, "max_points": max_points}
     asked |= {"low": low, "high": high, "edges": edges}
     try:
@@ -58,13 +60,15 @@ async def get_curves(
 
 
 @router.post("/curves", responses=_ANSWERS, response_class=Response)
-async def post_curves(state: Shared, caller: Viewer, question: Question, accept: _Accept = JSON, known: _Known = "") -> Response:
+async def post_curves(state: Shared, caller: Viewer, question: Question, accept: _Accept = JSON, known: Known = None) -> Response:
     """The same for more ids than a URL holds. It changes nothing."""
     return await _answer(state, caller, question, accept, known)
 
 
-async def _answer(state: State, caller: Caller, question: Question, accept: str, known: str) -> Response:
-    kind = next((kind for kind in (BINARY, ARROW) if kind in accept), JSON)
+async def _answer(state: State, caller: Caller, question: Question, accept: str, known: str | None) -> Response:
+    kind = chosen_type(accept, (JSON, BINARY, ARROW))
+    if kind is None:
+        return problem(406, f"Accept {accept[:_SHOWN]!r} names nothing that curves are given as: send {JSON}, {BINARY} or {ARROW}")
     if bool(question.runs) == (question.filter is not None):
         raise InvalidInput(f"{len(question.runs)} runs and the filter {question.filter!r} are not accepted: give either of them")
     runs: Sequence[str] = question.runs

@@ -59,7 +59,8 @@ def one_dataset(name: Annotated[str, Path(examples=["digits"])], state: Shared, 
     with state.catalog.read() as session:
         found = _datasets(session, caller, name)
         if not found:
-            raise NotFound(f"no dataset {name!r}; there are {[one['name'] for one in _datasets(session, caller)]}")
+            known = ", ".join(str(one["name"]) for one in _datasets(session, caller))
+            raise NotFound(f"no dataset {name!r}; there are {known or 'none yet'}")
     return answer(found[0])
 
 

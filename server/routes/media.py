@@ -1,31 +1,37 @@
 """Media of runs, and the bytes of what their records name: images, tables, artifacts, checkpoints."""
 
+import hashlib
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
-from halving.errors import NotFound
-from halving.store.store import Store, blob_name
-from server.answers import answer
+from halving.errors import InvalidInput, NotFound
+from halving.store.store import blob_name
+from server.answers import Known, answer, is_known
 from server.chosen_runs import checked_runs
 from server.errors import problem
 from server.identity.caller import Viewer
-from server.media.inert import inert_headers
+from server.media.inert import KEPT, inert_headers
+from server.media.pieces import pieces
 from server.media.records import media_of, named_blob
+from server.media.tables import MOST_ROWS, table_rows
 from server.state import Shared
 from server.store_threads import reads_store
 
 router = APIRouter(tags=["media"])
 MOST_RUNS = 100
-_CHUNK = 1 << 20
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "Nothing is new since the answer that If-None-Match names."}}
 _BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}, 206: {"description": "The range asked for."}}
+Digest = Annotated[
+    str, Path(description="sha256:HEX", examples=["sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"])
+]
+Namer = Annotated[str, Query(description="The run whose records name it, PROJECT/RUN.", examples=["digits/digits-7f3a.0007"])]
 
 
-@router.get("/media", response_class=Response, responses={200: {"content": {"application/json": {}}}})
+@router.get("/media", response_class=Response, responses={200: {"content": {"application/json": {}}}, **_UNCHANGED})
 @reads_store
 def media(
     state: Shared,
@@ -33,14 +39,23 @@ def media(
     run: Annotated[list[str], Query(description="Ids, PROJECT/RUN.", max_length=MOST_RUNS, examples=[["digits/digits-7f3a.0007"]])],
     key: Annotated[tuple[str, ...], Query(description="Only these keys.", examples=[["samples"]])] = (),
     limit: Annotated[int, Query(ge=1, le=10_000, description="The most to give.")] = 1_000,
+    known: Known = None,
 ) -> Response:
-    """What runs have logged besides numbers, by run, key and step; ``url`` gives the bytes. ``more``: there are others than these."""
+    """What runs have logged besides numbers, by run, key and step; ``url`` gives the bytes. ``more``: there are others than these.
+
+    Asked again with ``If-None-Match`` it answers 304 as long as there is nothing new.
+    """
     found: list[dict[str, Any]] = []
-    for project, name in checked_runs(caller, run):
+    for project, name in sorted(checked_runs(caller, run)):
         found += media_of(state.store, state.records, project, name, frozenset(key), limit + 1 - len(found))
         if len(found) > limit:
             break
-    return answer({"media": found[:limit], "more": len(found) > limit})
+    given = answer({"media": found[:limit], "more": len(found) > limit})
+    headers = {"ETag": f'"{hashlib.sha256(bytes(given.body)).hexdigest()[:32]}"', "Cache-Control": "private, no-cache"}
+    if is_known(headers["ETag"], known):
+        return Response(status_code=304, headers=headers)
+    given.headers.update(headers)
+    return given
 
 
 @router.get("/blobs/{digest}", response_class=Response, responses=_BYTES)
@@ -48,33 +63,51 @@ def media(
 def blob(
     state: Shared,
     caller: Viewer,
-    digest: Annotated[
-        str, Path(description="sha256:HEX", examples=["sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"])
-    ],
-    run: Annotated[str, Query(description="The run whose records name it, PROJECT/RUN.", examples=["digits/digits-7f3a.0007"])],
+    digest: Digest,
+    run: Namer,
     asked: Annotated[str, Header(alias="Range")] = "",
-    known: Annotated[str, Header(alias="If-None-Match")] = "",
+    known: Known = None,
 ) -> Response:
     """The bytes of a medium, an artifact or a checkpoint of a run. Nothing in them runs in a browser."""
     ((project, name),) = checked_runs(caller, [run])
     kind, file_name = named_blob(state.store, state.records, project, name, digest)
     headers = {**inert_headers(kind, file_name), "ETag": f'"{digest}"', "Accept-Ranges": "bytes"}
-    if headers["ETag"] in known:
-        return Response(status_code=304, headers=headers)
     try:
         with state.store.open_file(blob_name(digest)) as file:
             size = file.size()
     except NotFound:
         raise NotFound(f"{digest} of run {run!r} is no longer in the store") from None
+    if is_known(headers["ETag"], known):
+        return Response(status_code=304, headers=headers)
     part = _part(asked, size)
     first, end = part or (0, size)
-    content = state.store_threads.stream(_bytes(state.store, digest, first, end))
+    content = state.store_threads.stream(pieces(state.store, digest, first, end))
     if part is None:
         return StreamingResponse(content, 200, {**headers, "Content-Length": str(size)})
     if first >= end:
         return problem(416, f"the range {asked!r} is not accepted: there are {size} bytes", {"Content-Range": f"bytes */{size}"})
     headers |= {"Content-Length": str(end - first), "Content-Range": f"bytes {first}-{end - 1}/{size}"}
     return StreamingResponse(content, 206, headers)
+
+
+@router.get("/blobs/{digest}/rows", response_class=Response, responses={200: {"content": {"application/json": {}}}})
+@reads_store
+def blob_rows(
+    state: Shared,
+    caller: Viewer,
+    digest: Digest,
+    run: Namer,
+    offset: Annotated[int, Query(ge=0, le=2**53, description="The first row to give, from 0.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST_ROWS, description="The most to give.")] = 100,
+) -> Response:
+    """Rows of a table that a run logged, or of a Parquet file among its artifacts: ``columns`` with their types, ``rows``, ``total``."""
+    ((project, name),) = checked_runs(caller, [run])
+    _, file_name = named_blob(state.store, state.records, project, name, digest)
+    if not file_name.endswith(".parquet"):
+        raise InvalidInput(f"digest = {digest!r} is not accepted: it is {file_name} of the run, give a table")
+    given = answer(table_rows(state.store, digest, offset, limit))
+    given.headers["Cache-Control"] = KEPT
+    return given
 
 
 def _part(asked: str, size: int) -> tuple[int, int] | None:
@@ -85,12 +118,3 @@ def _part(asked: str, size: int) -> tuple[int, int] | None:
     if not found[1]:
         return max(0, size - int(found[2])), size
     return int(found[1]), min(size, int(found[2]) + 1) if found[2] else size
-
-
-def _bytes(store: Store, digest: str, first: int, end: int) -> Iterator[bytes]:
-    """A part of a blob; of an object store only this part is read, a piece at a time."""
-    with store.open_file(blob_name(digest)) as file:
-        file.seek(first)
-        while first < end and (chunk := file.read(min(_CHUNK, end - first))):
-            first += len(chunk)
-            yield chunk

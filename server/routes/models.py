@@ -1,6 +1,5 @@
 """The model registry: versions, the champion with an address to fetch it from, and changes of stage."""
 
-from collections.abc import Iterator
 from datetime import datetime
 from itertools import groupby
 from typing import Annotated, Any
@@ -9,23 +8,21 @@ from fastapi import APIRouter, Path, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from halving import Store
 from halving.errors import NotFound
 from halving.store.store import blob_name
 from resources.catalog import ModelVersionRow
-from resources.catalog.models import as_dict, champion_of, versions_of
-from resources.registry.versions import archive, promote
+from resources.catalog.models import champion_of, versions_of
+from resources.registry.versions import archive, as_dict, promote
 from server.access.once import Once
-from server.answers import answer
+from server.answers import Number, answer
 from server.checkpoint_links import checkpoint_link, linked_digest
 from server.identity.caller import Caller, Viewer
-from server.routes.sweeps import Number
+from server.media.pieces import pieces
 from server.state import Shared
 from server.store_threads import reads_store
 
 router = APIRouter(prefix="/models", tags=["models"])
 signed = APIRouter(prefix="/signed", tags=["models"])
-_CHUNK = 1 << 20
 
 ModelName = Annotated[str, Path(description="The model, which is the name of its sweeps' spec.", examples=["digits"])]
 VersionName = Annotated[str, Path(description="A semantic version.", examples=["1.0.0"])]
@@ -124,7 +121,7 @@ def take_out_of_use(model: ModelName, version: VersionName, state: Shared, calle
 
 def _no_model(model: str, rows: list[ModelVersionRow], caller: Caller) -> str:
     known = sorted({row.model for row in rows if caller.sees(row.model)})
-    return f"no model {model!r}; there are {known or 'no models yet: run a sweep first'}"
+    return f"no model {model!r}; there are {', '.join(known) or 'no models yet: run a sweep first'}"
 
 
 @signed.get("/{address}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
@@ -135,11 +132,5 @@ def checkpoint(address: Annotated[str, Path(description="What the champion's ``u
     with state.store.open_file(blob_name(digest)) as file:
         size = file.size()
     headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{digest[7:23]}.ckpt"'}
-    content = state.store_threads.stream(_chunks(state.store, digest))
+    content = state.store_threads.stream(pieces(state.store, digest, 0, size))
     return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
-
-
-def _chunks(store: Store, digest: str) -> Iterator[bytes]:
-    with store.open_file(blob_name(digest)) as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk

@@ -4,17 +4,19 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
+from sqlalchemy import select
 
 from halving.errors import NotFound
+from resources.catalog import ReportRow, SweepRow
 from resources.evaluation.report import load_report, report_path
 from resources.registry.leaderboard import outcome_of
 from resources.registry.promotion import judge
-from server.answers import answer
+from server.answers import Number, answer
 from server.errors import without_root
 from server.identity.caller import Viewer
-from server.routes.sweeps import Number, sweep_of
+from server.routes.sweeps import sweep_of
 from server.state import Shared
 from server.store_threads import reads_store
 
@@ -44,6 +46,43 @@ class Report(BaseModel):
     page: str = Field(description="Where the page is.", examples=["/api/v1/reports/digits-7f3a/page"])
 
 
+class ListedReport(BaseModel):
+    """A report among others."""
+
+    sweep: str = Field(examples=["digits-7f3a"])
+    project: str = Field(description="The sweep's project, which is the name of its model, too.", examples=["digits"])
+    created_at: datetime
+    metrics: dict[str, Number | None] = Field(
+        description="The winner's, on the test split; null: not finite.", examples=[{"accuracy": 0.97}]
+    )
+    digest: str = Field(description="Of its data.", examples=["sha256:2c26b46b…"])
+    page: str = Field(description="Where the page is.", examples=["/api/v1/reports/digits-7f3a/page"])
+
+
+class Reports(BaseModel):
+    """The newest reports first."""
+
+    reports: list[ListedReport]
+
+
+@router.get("", response_model=Reports)
+def list_reports(
+    state: Shared,
+    caller: Viewer,
+    project: Annotated[str | None, Query(description="Only reports on sweeps of this project.", examples=["digits"])] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+) -> Response:
+    """The newest reports first, with their scores."""
+    names = [project] if project is not None else None if caller.projects is None else sorted(caller.projects)
+    query = select(ReportRow, SweepRow.name).join(SweepRow, SweepRow.id == ReportRow.sweep)
+    query = query.order_by(ReportRow.created_at.desc(), ReportRow.sweep).limit(limit)
+    with state.catalog.read() as session:
+        rows = session.execute(query if names is None else query.where(SweepRow.name.in_(names))).all()
+    fields = ("sweep", "created_at", "metrics", "digest")
+    listed = [{**{name: getattr(row, name) for name in fields}, "project": name, "page": _page_of(row.sweep)} for row, name in rows]
+    return answer({"reports": listed})
+
+
 @router.get("/{sweep}", response_model=Report)
 def one_report(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     """The scores of a sweep's winner on data that it was not trained on."""
@@ -52,7 +91,7 @@ def one_report(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     if report is None:
         raise NotFound(f"sweep {sweep} has no evaluation report yet")
     names = ("sweep", "metrics", "digest", "html", "created_at")
-    return answer({**{name: getattr(report, name) for name in names}, "page": f"/api/v1/reports/{sweep}/page"})
+    return answer({**{name: getattr(report, name) for name in names}, "page": _page_of(sweep)})
 
 
 class Judged(BaseModel):
@@ -94,3 +133,7 @@ def page(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
         raise NotFound(f"sweep {sweep} has no evaluation report yet")
     content = state.store.get_blob(report.html) if report else state.store.read(report_path(sweep))
     return Response(content, media_type="text/html; charset=utf-8", headers=_INERT)
+
+
+def _page_of(sweep: str) -> str:
+    return f"/api/v1/reports/{sweep}/page"

@@ -1,38 +1,28 @@
-"""Runs: which there are by a filter, groups of them, what they have, one as a whole, and what differs between several."""
+"""The index of runs: which there are by a filter, groups of them, and what they have."""
 
 import hashlib
 from collections.abc import AsyncIterator, Collection
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, Field
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 
 from halving.errors import InvalidInput
-from halving.identifiers import check_name
 from halving.query import run_filter
-from halving.query.run_details import details_of
-from halving.query.run_diff import diff_of, patch_of, read_for_diff
 from halving.query.run_filter import InvalidFilter, RunFilter
 from halving.query.run_filter_parser import parse_fields, parse_filter
-from halving.query.runs import in_threads, read_run
 from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.groups import select_groups
 from resources.analysis.run_index.reading import reading
-from resources.analysis.run_index.select import IndexState, select_page, select_run, state_of
-from server.answers import answer
-from server.errors import CATALOG_AWAY, catalog_is_away
+from resources.analysis.run_index.select import IndexState, select_page, state_of
+from server.answers import Known, Number, answer, is_known
 from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
-from server.store_threads import reads_store
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
-MOST_RUNS, MOST_COLUMNS, MOST_KEYS, MOST_MEANS, MOST_GROUPS, MOST_NAMES, MOST_COMPARED = 1_000, 100, 8, 30, 1_000, 20_000, 50
-Number = float | Literal["NaN", "Infinity", "-Infinity"]
-_OF_THE_MACHINE = ("store", "journals")  # addresses and folders, which are not for everybody who may look at a run
+MOST_RUNS, MOST_COLUMNS, MOST_KEYS, MOST_MEANS, MOST_GROUPS, MOST_LISTED = 1_000, 100, 8, 30, 1_000, 20_000
 FilterText = Annotated[
     str,
     Query(
@@ -49,7 +39,6 @@ Columns = Annotated[
         examples=["params.lr,metrics.val_loss,min(metrics.val_loss),tags.team"],
     ),
 ]
-Known = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of the answer that is known already.")]
 
 
 class Run(BaseModel):
@@ -138,27 +127,6 @@ class ColumnNames(BaseModel):
     revision: int = Field(description="Counts the changes of the index.", examples=[42])
 
 
-class Row(BaseModel):
-    """What runs have under a name."""
-
-    differs: bool
-    values: list[Any] = Field(description="One for each run, in their order; null where it has none.", examples=[[0.1, 0.01]])
-
-
-class Diff(BaseModel):
-    """Runs side by side; what differs comes first. ``runs`` have what ``halving runs --json`` gives of each."""
-
-    runs: list[dict[str, Any]]
-    params: dict[str, Row]
-    code: dict[str, Row]
-    environment: dict[str, Row]
-    packages: dict[str, Row]
-    metrics: dict[str, Row] = Field(description="Last values.")
-    patches: dict[str, str | None] = Field(
-        description="By run, what its code had changed over its commit, as a unified diff; of a long one the beginning. Null: nothing."
-    )
-
-
 async def _index_turn(state: Shared, caller: Viewer) -> AsyncIterator[None]:
     async with state.index_turns.turn(caller.actor):
         yield
@@ -186,7 +154,7 @@ def list_runs(
     with reading(state.catalog) as session:
         index = state_of(session)
         tag = etag(state, index, chosen, fields, projects, limit, offset)
-        if known and tag in known:
+        if is_known(tag, known):
             return Response(status_code=304, headers=_headers(tag))
         page = select_page(session, chosen, columns=fields, projects=projects, limit=limit, offset=offset)
     found = {"total": page.total, "revision": index.revision, "indexed_at": index.refreshed_at, "runs": page.runs}
@@ -212,7 +180,7 @@ def group_runs(
     with reading(state.catalog) as session:
         index = state_of(session)
         tag = etag(state, index, "groups", keys, chosen, fields, projects, limit)
-        if known and tag in known:
+        if is_known(tag, known):
             return Response(status_code=304, headers=_headers(tag))
         groups = select_groups(session, chosen, keys, columns=fields, projects=projects, limit=limit)
     return answer({"groups": groups, "revision": index.revision}, headers=_headers(tag))
@@ -222,68 +190,21 @@ def group_runs(
 def list_columns(
     state: Shared,
     caller: Viewer,
+    filter_text: FilterText = "",
     project: Project = None,
     prefix: Annotated[str, Query(description="Only names that begin so, in any case.", max_length=500, examples=["metrics.val"])] = "",
-    limit: Annotated[int, Query(ge=1, le=MOST_NAMES, description="Names of each kind at most.")] = 1_000,
+    limit: Annotated[int, Query(ge=1, le=MOST_LISTED, description="Names of each kind at most.")] = 1_000,
     known: Known = None,
 ) -> Response:
-    """What a filter, an order or a column may name."""
-    projects = _projects(caller, project)
+    """What a filter, an order or a column may name: of the runs that a filter chooses, or of all."""
+    chosen, projects = _filter(filter_text), _projects(caller, project)
     with reading(state.catalog) as session:
         index = state_of(session)
-        tag = etag(state, index, "columns", prefix, projects, limit)
-        if known and tag in known:
+        tag = etag(state, index, "columns", chosen, prefix, projects, limit)
+        if is_known(tag, known):
             return Response(status_code=304, headers=_headers(tag))
-        found = select_columns(session, prefix=prefix, projects=projects, limit=limit)
+        found = select_columns(session, chosen, prefix=prefix, projects=projects, limit=limit)
     return answer({**found, "revision": index.revision}, headers=_headers(tag))
-
-
-@router.get("/diff", response_model=Diff)
-@reads_store
-def diff_runs(
-    state: Shared,
-    caller: Viewer,
-    run: Annotated[list[str], Query(description=f"Runs as project/run, 2 to {MOST_COMPARED}.", examples=[["digits/a", "digits/b"]])],
-) -> Response:
-    """What differs between runs, as ``halving compare --json`` gives it, and the changes of each one's code over its commit."""
-    pairs = list(dict.fromkeys(_pair(caller, name) for name in run))
-    if not 2 <= len(pairs) <= MOST_COMPARED:
-        raise InvalidInput(f"run is given for {len(pairs)} runs, which is not accepted: give 2 to {MOST_COMPARED} different ones")
-    infos = read_for_diff(state.store, pairs)
-    patches = in_threads(lambda info: patch_of(state.store, info), infos)
-    named = {f"{info.project}/{info.run}": patch for info, patch in zip(infos, patches, strict=True)}
-    return answer({**diff_of(infos), "patches": named})
-
-
-@router.get("/{project}/{run}", response_model=dict[str, Any])
-@reads_store
-def one_run(
-    state: Shared,
-    project: Annotated[str, Path(examples=["digits"])],
-    run: Annotated[str, Path(examples=["digits-7f3a.0007"])],
-) -> Response:
-    """All that is known of a run, from its own files.
-
-    What ``halving show --json`` gives, but not where the store and the journals are (``params``, ``tags``, ``parent``, ``seed``,
-    ``determinism``, ``provenance``, ``attempts``, ``metrics``, ``artifacts``, ``media``, ``checkpoints``, ``files``…), ``index``, its
-    row in the index, null until it is there, and ``unavailable``, why that cannot be read now, or null.
-    """
-    info = read_run(state.store, check_name("project", project), check_name("run id", run))
-    index, unavailable = _indexed(state, project, run)
-    details = details_of(state.store, info)
-    files = {name: value for name, value in details["files"].items() if name not in _OF_THE_MACHINE}
-    return answer({"id": f"{project}/{run}", **details, "files": files, "index": index, "unavailable": unavailable})
-
-
-def _indexed(state: State, project: str, run: str) -> tuple[Any, str | None]:
-    """A run's row, or why there is none to be had now: the run's own files are shown without the catalog, too."""
-    try:
-        with reading(state.catalog) as session:
-            return select_run(session, project, run), None
-    except (DBAPIError, NoConnectionLeft) as error:
-        if not catalog_is_away(error):
-            raise
-        return None, CATALOG_AWAY
 
 
 def etag(state: State, index: IndexState, *asked: Any) -> str:
@@ -315,9 +236,3 @@ def _projects(caller: Caller, project: str | None) -> Collection[str] | None:
         caller.check(project)
         return [project]
     return None if caller.projects is None else sorted(caller.projects)
-
-
-def _pair(caller: Caller, name: str) -> tuple[str, str]:
-    project, _, run = name.partition("/")
-    caller.check(check_name("project", project), f"run {name!r}")
-    return project, check_name("run id", run)

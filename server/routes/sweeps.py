@@ -3,26 +3,26 @@
 from dataclasses import asdict
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Path, Query, Response
+from fastapi import APIRouter, Body, Path, Query, Response
 from pydantic import BaseModel, Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from halving.errors import HalvingError, NotFound
+from halving.errors import NotFound
 from resources.analysis.summary import summarize
 from resources.analysis.sweep_list import list_sweeps
 from resources.analysis.timeline import timeline_of
 from resources.analysis.trial_list import trials_of
-from resources.catalog import IntentRow, SweepRow, TrialRow, utcnow
-from resources.catalog.models import as_dict
+from resources.catalog import IntentRow, SweepRow, TrialRow
 from resources.registry.leaderboard import outcome_of
+from resources.registry.versions import as_dict
 from resources.scheduling import intents
-from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, resume_sweep, stop_sweep
+from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, resume_sweep
 from resources.search.state import Control, Status
 from server.access.once import Once
-from server.answers import answer
+from server.answers import Known, Number, answer, is_known
 from server.identity.caller import Caller, Viewer
 from server.routes.studies import asked
 from server.state import Shared, State
@@ -30,8 +30,6 @@ from server.state import Shared, State
 router = APIRouter(prefix="/hpo/studies", tags=["sweeps"])
 
 StudyId = Annotated[str, Path(description="The sweep's id.", examples=["digits-7f3a"])]
-Number = float | Literal["NaN", "Infinity", "-Infinity"]
-Known = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of the answer that is known already.")]
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "Nothing has changed since the answer that If-None-Match names."}}
 
 
@@ -40,7 +38,10 @@ class Study(BaseModel):
 
     id: str = Field(examples=["digits-7f3a"])
     name: str = Field(description="That of its spec, which is also its project and its model.", examples=["digits"])
-    status: str = Field(description="searching, evaluating, finished, rejected or failed.", examples=["searching"])
+    status: str = Field(
+        description="searching, evaluating, finished, rejected or failed; of one that is not open waiting, launched, failed or canceled.",
+        examples=["searching"],
+    )
     control: str = Field(description="What its user has asked for: run, pause or stop.", examples=["run"])
     created_at: datetime
     finished_at: datetime | None
@@ -50,6 +51,7 @@ class Study(BaseModel):
     trials: int | None = Field(description="How many it may start.", examples=[27])
     counts: dict[str, int] = Field(description="How many trials are in each status.", examples=[{"completed": 3, "paused": 24}])
     problem: str | None = Field(description="Why its spec cannot be read; objective, direction, best and trials are null then.")
+    waiting: str | None = Field(description="Why it is not open yet, or never was; null: it is open.")
 
 
 class Studies(BaseModel):
@@ -74,7 +76,7 @@ def list_studies(
     project: Annotated[str | None, Query(description="Only sweeps of this name.", examples=["digits"])] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> Response:
-    """The newest sweeps first."""
+    """The newest sweeps first, those that are not open yet among them."""
     names = [project] if project is not None else None if caller.projects is None else sorted(caller.projects)
     return answer({"studies": [line.as_dict() for line in list_sweeps(state.catalog, names=names, limit=limit)]})
 
@@ -101,7 +103,7 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
         return answer(_asked_for(state, row))
     tag = _tag(state, row)
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
-    if known and tag in known:
+    if is_known(tag, known):
         return Response(status_code=304, headers=headers)
     summary = summarize(state.catalog, study)
     report, version = outcome_of(state.catalog, study)
@@ -142,12 +144,10 @@ def stop(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
     row = _study_of(state, caller, study)
 
     def write(session: Session) -> tuple[int, dict[str, Any]]:
-        intent = intents.withdraw(state.catalog, study, caller.actor, session)
-        if intent is None:
-            return _controlled(stop_sweep(state.catalog, study, session))
-        if intent.status != intents.CANCELED:
-            raise _NotOpen(_why_not_open(intent))
-        return 200, {"sweep": study, "status": intent.status, "control": Control.STOP, "max_trials": None}
+        stopped = intents.stop_sweep(state.catalog, study, caller.actor, session)
+        if isinstance(stopped, SweepRow):
+            return _controlled(stopped)
+        return 200, {"sweep": study, "status": stopped.status, "control": Control.STOP, "max_trials": None}
 
     answered = once(write)
     if isinstance(row, SweepRow) and row.driver == "api":
@@ -183,10 +183,6 @@ def sweep_of(state: State, caller: Caller, study: str) -> SweepRow:
     return row
 
 
-class _NotOpen(HalvingError, RuntimeError):
-    """The sweep was asked for, and is not open."""
-
-
 def _study_of(state: State, caller: Caller, study: str) -> SweepRow | IntentRow:
     """A sweep's row; of one that is not open, the intent that is to become it."""
     try:
@@ -201,13 +197,19 @@ def _study_of(state: State, caller: Caller, study: str) -> SweepRow | IntentRow:
 def _open_study(state: State, caller: Caller, study: str) -> None:
     row = _study_of(state, caller, study)
     if isinstance(row, IntentRow):
-        raise _NotOpen(_why_not_open(row))
+        raise intents.NotOpen(intents.why_not_open(row))
 
 
-def _why_not_open(intent: IntentRow) -> str:
-    if reason := intents.waits_for(intent, utcnow()):
-        return f"sweep {intent.sweep} is not open yet, so it can only be stopped; it waits: {reason}"
-    return f"sweep {intent.sweep} was never opened: {intent.error}"
+def check_opens(state: State, caller: Caller, study: str) -> None:
+    """Check that a study is open, or will be.
+
+    Raises:
+        NotFound: there is no such study, or it is of another project than the caller's.
+        intents.NotOpen: it was never opened, and never will be.
+    """
+    row = _study_of(state, caller, study)
+    if isinstance(row, IntentRow) and row.status not in intents.OPEN:
+        raise intents.NotOpen(intents.why_not_open(row))
 
 
 def _asked_for(state: State, intent: IntentRow) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from fastapi import APIRouter, Body, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 
+from halving.errors import InvalidInput, NotFound, StoreError
+from halving.identifiers import check_name
 from resources.analysis.training_run import training_run
 from resources.datasets.snapshots import find_snapshot
 from resources.execution.concurrency import concurrency_of
@@ -15,11 +17,11 @@ from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.sweep import Objective
 from server.access.once import Once
 from server.answers import answer
-from server.errors import without_root
+from server.errors import store_fault, without_root
 from server.identity.caller import Caller, Viewer
 from server.routes.datasets import seen_snapshots
-from server.state import Shared
-from server.store_threads import reads_store
+from server.state import Shared, State
+from server.store_threads import reads_store, reads_store_and_writes
 
 router = APIRouter(prefix="/training-runs", tags=["training runs"])
 
@@ -86,9 +88,14 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
     ``restored_from``, ``sweep``, ``snapshot``, ``on_its_own`` (whether it can be canceled: a larger sweep decides about its trials).
     """
     caller.check(project)
-    found = training_run(state.catalog, state.store, project, run).as_dict()
-    reasons = {name: found[name] and without_root(found[name], state.store.root) for name in ("error", "unavailable")}
-    return answer({**found, **reasons})
+    try:
+        found = training_run(state.catalog, state.store, project, run).as_dict()
+    except NotFound as unknown:
+        if _is_recorded(state, project, run):
+            raise NotFound(f"{unknown}: a script recorded it, and what there is of it is at /api/v1/runs/{project}/{run}") from None
+        raise
+    error = found["error"] and without_root(found["error"], state.store.root)
+    return answer({**found, "error": error, "unavailable": found["unavailable"] and store_fault(found["unavailable"])})
 
 
 @router.post("/{project}/{run}/cancel", response_model=dict[str, Any])
@@ -104,7 +111,7 @@ def end(project: Project, run: RunId, state: Shared, caller: Viewer, once: Once)
 
 
 @router.post("/{project}/{run}/checkpoints/{epoch}/restore", status_code=202, response_model=Started)
-@reads_store
+@reads_store_and_writes
 def restore(
     project: Project,
     run: RunId,
@@ -138,6 +145,15 @@ def _start(spec: SweepSpec, caller: Caller, once: Once) -> Response:
         }
 
     return once(write)
+
+
+def _is_recorded(state: State, project: str, run: str) -> bool:
+    """Whether the store has a run; one that it cannot have, and one that it cannot be asked about, it has not."""
+    try:
+        folder = f"runs/project={check_name('project', project)}/{check_name('run id', run)}"
+        return state.store.exists(f"{folder}/record.json")
+    except (InvalidInput, StoreError):
+        return False
 
 
 def _url(project: str, run: str) -> str:

@@ -1,7 +1,7 @@
 /** The page's shell: its header, the page of the URL, the help. */
 import { signal } from "@preact/signals";
 import { render } from "preact";
-import { useEffect, useLayoutEffect } from "preact/hooks";
+import { useEffect, useErrorBoundary, useLayoutEffect } from "preact/hooks";
 import { KeyHelp } from "./components/key-help.js";
 import { Later } from "./components/later.js";
 import { Problem } from "./components/problem.js";
@@ -35,7 +35,7 @@ const SECTIONS = [
   { href: "/datasets", name: "Datasets", under: /^\/datasets/ },
 ];
 
-/** Why the session is not known, when the server is away. */
+/** What went wrong with the session: it is not known while the server is away, or could not be ended. */
 const sessionError = signal("");
 
 function App() {
@@ -49,7 +49,7 @@ function App() {
     <a class="skip" href="#main">Skip to the content</a>
     <${Header} />
     ${sessionError.value && html`<div class="page"><${Problem} text=${sessionError.value} /></div>`}
-    <main id="main" tabindex="-1"><${Page} key=${path.value} /></main>
+    <main id="main" tabindex="-1"><${Guarded} key=${path.value}><${Page} /><//></main>
     <${KeyHelp} />
   `;
 }
@@ -100,7 +100,16 @@ function Account() {
   const who = session.value;
   if (!who?.auth) return null;
   const leave = async () => {
-    await send("/session", undefined, "DELETE");
+    try {
+      await send("/session", undefined, { method: "DELETE" });
+    } catch (error) {
+      const { status, message } = /** @type {import("./lib/api.js").ApiError} */ (error);
+      if (status !== 401) {
+        sessionError.value = `You are still logged in: ${message}`;
+        return;
+      }
+    }
+    sessionError.value = "";
     session.value = null;
     loginNeeded.value = true;
   };
@@ -108,16 +117,37 @@ function Account() {
     <button class="quiet" type="button" onClick=${leave}>Log out</button>`;
 }
 
+/** A page that breaks leaves the header, and says what to do. @param {{children: import("./lib/html.js").Children}} props */
+function Guarded({ children }) {
+  const [broken] = useErrorBoundary((error) => console.error(error));
+  if (!broken) return html`${children}`;
+  return html`<div class="page">
+    <h1>This page broke</h1>
+    <${Problem} text=${`The page made an error: ${broken.message ?? broken}`} />
+    <p>Nothing that is stored is touched by it. <button type="button" onClick=${() => window.location.reload()}>Load it again</button> or go to <a href="/">all runs</a>.</p>
+  </div>`;
+}
+
 function Page() {
   const here = path.value;
-  const route = ROUTES.find((each) => each.pattern.test(here));
+  const { route, props } = placeOf(here) ?? {};
   useLayoutEffect(() => {
     document.title = "Halving";
   }, []);
   if (!route) return html`<div class="page"><h1>Nothing is here</h1><p>There is no page ${here}. <a href="/">All runs</a></p></div>`;
-  const found = route.pattern.exec(here) ?? [];
-  const props = Object.fromEntries(route.names.map((name, index) => [name, decodeURIComponent(found[index + 1] ?? "")]));
   return html`<${Later} load=${() => route.load().then((module) => module.default)} props=${props} />`;
+}
+
+/** The page of a path, and what it is of; null where there is none. @param {string} here */
+function placeOf(here) {
+  const route = ROUTES.find((each) => each.pattern.test(here));
+  if (!route) return null;
+  const found = route.pattern.exec(here) ?? [];
+  try {
+    return { route, props: Object.fromEntries(route.names.map((name, index) => [name, decodeURIComponent(found[index + 1] ?? "")])) };
+  } catch {
+    return null; // a cut link: `%E0%A4%A` is no text
+  }
 }
 
 function start() {

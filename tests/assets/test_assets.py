@@ -7,8 +7,9 @@ import dagster as dg
 import pytest
 
 from assets.checkpoints import promoted_checkpoint
-from assets.datasets import dataset_snapshot
+from assets.datasets import dataset_snapshot, materialized_snapshot
 from assets.reports import evaluation_report
+from assets.sweeps import materialized_sweep
 from assets.sweeps import sweep as sweep_asset
 from assets.trials import trial
 from resources.backend import Backend
@@ -61,6 +62,31 @@ def versions(backend: Backend) -> list[str]:
 
 
 CONCLUDE = "evaluation_report promoted_checkpoint"
+
+
+@pytest.mark.parametrize("page", [None, "https://halving.example.com/lab/"])
+def test_what_is_materialized_links_to_our_page_where_its_address_is_known(
+    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, page: str | None
+) -> None:
+    if page:
+        monkeypatch.setenv("HALVING_PAGE_URL", page)
+    spec = small_spec(max_trials=3)
+    scheduler = opened(backend, spec, instance, searched=True)
+    # The report is preceded by the rungs that were not logged yet.
+    result = materialize(backend, instance, CONCLUDE, scheduler.id)
+    assert result.success
+    with backend.catalog.read() as session:
+        row = backend.catalog.sweep(session, scheduler.id)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    made = [event.materialization for event in result.all_events if event.is_step_materialization]
+    made += [materialized_snapshot(snapshot).event(), materialized_sweep(row, spec, snapshot).event()]
+    links = {(event.asset_key.to_user_string(), event.metadata.get("halving")) for event in made}
+    trials = {event.partition for event in made if event.asset_key.to_user_string() == "trial"}
+    paths = {("evaluation_report", f"sweeps/{row.id}"), ("promoted_checkpoint", "models/small")}
+    paths |= {("sweep", f"sweeps/{row.id}"), ("dataset_snapshot", f"datasets/{snapshot.name}")}
+    paths |= {("trial", f"runs/small/{key}") for key in trials}
+    assert trials
+    assert links == {(asset, dg.MetadataValue.url(f"https://halving.example.com/lab/{path}") if page else None) for asset, path in paths}
 
 
 def test_concluding_a_sweep_makes_its_report_and_its_checkpoint_once_however_often(

@@ -28,7 +28,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
     assert swept.status == 0, swept.out + swept.err
     sweep = _sweep(swept.shell)
     for said in (
-        "small: maximize score, rungs at [1, 3, 9] epochs",
+        "small: maximize score, rungs at 1, 3, 9 epochs",
         f"{sweep}: finished",
         " epochs trained, ",
         "Test split: accuracy 1.0000",
@@ -45,7 +45,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
     assert "1.0.0" in shell.run("models")[1]
     assert shell.run("promote", "small", "1.0.0")[:2] == (0, "model small 1.0.0 is champion\n")
     status, _, err = shell.run("promote", "small", "7.0.0")
-    assert (status, err) == (1, "halving promote: no version '7.0.0' of model 'small'; there are ['small 1.0.0 (champion)']\n")
+    assert (status, err) == (1, "halving promote: no version '7.0.0' of model 'small'; there are small 1.0.0 (champion)\n")
     status, _, err = shell.run("leaderboard", "small-none")
     assert (status, err) == (1, f"halving leaderboard: no sweep 'small-none' in the catalog; the newest are ['{sweep}']\n")
 

@@ -11,6 +11,7 @@ import pytest
 from halving.cli import main as cli
 from pipelines.controls import extend_sweep, pause_sweep, resume_sweep, stop_sweep
 from resources.backend import Backend
+from resources.scheduling import intents
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
@@ -85,6 +86,21 @@ def test_the_commands_do_the_same_and_say_what_follows(backend: Backend, schedul
     assert f"sweep {scheduler.id} is failed: its search is over" in err
 
 
+def test_stop_withdraws_a_sweep_that_waits_for_dagster_and_says_so(
+    backend: Backend, small_spec: Callable[..., SweepSpec], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with backend.catalog.write() as session:
+        sweep = intents.add(session, small_spec(), kind="study", driver="sensors", actor="ada").sweep
+    status, out, _ = halving(capsys, backend, "stop", sweep)
+    assert (status, f"sweep {sweep} was not open yet" in out) == (0, True)
+    status, out, _ = halving(capsys, backend, "stop", sweep, "--json")
+    assert json.loads(out) == {"sweep": sweep, "status": "canceled", "control": "stop", "max_trials": None}
+    assert execute(stop_sweep, backend, sweep=sweep).success
+    intent = intents.of_sweep(backend.catalog, sweep)
+    assert intent is not None
+    assert "halving stop before it began" in str(intent.error)
+
+
 def test_check_tells_what_may_be_unwise_and_what_is_wrong(
     backend: Backend, tmp_path: Path, small_spec: Callable[..., SweepSpec], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,7 +108,7 @@ def test_check_tells_what_may_be_unwise_and_what_is_wrong(
     path.write_text(small_spec(training={"warmup_epochs": 2}).canonical_json())
     status, out, _ = halving(capsys, backend, "check", str(path))
     assert status == 0
-    assert "small is in order: asha, up to 9 trials, rungs at [1, 3, 9] epochs" in " ".join(out.split())
+    assert "small is in order: asha, up to 9 trials, rungs at 1, 3, 9 epochs" in " ".join(out.split())
     assert "warmup" in out
     path.write_text(path.read_text().replace("tests.trainables:train", "tests.trainables:trian"))
     status, _, err = halving(capsys, backend, "check", str(path))

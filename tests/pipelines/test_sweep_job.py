@@ -82,7 +82,7 @@ def test_the_job_succeeds_and_says_what_happened(done: Executed) -> None:
     said = log.read_text()
     (sweep,) = done.sweeps()
     assert sweep.status == "finished"
-    assert f"sweep {sweep.id}: up to 9 trials, rungs at [1, 3, 9] epochs" in said
+    assert f"sweep {sweep.id}: up to 9 trials, rungs at 1, 3, 9 epochs" in said
     assert "after 1 epochs (rung 0): paused" in said
     assert "model small 1.0.0 is champion" in said
 
@@ -202,7 +202,7 @@ def test_metrics_that_are_not_finite_are_stopped_by_their_gate_with_the_report_t
     executed = Executed(tmp_path, small(max_trials=3, dataset=dataset, predictor="tests.trainables:predict_nan"))
     process = executed.run()
     assert process.returncode != 0
-    assert "finite_metrics: not finite: ['mae', 'r2', 'rmse']" in process.stderr
+    assert "finite_metrics: not finite: mae, r2, rmse" in process.stderr
     assert executed.versions() == []
     assert executed.backend.store.exists(report_path(executed.sweeps()[0].id))
 

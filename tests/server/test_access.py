@@ -76,9 +76,10 @@ def test_a_token_that_is_wrong_revoked_or_too_old_does_not_hold(guarded: TestCli
 
 def test_an_address_with_many_wrong_tokens_is_told_to_wait_and_a_right_one_is_not(guarded: TestClient, bearer: Bearer) -> None:
     right, wrong = bearer("ada"), {"Authorization": "Bearer hlv_wrong"}
-    answers = [guarded.get(STUDIES, headers=wrong) for _ in range(22)]
-    assert {answer.status_code for answer in answers[:15]} == {401}
-    assert answers[-1].status_code == 429
+    answers = [guarded.get(STUDIES, headers=wrong)]
+    while answers[-1].status_code == 401 and len(answers) <= 40:  # twenty in each minute, and another one may begin meanwhile
+        answers.append(guarded.get(STUDIES, headers=wrong))
+    assert (len(answers) > 20, answers[-1].status_code) == (True, 429)
     assert 0 < int(answers[-1].headers["Retry-After"]) <= 60
     assert guarded.get(STUDIES, headers=right).status_code == 200
     assert guarded.post("/api/v1/session", json={"token": "hlv_wrong"}).status_code == 429

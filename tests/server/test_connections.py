@@ -94,10 +94,12 @@ def _look(requests: Requests, sweep: str) -> None:
     requests("GET", "/live", 422, params={"filter": "status = finished", "key": "score", "cursor": "none"})  # else it would not end
     requests("GET", f"{RUN}/metrics", project="small", run=f"{sweep}.0000", params={"key": "score"})
     requests("GET", "/media", params={"run": run})
-    requests("GET", "/blobs/{digest}", 404, digest="sha256:" + "0" * 64, params={"run": run})
+    for path in ("/blobs/{digest}", "/blobs/{digest}/rows"):
+        requests("GET", path, 404, digest="sha256:" + "0" * 64, params={"run": run})
     requests("GET", STUDY, study=sweep)
     requests("GET", "/models/{model}", model="small")
     requests("GET", "/datasets/{name}", name="points")
+    requests("GET", "/reports")
     for path in ("", "/gates", "/page"):
         requests("GET", "/reports/{sweep}" + path, sweep=sweep)
 

@@ -3,12 +3,18 @@
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from halving import InvalidInput, Store, init
+from halving.maintenance import rollups
+from halving.maintenance.compaction import compact
+from halving.metrics import parquet_reader
+from halving.query.api import curve_rows
 from halving.query.curve_reader import RunCurves
 from resources.backend import Backend
 from server.curves import service
@@ -16,7 +22,7 @@ from server.curves.answer import BINARY, JSON
 from server.curves.cache import Cache
 from server.curves.kept_readers import KeptReaders
 from server.curves.limits import Budget, Limiter, Overloaded
-from server.curves.stamps import Stamps
+from server.curves.looks import SharedLooks
 
 
 @pytest.fixture
@@ -88,11 +94,66 @@ def test_a_question_that_takes_too_long_or_waits_behind_too_many_is_refused() ->
     asyncio.run(ask())
 
 
+def test_questions_that_wait_share_the_next_look_and_none_gets_a_look_that_began_before_it_came() -> None:
+    began, goes_on = threading.Semaphore(0), threading.Semaphore(0)
+    looks: list[list[str]] = []
+
+    def stamps(runs: Sequence[tuple[str, str]]) -> list[bytes]:
+        looks.append([run for _, run in runs])
+        of_this = f"{len(looks)}".encode()
+        began.release()
+        assert goes_on.acquire(timeout=20)
+        return [of_this + run.encode() for _, run in runs]
+
+    async def ask() -> list[list[bytes]]:
+        shared = SharedLooks(stamps)
+        asked = []
+        for runs in ("ab", "bc"):
+            asked.append(asyncio.create_task(shared.of([("p", run) for run in runs])))
+            assert await asyncio.to_thread(began.acquire, timeout=20)
+        asked += [asyncio.create_task(shared.of([("p", run) for run in runs])) for runs in ("a", "ba", "c")]
+        goes_on.release(3)
+        return list(await asyncio.gather(*asked))
+
+    answers = asyncio.run(ask())
+    assert (sorted(looks[0]), sorted(looks[1]), sorted(looks[2]), len(looks)) == (["a", "b"], ["b", "c"], ["a", "b", "c"], 3)
+    assert answers == [[b"1a", b"1b"], [b"2b", b"2c"], [b"3a"], [b"3b", b"3a"], [b"3c"]]
+
+
 def test_an_answer_has_no_more_rows_than_the_limit() -> None:
     budget = Budget(10, rows=100)
     budget.spend(60)
     with pytest.raises(InvalidInput, match="more than 100 rows"):
         budget.spend(41)
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_a_curve_is_read_no_further_than_its_time_reaches_and_then_still_read_as_a_whole(
+    store: Store, compacted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with init(project="p", id="r", root=store.root, system_metrics=None) as run:
+        for step in range(50):
+            run.log({"loss": 1.0}, step=step)
+            if step % 10 == 9:
+                run.flush()
+    if compacted:
+        monkeypatch.setattr(rollups, "ROW_GROUP", 10)
+        compact(store, "p", "r")
+    reads: list[int] = []
+    true_read = parquet_reader._File.read
+    monkeypatch.setattr(parquet_reader._File, "read", lambda file, *given: (reads.append(1), true_read(file, *given))[1])
+
+    def over(_: int) -> None:
+        if len(reads) == 2:
+            raise Overloaded("the time is over")
+
+    kept = KeptReaders(store)
+    asked: dict[str, Any] = {"root": store, "max_points": 1_000, "opened": kept.opening({("p", "r"): b"1"})}
+    with pytest.raises(Overloaded):
+        curve_rows(["p/r"], ["loss"], after_each=over, **asked)
+    assert len(reads) == 2
+    (curve,) = curve_rows(["p/r"], ["loss"], **asked)
+    assert len(curve.step) == 50
 
 
 def test_the_memory_of_answers_is_bounded_and_keeps_what_was_asked_for_last() -> None:
@@ -151,7 +212,7 @@ def test_a_store_that_does_not_answer_keeps_nobody_waiting_for_ever(
     answers_again = threading.Event()
     state = local.app.state.halving  # type: ignore[attr-defined]
     monkeypatch.setattr(state.curves._limiter, "seconds", 0.1)
-    monkeypatch.setattr(Stamps, "of", lambda *_: answers_again.wait(20))
+    monkeypatch.setattr(state.curves._looking, "_stamps", lambda *_: answers_again.wait(20))
     try:
         answers = [local.get("/api/v1/curves", params={"run": "p/r", "key": "a"}) for _ in range(5)]
     finally:

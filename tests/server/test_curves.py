@@ -68,9 +68,9 @@ def test_the_binary_answer_is_the_curves_of_the_sdk(store: Store, client: TestCl
     header, arrays = decoded(answer.content)
     assert header["missing"] == [["p/b", "acc"]]
     assert [(one["run"], one["key"], one["points"], one["bucketed"]) for one in header["curves"]] == [
+        ("p/b", "loss", 3_000, True),
         ("p/a", "acc", 10, False),
         ("p/a", "loss", 10, False),
-        ("p/b", "loss", 3_000, True),
     ]
     for one, own in zip(header["curves"], arrays, strict=True):
         table = curves(one["run"], one["key"], root=store, max_points=100)
@@ -80,6 +80,78 @@ def test_the_binary_answer_is_the_curves_of_the_sdk(store: Store, client: TestCl
     assert client.post("/api/v1/curves", json={"runs": asked["run"], "keys": asked["key"], "max_points": 100}, headers=BINARY).content == (
         answer.content
     )
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (None, "application/json"),
+        ("", "application/json"),
+        ("*/*", "application/json"),
+        ("application/*", "application/json"),
+        ("text/html, */*;q=0.1", "application/json"),
+        ("application/json, application/vnd.halving.curves;q=0.1", "application/json"),
+        ("application/json;q=0.1, application/vnd.halving.curves", "application/vnd.halving.curves"),
+        ("Application/Vnd.Halving.Curves ; Q=1", "application/vnd.halving.curves"),
+        ("application/vnd.halving.curves, */*", "application/vnd.halving.curves"),
+        ("application/json;q=0, */*;q=0.5", "application/vnd.halving.curves"),
+        ("application/vnd.apache.arrow.stream, application/json;q=0.9", "application/vnd.apache.arrow.stream"),
+        ("application/vnd.halving.curves;q=0", None),
+        ("application/vnd.halving.curves2", None),
+        ("text/html", None),
+        ("*/*;q=0", None),
+        ("application/json;q=nan", None),
+    ],
+)
+def test_the_encoding_is_the_one_that_accept_wants_most_and_none_is_given_that_it_refuses(
+    store: Store, client: TestClient, accept: str | None, kind: str | None
+) -> None:
+    train(store, "r", 3)
+    if accept is None:
+        del client.headers["accept"]
+    answer = client.get("/api/v1/curves", params={"run": "p/r", "key": "loss"}, headers={} if accept is None else {"Accept": accept})
+    if kind is None:
+        assert (answer.status_code, answer.headers["content-type"]) == (406, "application/problem+json")
+        for each in ("application/json", "application/vnd.halving.curves", "application/vnd.apache.arrow.stream"):
+            assert each in answer.json()["detail"]
+    else:
+        assert (answer.status_code, answer.headers["content-type"]) == (200, kind)
+
+
+def test_curves_come_in_the_order_that_was_asked_for(store: Store, client: TestClient) -> None:
+    for run, loss in (("a", 2.0), ("b", 1.0), ("c", 3.0)):
+        with init(project="p", id=run, root=store.root, system_metrics=None) as training:
+            training.log({"loss": loss, "acc": 1.0}, step=0)
+    wait_for(lambda: client.get("/api/v1/runs").json()["total"] == 3, 30, "the runs to be indexed")
+
+    def order(**asked: Any) -> list[tuple[str, str]]:
+        found = client.get("/api/v1/curves", params={"key": ["loss", "acc"], **asked})
+        assert found.status_code == 200, found.text
+        return [(one["run"], one["key"]) for one in found.json()["curves"]]
+
+    def both(*runs: str) -> list[tuple[str, str]]:
+        return [(f"p/{run}", key) for run in runs for key in ("acc", "loss")]
+
+    for axis in ("step", "relative"):
+        assert order(filter="project = p order by metrics.loss", x=axis) == both("b", "a", "c")
+        assert order(filter="project = p order by metrics.loss desc", x=axis) == both("c", "a", "b")
+        assert order(run=["p/c", "p/a", "p/c"], x=axis, low=-1) == both("c", "a")
+        assert order(run=["p/a", "p/c"], x=axis, low=-1) == both("a", "c")
+
+
+def test_any_answer_that_there_is_is_known_to_who_names_all(store: Store, client: TestClient) -> None:
+    train(store, "r", 3)
+    for path, status in (
+        ("/api/v1/curves?run=p/r&key=loss", 304),
+        ("/api/v1/curves?run=p/nothing&key=loss", 404),
+        ("/api/v1/runs", 304),
+        ("/api/v1/runs/groups?by=status", 304),
+        ("/api/v1/runs/columns", 304),
+        ("/api/v1/hpo/studies/nothing", 404),
+        ("/", 304),
+        ("/app.js", 304),
+    ):
+        assert client.get(path, headers={"If-None-Match": "*"}).status_code == status, path
 
 
 def test_json_says_what_json_cannot_hold_in_words(store: Store, client: TestClient) -> None:
@@ -165,7 +237,7 @@ def test_an_answer_is_not_given_again_until_a_run_logs_more(store: Store, client
         ({"run": "p/r", "key": "loss", "max_points": 0}, 422, "max_points"),
         ({"run": "p/r", "key": "loss", "x": "epoch"}, 422, "relative"),
         ({"run": "p/r", "key": "loss", "low": "nan"}, 422, "low"),
-        ({"run": "p/r", "key": [f"k{place}" for place in range(101)]}, 422, "100"),
+        ({"run": "p/r", "key": [f"k{place}" for place in range(101)]}, 422, "keys is not accepted: give at most 100 items"),
         ({"run": "p/r"}, 422, "key"),
         ({"run": "p/empty", "key": "loss"}, 200, ""),
     ],

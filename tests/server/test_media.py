@@ -1,17 +1,21 @@
 """Media over HTTP: what a run's records name and nothing else, and nothing in it that acts."""
 
 import json
+import math
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import halving
 from halving import Store, init
 from halving.query.runs import read_json
-from server.media import kept_records
+from server.media import kept_records, tables
 from server.media.kept_records import KeptRecords
 from server.settings import Settings
 from tests.server.clients import client_of
@@ -48,6 +52,18 @@ def test_media_are_listed_with_addresses_that_give_their_bytes(any_store: Store,
         assert client.get(found[0]["url"]).headers["content-type"] == "text/plain; charset=utf-8"
 
 
+def test_media_that_are_known_are_not_sent_again_until_there_are_others(local: Any, backend: Any, tmp_path: Path) -> None:
+    with_media(backend.store, tmp_path)
+    first = local.get("/api/v1/media", params={"run": "p/r"})
+    again = local.get("/api/v1/media", params={"run": "p/r"}, headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    with init(project="p", id="r", root=backend.store.root, system_metrics=None) as training:
+        training.log({"note": halving.Text("new")}, step=9)
+    other = local.get("/api/v1/media", params={"run": "p/r"}, headers={"If-None-Match": first.headers["etag"]})
+    assert other.status_code == 200
+    assert len(other.json()["media"]) == len(first.json()["media"]) + 1
+
+
 def test_what_could_act_is_a_file_to_save_and_nothing_is_sniffed(local: Any, backend: Any, tmp_path: Path) -> None:
     artifacts = with_media(backend.store, tmp_path)
     for name, kind, how in (
@@ -64,8 +80,9 @@ def test_what_could_act_is_a_file_to_save_and_nothing_is_sniffed(local: Any, bac
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["content-security-policy"] == "sandbox; default-src 'none'"
         assert "immutable" in headers["cache-control"]
-        again = local.get(f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"}, headers={"If-None-Match": headers["etag"]})
-        assert (again.status_code, again.content) == (304, b"")
+        for known in (headers["etag"], "*"):
+            again = local.get(f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"}, headers={"If-None-Match": known})
+            assert (again.status_code, again.content) == (304, b"")
 
 
 def test_only_what_the_runs_own_records_name_is_given(local: Any, backend: Any, tmp_path: Path) -> None:
@@ -155,3 +172,44 @@ def test_the_memory_of_records_is_bounded(backend: Any) -> None:
         assert len(list(kept.rows(folder))) == 3
     assert kept.known("a", "d") is None
     assert kept.known("c", "d") == {"digest": "d"}
+
+
+def test_rows_of_a_table_are_given_in_parts_with_what_json_has_no_form_for_as_text(local: Any, backend: Any, tmp_path: Path) -> None:
+    columns = ["n", "x", "text", "list", "raw", "when"]
+    rows = [[i, math.nan if i == 1 else i / 2, "é" * 900, [i, i], b"abc", datetime(2026, 1, 2, tzinfo=UTC)] for i in range(5)]
+    table = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows]).append_column("huge", pa.array([2**60] * 5))
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=2)
+    with init(project="p", id="r", root=backend.store.root, system_metrics=None) as training:
+        digest = training.log_artifact(tmp_path / "t.parquet")
+        none = training.log_artifact(_written(tmp_path / "none.parquet", b"PAR1 and nothing else"))
+        other = training.log_artifact(_written(tmp_path / "t.csv", b"a,b"))
+    path = f"/api/v1/blobs/{digest}/rows"
+    found = local.get(path, params={"run": "p/r", "offset": 1, "limit": 3}).json()
+    assert [column["name"] for column in found["columns"]] == [*columns, "huge"]
+    assert (found["columns"][0]["type"], found["total"], found["total_columns"]) == ("int64", 5, 7)
+    assert [row[:2] for row in found["rows"]] == [[1, "NaN"], [2, 1.0], [3, 1.5]]
+    assert found["rows"][0][2:] == ["é" * 500 + "…", "[1, 1]", "3 bytes", "2026-01-02 00:00:00+00:00", str(2**60)]
+    assert local.get(path, params={"run": "p/r", "offset": 5}).json()["rows"] == []
+    assert len(local.get(path, params={"run": "p/r"}).json()["rows"]) == 5
+    for refused, said in ((none, "cannot be read as a table"), (other, "give a table")):
+        answer = local.get(f"/api/v1/blobs/{refused}/rows", params={"run": "p/r"})
+        assert (answer.status_code, said in answer.json()["detail"]) == (422, True)
+    assert local.get(path, params={"run": "p/r", "limit": 1001}).status_code == 422
+
+
+def test_a_table_whose_rows_do_not_fit_into_memory_is_not_read(
+    local: Any, backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_MOST_BYTES", 10_000)
+    pq.write_table(pa.table({"n": range(10_000)}), tmp_path / "t.parquet", row_group_size=1_000)
+    with init(project="p", id="r", root=backend.store.root, system_metrics=None) as training:
+        digest = training.log_artifact(tmp_path / "t.parquet")
+    path = f"/api/v1/blobs/{digest}/rows"
+    assert local.get(path, params={"run": "p/r", "offset": 9_990}).json()["rows"] == [[n] for n in range(9_990, 10_000)]
+    refused = local.get(path, params={"run": "p/r", "limit": 1_000, "offset": 500})
+    assert (refused.status_code, "download it" in refused.json()["detail"]) == (422, True)
+
+
+def _written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path

@@ -4,8 +4,9 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,15 @@ from halving import Store
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
 from server import store_threads
+from server.errors import STORE_AWAY
 from server.identity.tokens import create_token
+from server.routes import run_records
 from server.settings import Settings
+from server.store_threads import StoreThreads
 from tests.backends import SMALL
 from tests.postgres import Postgres
 from tests.s3 import S3, Gate
-from tests.server.clients import client_of
+from tests.server.clients import ADDRESS, client_of
 from tests.server.registry import promoted
 from tests.waiting import wait_for
 
@@ -87,6 +91,47 @@ def test_without_its_store_the_server_shows_what_the_catalog_has(s3: S3, tmp_pat
         assert client.get("/api/v1/models/small/champion").status_code == 200
         line.open()
         assert client.get(page).status_code == 200
+
+
+@pytest.mark.parametrize("outage", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")])
+def test_without_its_store_the_server_shows_a_run_as_indexed_and_says_soon_of_the_rest_that_it_is_away_and_nothing_of_where_it_is(
+    s3: S3, tmp_path: Path, outage: Callable[[Gate], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    line, bucket = Gate((s3.host, s3.port)), secrets.token_hex(6)
+    root = s3.root(bucket, endpoint=line.endpoint)
+    with halving.init("p", {"lr": 0.1, "optimizer": {"name": "adam"}}, root, id="a", tags={"team": "x"}, system_metrics=None) as run:
+        run.log({"loss": 0.5}, step=1)
+    with client_of(Settings(root=root, catalog_url=f"sqlite:///{tmp_path}/catalog.db"), f"{ADDRESS}/api/v1") as client:
+        state = client.app.state.halving  # type: ignore[attr-defined]
+        wait_for(lambda: client.get("/runs").json()["total"] == 1, 30, "the run to be indexed")
+        whole = client.get("/runs/p/a").json()
+        if outage is Gate.swallow:
+            monkeypatch.setattr(StoreThreads, "read", partialmethod(StoreThreads.read, seconds=0.5))
+            monkeypatch.setattr(run_records, "_SHOWN_SECONDS", 0.5)
+            monkeypatch.setattr(state.curves._limiter, "seconds", 0.5)
+        outage(line)
+        try:
+            asked = ("/curves?run=p/a&key=loss", "/media?run=p/a", "/runs/diff?run=p/a&run=p/b", "/live?run=p/a&key=loss", "/runs/p/b")
+            with ThreadPoolExecutor(10) as pool:
+                paths = ("/runs/p/a", *asked, "/training-runs/p/a/metrics?key=loss")
+                refused = dict(zip(paths, pool.map(client.get, paths), strict=True))
+            shown = refused.pop("/runs/p/a")
+        finally:
+            line.shut()
+        assert {path: answer.status_code for path, answer in refused.items()} == dict.fromkeys(refused, 503)
+        assert all(int(answer.headers["Retry-After"]) > 0 for answer in refused.values())
+        said = " ".join(answer.text for answer in (*refused.values(), shown))
+        assert [word for word in (bucket, line.endpoint, "experiments", "AWS", "127.0.0.1") if word in said] == []
+        assert shown.status_code == 200
+        body = shown.json()
+        assert {name: body[name] for name in ("status", "tags", "index")} == {name: whole[name] for name in ("status", "tags", "index")}
+        assert (body["params"], body["metrics"]["loss"]["last"]) == ({"lr": 0.1, "optimizer/name": "adam"}, 0.5)
+        assert (body["attempts"], body["files"]) == (None, None)
+        assert body["unavailable"].startswith(STORE_AWAY)
+        assert "without determinism, provenance, attempts" in body["unavailable"]
+    if outage is Gate.shut:
+        assert bucket in caplog.text
 
 
 def test_a_store_that_hangs_holds_up_only_what_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,3 +79,23 @@ def test_the_server_knows_the_pages_of_the_router() -> None:
     assert re.findall(r'load: \(\) => import\("\./([^"]+)"\)', (STATIC / "app.js").read_text()) == [
         modules[0] for modules in PATHS.values()
     ]
+
+
+def test_a_browser_that_looks_for_a_page_where_there_is_none_is_shown_the_page_and_a_program_a_problem(local: TestClient) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+    for path in ("/nowhere", "/runs", "/apifoo"):
+        shown, said = local.get(path, headers=browser), local.get(path)
+        assert (shown.status_code, shown.headers["Content-Type"]) == (404, "text/html; charset=utf-8"), path
+        assert any(address.endswith("/app.js") for address in _addresses(shown.text))
+        assert (said.status_code, said.headers["Content-Type"]) == (404, "application/problem+json"), path
+        assert local.get(path, headers={**browser, "If-None-Match": shown.headers["ETag"]}).status_code == 404
+        assert local.head(path, headers=browser).content == b""
+    for path in ("/api", "/api/", "/api/v1/nowhere"):
+        assert local.get(path, headers=browser).headers["Content-Type"] == "application/problem+json", path
+    assert local.post("/nowhere", headers=browser).headers["Content-Type"] == "application/problem+json"
+
+
+def test_a_text_never_has_a_colour_between_two_themes() -> None:
+    for path in STATIC.rglob("*.css"):
+        for moved in re.findall(r"transition(?:-property)?:([^;}]*)", path.read_text()):
+            assert not re.search(r"(?<![\w-])(?:color|all)\b", moved), (path.name, moved)

@@ -111,6 +111,16 @@ def test_names_are_completed(page: Callable[..., dict[str, Any]]) -> None:
     assert {name["name"] for name in page("/columns")["params"]} >= {"lr", "optimizer/name", "my lr"}
 
 
+def test_names_are_those_of_the_runs_that_the_filter_chooses(page: Callable[..., dict[str, Any]]) -> None:
+    every, chosen = page("/columns"), page("/columns", filter="project = text")
+    assert {name["name"] for name in chosen["metrics"]} < {name["name"] for name in every["metrics"]}
+    assert chosen["metrics"] == [{"name": name, "count": 1, "type": "number"} for name in ("back", "loss")]
+    (first,) = page(filter="order by metrics.loss limit 1")["runs"]
+    mine = page("/columns", filter="order by metrics.loss limit 1")["metrics"]
+    assert {name["name"] for name in mine} == set(page(f"/{first['id']}")["metrics"])
+    assert page("/columns", filter="run = nobody")["metrics"] == []
+
+
 def test_one_run_has_all_that_is_known_of_it(page: Callable[..., dict[str, Any]], local: TestClient) -> None:
     found = page("/digits/a")
     assert found["params"]["optimizer"]["betas"] == [0.9, 0.99]

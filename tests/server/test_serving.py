@@ -31,17 +31,17 @@ class Terminal:
     """Commands on a store of their own."""
 
     def __init__(self, folder: Path) -> None:
-        self._environment = {**os.environ, "HALVING_ROOT": str(folder / "root")}
+        self.environment = {**os.environ, "HALVING_ROOT": str(folder / "root")}
         self._served: list[subprocess.Popen[str]] = []
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(self._command(arguments), env=self._environment, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+        return subprocess.run(self._command(arguments), env=self.environment, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
     def serve(self, *arguments: str) -> tuple["subprocess.Popen[str]", str]:
         """A server that listens, and its address."""
         port = free_port()
         command = self._command(("serve", "--json", "--port", str(port), *arguments))
-        process = subprocess.Popen(command, env=self._environment, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, env=self.environment, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._served.append(process)
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
@@ -85,6 +85,13 @@ def test_a_server_that_others_can_reach_starts_only_when_somebody_has_a_token(te
     assert (who["actor"], who["projects"], who["dagster_url"]) == ("ada", ["digits"], "http://dagster:3000")
 
 
+def test_the_address_of_dagster_s_ui_may_come_from_the_environment(terminal: Terminal) -> None:
+    terminal.environment["HALVING_DAGSTER_URL"] = "http://dagster:3000"
+    _, url = terminal.serve()
+    with urllib.request.urlopen(f"{url}/api/v1/session", timeout=SECONDS) as answer:
+        assert json.load(answer)["dagster_url"] == "http://dagster:3000"
+
+
 def test_tokens_are_listed_without_what_they_are_and_revoked_by_name(terminal: Terminal) -> None:
     token = terminal.run("tokens", "create", "ada").stdout.strip()
     again = terminal.run("tokens", "create", "ada")
@@ -97,7 +104,7 @@ def test_tokens_are_listed_without_what_they_are_and_revoked_by_name(terminal: T
     assert terminal.run("tokens", "revoke", "ada").returncode == 0
     assert "revoked" in terminal.run("tokens", "list").stdout
     unknown = terminal.run("tokens", "revoke", "bob")
-    assert (unknown.returncode, "'ada'" in unknown.stderr) == (1, True)
+    assert (unknown.returncode, "no token 'bob'; there are ada" in unknown.stderr) == (1, True)
     assert terminal.run("serve", "--tokens").returncode == 1  # the only token is revoked
 
 

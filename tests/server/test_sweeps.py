@@ -99,6 +99,7 @@ def test_an_unchanged_study_is_not_sent_again(client: TestClient, either_backend
     first = tag()
     again = client.get(path, headers={"If-None-Match": first})
     assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", first)
+    assert client.get(path, headers={"If-None-Match": "*"}).status_code == 304
     assert client.post(f"{path}/pause").json()["control"] == "pause"
     second = tag()
     assert second != first
@@ -126,6 +127,10 @@ def test_a_study_that_waits_for_dagster_is_shown_with_the_reason_and_stopped_bef
     waits = client.get(study).json()
     assert (waits["id"], waits["name"], waits["status"]) == (asked["study"], "small", "waiting")
     assert "every few seconds" in waits["intent"]["waiting"]
+    (listed,) = client.get("/hpo/studies", params={"project": "small"}).json()["studies"]
+    assert (listed["id"], listed["status"], listed["counts"], listed["objective"]) == (asked["study"], "waiting", {}, "score")
+    assert listed["waiting"] == waits["intent"]["waiting"]
+    assert client.get("/hpo/studies", params={"project": "other"}).json()["studies"] == []
     for does, body in (("pause", None), ("resume", None), ("extend", {"max_trials": 99})):
         refused = client.post(f"{study}/{does}", json=body)
         assert (refused.status_code, "is not open yet" in refused.text) == (409, True), refused.text
@@ -145,6 +150,8 @@ def test_a_study_that_was_asked_for_and_has_been_opened_is_stopped_as_any_other(
     spec = small_spec(snapshot=snapshot.digest).model_dump(mode="json", by_alias=True, exclude_none=True)
     asked = client.post("/hpo/studies", json=spec).json()
     carried_out(either_backend, asked["intent"])
+    (listed,) = client.get("/hpo/studies").json()["studies"]
+    assert (listed["id"], listed["status"], listed["waiting"]) == (asked["study"], "searching", None)
     stopped = client.post(f"/hpo/studies/{asked['study']}/stop").json()
     assert (stopped["status"], stopped["control"]) == ("searching", "stop")
     assert client.get(f"/hpo/studies/{asked['study']}").json()["intent"] is None
@@ -217,13 +224,24 @@ def test_a_report_has_its_scores_and_its_page_which_reaches_nothing(client: Test
     assert client.get("/reports/nothing/page").status_code == 404
 
 
+def test_reports_are_listed_the_newest_first(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    old, new = (promoted(either_backend, small_spec(name=name, max_trials=1)).sweep for name in ("zeta", "alpha"))
+    listed = client.get("/reports").json()["reports"]
+    assert [(one["sweep"], one["project"]) for one in listed] == [(new, "alpha"), (old, "zeta")]
+    one = client.get(f"/reports/{old}").json()
+    assert listed[1] == {"project": "zeta", **{name: one[name] for name in ("sweep", "metrics", "digest", "created_at", "page")}}
+    assert client.get(listed[1]["page"].removeprefix("/api/v1")).content == b"<p>report"
+    assert client.get("/reports", params={"limit": 1}).json()["reports"] == listed[:1]
+    assert client.get("/reports", params={"project": "zeta"}).json()["reports"] == listed[1:]
+
+
 def test_datasets_show_their_snapshots_and_the_sweeps_on_them(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
     sweep = search(either_backend, small_spec(max_trials=1), score)
     (dataset,) = client.get("/datasets").json()["datasets"]
     assert dataset["name"] == "points"
     assert dataset["snapshots"][0]["sweeps"] == [sweep]
     assert client.get("/datasets/points").json() == dataset
-    assert client.get("/datasets/nothing").json()["detail"] == "no dataset 'nothing'; there are ['points']"
+    assert client.get("/datasets/nothing").json()["detail"] == "no dataset 'nothing'; there are points"
 
 
 def test_the_gates_of_a_version_are_judged_by_its_report(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:

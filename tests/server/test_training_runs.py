@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+import halving
 from halving.errors import StoreUnavailable
 from halving.records.run_record import RunRecords
 from resources.backend import Backend
@@ -16,6 +17,7 @@ from resources.scheduling import intents
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import parse_spec
+from server.errors import STORE_AWAY
 from tests.server.launched import carried_out
 
 Small = Callable[..., dict[str, Any]]
@@ -215,7 +217,7 @@ def test_a_study_that_cannot_be_is_refused_with_every_problem(client: TestClient
 def test_a_study_for_external_loops_that_needs_dagster_waits_for_it(client: TestClient, small: Small) -> None:
     asked = client.post("/hpo/studies", params={"driver": "api"}, json=small()).json()
     assert asked["status"] == "waiting", "its snapshot is to be taken, and its winner evaluated"
-    assert client.post(f"/hpo/studies/{asked['study']}/ask").status_code == 404
+    assert client.post(f"/hpo/studies/{asked['study']}/ask").status_code == 204
 
 
 def test_unknown_runs_and_intents_are_named(client: TestClient, snapshot: Snapshot) -> None:
@@ -249,4 +251,12 @@ def test_a_run_is_shown_without_its_checkpoints_while_the_store_is_away(
 
     monkeypatch.setattr("halving.store.store.Store.names", away)
     seen = looked_at(client, asked["run_id"])
-    assert (seen["status"], seen["checkpoints"], seen["unavailable"]) == ("running", [], "the store does not answer")
+    assert (seen["status"], seen["checkpoints"], seen["unavailable"]) == ("running", [], STORE_AWAY)
+
+
+def test_a_run_that_a_script_recorded_is_named_where_it_can_be_seen(client: TestClient, either_backend: Backend) -> None:
+    halving.init("digits", id="mine", root=either_backend.root, system_metrics=None).finish()
+    found, nothing = client.get("/training-runs/digits/mine"), client.get("/training-runs/digits/other")
+    assert (found.status_code, nothing.status_code) == (404, 404)
+    assert "/api/v1/runs/digits/mine" in found.json()["detail"]
+    assert "/api/v1/runs" not in nothing.json()["detail"]

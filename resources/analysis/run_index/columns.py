@@ -4,10 +4,11 @@ from collections.abc import Collection
 from string import ascii_uppercase
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from halving.query.run_filter import RUN_FIELDS
+from halving.query.run_filter import RUN_FIELDS, RunFilter
+from resources.analysis.run_index.select import choose
 from resources.catalog import RunNameRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
@@ -17,11 +18,12 @@ _TYPES = {NUMBER: "number", TEXT: "text", BOOL: "bool"}
 
 
 def select_columns(
-    session: Session, *, prefix: str = "", projects: Collection[str] | None = None, limit: int = 1_000
+    session: Session, chosen: RunFilter | None = None, *, prefix: str = "", projects: Collection[str] | None = None, limit: int = 1_000
 ) -> dict[str, list[dict[str, Any]]]:
     """The fields of every run, and the names of params, metrics and tags, those that most runs have first.
 
     Args:
+        chosen: only names in runs that it chooses; None is all.
         prefix: only names that begin so, ``lr`` or ``params.lr``; upper and lower case are the same.
         projects: only names in runs of these; None is all.
         limit: how many names of each kind at most.
@@ -37,10 +39,15 @@ def select_columns(
         for name, field in RUN_FIELDS.items()
         if kinds == KINDS and name.startswith(begins.lower())
     ]
-    return {"fields": fields, **{kind: _names(session, kind, begins, projects, limit) if kind in kinds else [] for kind in KINDS}}
+    runs = choose(session, chosen, projects) if chosen and (chosen.where or chosen.limit is not None) else None
+    if runs is not None and chosen and chosen.limit is None:
+        runs = runs.order_by(None)
+    return {"fields": fields, **{kind: _names(session, kind, begins, runs, projects, limit) if kind in kinds else [] for kind in KINDS}}
 
 
-def _names(session: Session, kind: str, begins: str, projects: Collection[str] | None, limit: int) -> list[dict[str, Any]]:
+def _names(
+    session: Session, kind: str, begins: str, runs: Select[Any] | None, projects: Collection[str] | None, limit: int
+) -> list[dict[str, Any]]:
     count = func.count()
     statement = (
         select(RunNameRow.name, count, func.min(RunValueRow.type), func.max(RunValueRow.type))
@@ -53,7 +60,9 @@ def _names(session: Session, kind: str, begins: str, projects: Collection[str] |
     if begins:
         folded = begins.translate(_FOLDED)
         statement = statement.where(func.lower(RunNameRow.name).startswith(folded, autoescape=True))
-    if projects is not None:
+    if runs is not None:
+        statement = statement.where(RunValueRow.run_id.in_(runs))
+    elif projects is not None:
         statement = statement.join(RunRow, RunRow.id == RunValueRow.run_id).where(RunRow.project.in_(sorted(projects)))
     return [
         {"name": name, "count": many, "type": _TYPES[least] if least == most else "mixed"}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, and_, case, false, or_, true
+from sqlalchemy import BigInteger, ColumnElement, Double, FromClause, Select, and_, case, cast, false, or_, true
 from sqlalchemy.orm import Session
 
 from halving.query.run_filter import And, Between, Comparison, Condition, Field, In, InvalidFilter, IsNull, Like, Not, Or, Order, Value
@@ -20,7 +20,7 @@ from resources.analysis.run_index.write import find_names
 from resources.catalog import ModelVersionRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
-MOST_NAMES = 50
+MOST_TABLES = 50
 """In a statement; SQLite joins at most 64 tables."""
 Clause = ColumnElement[Any]
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -108,9 +108,9 @@ class Sources:
         if key not in self._names:
             return None
         if key not in self._values:
-            if len(self._values) == MOST_NAMES:
+            if len(self._values) == MOST_TABLES:
                 reason = (
-                    f"{field} is not accepted: the catalog is asked for at most {MOST_NAMES} different params, metrics and tags at once"
+                    f"{field} is not accepted: the catalog is asked for at most {MOST_TABLES} different params, metrics and tags at once"
                 )
                 raise InvalidFilter(reason, field.column)
             self._values[key] = RunValueRow.__table__.alias(f"value_{len(self._values)}")
@@ -132,6 +132,8 @@ class Sources:
             column = column.collate("C") if self.is_postgres else column  # as the index's own texts
         else:
             column = RunRow.__table__.c[field.name]
+            if isinstance(column.type, BigInteger):
+                column = cast(column, Double)  # as the records' filter and literals have numbers; SQLite compares all 64 bits of an integer
         kind = TEXT if field.type == "text" else NUMBER
         return Operand(column.is_not(None), None, {kind: None}, column, column, is_time=field.type == "time")
 

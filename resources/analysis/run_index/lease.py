@@ -1,5 +1,9 @@
 """Which of several processes refreshes the index. Two at once do no harm; they only do the same work twice."""
 
+import os
+import secrets
+import socket
+
 from sqlalchemy import or_, select, update
 
 from resources.catalog import Catalog, RunIndexRow
@@ -7,16 +11,43 @@ from resources.catalog import Catalog, RunIndexRow
 LEASE_SECONDS = 30.0
 
 
+def new_holder() -> str:
+    """A name for this process as the lease's holder, from which another one on this machine sees whether it still lives."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+
+
 def hold_lease(catalog: Catalog, name: str) -> bool:
-    """Take or renew the lease; whether the process of that name has it now."""
+    """Take or renew the lease; whether the process of that name has it now. That of a killed process on this machine is free at once."""
     now = catalog.now()
     with catalog.read() as session:
         holder, until = session.execute(select(RunIndexRow.refresher, RunIndexRow.lease_until)).one()
-    if until is not None and holder != name and until > now:
-        return False
     if holder == name and until is not None and until > now + LEASE_SECONDS / 2:
         return True  # renewed when half of it is over: each write waits for the disk
-    free = or_(RunIndexRow.refresher == name, RunIndexRow.lease_until.is_(None), RunIndexRow.lease_until <= now)
+    ours = [name, holder] if _has_died(holder) else [name]
+    if until is not None and until > now and holder not in ours:
+        return False
+    free = or_(RunIndexRow.refresher.in_(ours), RunIndexRow.lease_until.is_(None), RunIndexRow.lease_until <= now)
     with catalog.write() as session:
         taken = update(RunIndexRow).where(free).values(refresher=name, lease_until=now + LEASE_SECONDS).returning(RunIndexRow.id)
         return session.execute(taken).first() is not None
+
+
+def release_lease(catalog: Catalog, name: str) -> None:
+    """Give the lease up, if the process of that name has it: the next server need not wait for its end."""
+    with catalog.write() as session:
+        session.execute(update(RunIndexRow).where(RunIndexRow.refresher == name).values(lease_until=None))
+
+
+def _has_died(holder: str | None) -> bool:
+    """Whether a holder was a process of this machine that is there no more."""
+    host, _, rest = (holder or "").partition(":")
+    process = rest.partition(":")[0]
+    if host != socket.gethostname() or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # another user's
+        return False
+    return False

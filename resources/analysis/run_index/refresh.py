@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import select, update
+from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound, StoreUnavailable
@@ -29,6 +30,7 @@ _MOST_VALUES = 20_000  # of one transaction, so that it does not hold SQLite's o
 _FIRST_RETRY, _LAST_RETRY = 5.0, 3_600.0  # seconds until a run that could not be read is tried again
 _MOST_DIRECTIONS = 1_000  # sweeps
 _NOTE_SECONDS = 10.0  # a look that found nothing is written down as seldom: each write waits for the disk
+_REFUSALS = (DataError, IntegrityError, OverflowError, UnicodeError)  # of what is written, not of the moment
 
 _log = logging.getLogger(__name__)
 
@@ -151,7 +153,8 @@ class Refresher:
         entries: list[Entry] = []
         for at in range(0, len(looks), _THREADS):
             part = looks[at : at + _THREADS]
-            for look, found in zip(part, in_threads(self._read, part), strict=True):
+            each = map(self._read, part) if self._store.folder is not None else in_threads(self._read, part)
+            for look, found in zip(part, each, strict=True):
                 done.looked += 1
                 if isinstance(found, Entry):
                     entries.append(found)
@@ -166,9 +169,9 @@ class Refresher:
                 else:
                     (confirmed if look.stale else later)[look.row["id"]] = self._problem(look, found, done)
             if sum(len(entry.values) for entry in entries) >= _MOST_VALUES:  # a bound for memory
-                self._write(entries)
+                self._write(entries, done)
                 entries = []
-        self._write(entries)
+        self._write(entries, done)
         postpone(self._catalog, later)
         confirm(self._catalog, confirmed)
 
@@ -192,19 +195,34 @@ class Refresher:
             _log.warning("run %s/%s is not in the index as it is: %s: %s", look.project, look.run, type(error).__name__, error)
         return again
 
-    def _write(self, entries: list[Entry]) -> None:
+    def _write(self, entries: list[Entry], done: Refreshed) -> None:
         """In transactions of at most :data:`_MOST_VALUES` values, or of one run."""
         part: list[Entry] = []
         for entry in entries:
             if part and sum(len(one.values) for one in part) + len(entry.values) > _MOST_VALUES:
-                self._write_part(part)
+                self._write_part(part, done)
                 part = []
             part.append(entry)
-        self._write_part(part)
+        self._write_part(part, done)
 
-    def _write_part(self, entries: list[Entry]) -> None:
+    def _write_part(self, entries: list[Entry], done: Refreshed) -> None:
         now = self._clock()
-        write_entries(self._catalog, [self._with_best(entry) for entry in entries], [next_look(entry.row, now) for entry in entries])
+        try:
+            write_entries(self._catalog, [self._with_best(entry) for entry in entries], [next_look(entry.row, now) for entry in entries])
+        except _REFUSALS as error:
+            if len(entries) > 1:  # one run that the database does not take must not keep the others out
+                for entry in entries:
+                    self._write_part([entry], done)
+            else:
+                self._refused(entries[0], error, done)
+
+    def _refused(self, entry: Entry, error: Exception, done: Refreshed) -> None:
+        """Note a run that the database does not take; what it has of it stays, and is looked at again later."""
+        project, run = entry.row["project"], entry.row["run"]
+        again = self._problem(_Look(project, run), InvalidInput(f"the catalog does not take it: {getattr(error, 'orig', error)}"), done)
+        with self._catalog.read() as session:
+            known = session.scalar(select(RunRow.id).where(RunRow.project == project, RunRow.run == run))
+        postpone(self._catalog, {} if known is None else {known: again})
 
     def _with_best(self, entry: Entry) -> Entry:
         """The entry with the best of those metrics that its sweep's objectives name."""

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from halving.query.run_filter import Field, RunFilter
 from resources.analysis.run_index.conditions import Sources, order_by, truth
-from resources.catalog import ModelVersionRow, RunIndexRow, RunRow, RunValueRow
+from resources.catalog import ModelVersionRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER
 
 _RUNS = RunRow.__table__
@@ -85,9 +85,26 @@ def select_names(
 
 
 def select_run(session: Session, project: str, run: str) -> dict[str, Any] | None:
-    """One run's row, as a page has it, with all its values; None if the index has it not."""
+    """One run's row, as a page has it without columns; None if the index has it not."""
     found = session.scalar(select(_RUNS.c.id).where(_RUNS.c.project == project, _RUNS.c.run == run))
     return None if found is None else _rows(session, [found], [])[0]
+
+
+def values_of(session: Session, project: str, run: str) -> dict[str, dict[str, Any]]:
+    """What the index has of a run by name: ``params`` (nested ones as ``optimizer/lr``) and ``tags``, and ``metrics``, each with its
+    ``last``, ``min`` and ``max``."""
+    found: dict[str, dict[str, Any]] = {"params": {}, "metrics": {}, "tags": {}}
+    asked = (
+        select(RunNameRow.kind, RunNameRow.name, RunValueRow.__table__)
+        .join(RunNameRow, RunNameRow.id == RunValueRow.name_id)
+        .join(RunRow, RunRow.id == RunValueRow.run_id)
+        .where(RunRow.project == project, RunRow.run == run)
+        .order_by(RunNameRow.name)
+    )
+    for row in session.execute(asked):
+        value = plain(row)
+        found[row.kind][row.name] = {"last": value, "min": row.min, "max": row.max} if row.kind == "metrics" else value
+    return found
 
 
 def choose(

@@ -1,13 +1,13 @@
 """What commands print: one JSON document, or tables for people."""
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import HalvingError
+from halving.query.plain_json import jsonable
 from halving.query.units import size as size
 
 if TYPE_CHECKING:
@@ -24,19 +24,6 @@ def print_json(value: Any) -> None:
     """Print one document. JSON has no NaN and no infinities: they are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``."""
     json.dump(jsonable(value), sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")
-
-
-def jsonable(value: Any) -> Any:
-    """The value with nothing in it that JSON cannot hold."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [jsonable(item) for item in value]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return value
 
 
 def console(*, stderr: bool = False, markup: bool = False) -> "Console":

@@ -2,7 +2,7 @@
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +29,15 @@ class Files:
     """Reads the files of a run. To be used by one thread at a time.
 
     Every method raises FileNotFoundError when the file is gone.
+
+    Attributes:
+        before_each: called before each row group; what it raises ends the reading.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: dict[str, _File] = {}
+        self.before_each: Callable[[], None] | None = None
 
     def close(self, *, keep: bool = False) -> int:
         """Let go of what is open; a method that is called later opens it again.
@@ -58,7 +62,7 @@ class Files:
         found = {key: no_points() for key in keys}
         if keys:
             file = _File(self._store, path)
-            for group in range(file.groups):
+            for group in self._each(range(file.groups)):
                 wanted = [key for key in keys if file.may_hold(group, "key", key, key)]
                 if not wanted:
                     continue
@@ -74,7 +78,7 @@ class Files:
     def points(self, path: str, key: str, ranges: Sequence[tuple[int, int]]) -> Points:
         """A curve's points in some ranges of steps, in the order of the file."""
         file, parts = self._file(path), [no_points()]
-        for group in file.groups_with(key):
+        for group in self._each(file.groups_with(key)):
             if ranges is EVERYWHERE or any(file.may_hold(group, "step", low, high) for low, high in ranges):
                 table = file.read(group, ["key", *_POINT])
                 parts.append(within(Points(*_arrays(table, _POINT, _curve(table, key))), ranges))
@@ -85,7 +89,8 @@ class Files:
         file = self._file(path)
         spans = {group: file.bounds(group, "level") or (0, 64) for group in file.groups_with(key)}
         for level in sorted({level for low, high in spans.values() for level in range(low, high + 1)}, reverse=True):
-            parts = [file.buckets(group, key, level) for group, (low, high) in spans.items() if low <= level <= high]
+            groups = [group for group, (low, high) in spans.items() if low <= level <= high]
+            parts = [file.buckets(group, key, level) for group in self._each(groups)]
             if any(map(len, parts)):
                 yield np.concatenate(parts) if len(parts) > 1 else parts[0]
 
@@ -93,6 +98,12 @@ class Files:
         """The keys in a file."""
         file = _File(self._store, path)
         return {key for group in range(file.groups) for key in file.read(group, ["key"])["key"].unique().to_pylist()}
+
+    def _each(self, groups: Iterable[int]) -> Iterator[int]:
+        for group in groups:
+            if self.before_each is not None:
+                self.before_each()
+            yield group
 
     def _file(self, path: str) -> "_File":
         if path not in self._open:

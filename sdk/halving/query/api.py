@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -107,7 +108,8 @@ def curve_rows(
 
     Args:
         known_keys: a key that none of the runs has is an error.
-        after_each: called after each curve with the number of its rows, by several threads. What it raises ends the query.
+        after_each: called after each curve with the number of its rows, and with 0 before each block that is read of it, by several
+            threads. What it raises ends the query.
         opened: gives the reader of a project's run for some keys, where the caller may have it already. Local files are then read by
             this thread alone.
     """
@@ -122,6 +124,8 @@ def curve_rows(
 
     def of_run(asked: _Asked, reader: RunCurves) -> list[CurveRows]:
         found = []
+        if after_each is not None:
+            reader.check_while_reading(partial(after_each, 0))
         for key in asked_keys:
             for attempt, units in _parts(reader, key, part, max_points, attempts == "raw"):
                 ordered = units if axis == "step" else units[np.argsort(units["wall_time"], kind="stable")]

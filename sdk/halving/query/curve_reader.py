@@ -97,7 +97,12 @@ class RunCurves:
     def close(self) -> None:
         """Close the files and let go of points; a method that is called later reads them again."""
         self._loaded.clear()
+        self._files.before_each = None
         self._count(self._files.close(keep=self.grew is not None))
+
+    def check_while_reading(self, check: Callable[[], None]) -> None:
+        """Call something before each block that is read, until this is closed; what it raises ends the reading."""
+        self._files.before_each = check
 
     def forget(self) -> None:
         """Keep nothing in memory any more; another thread may be reading, and lets go of the rest when it is done."""

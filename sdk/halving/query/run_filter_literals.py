@@ -44,7 +44,7 @@ def read_literal(field: Field, token: Token, *, ago: bool, now: datetime) -> Val
         InvalidFilter: it is not of the field's type.
     """
     if token.kind not in ("word", "text"):
-        raise InvalidFilter(f"{token} stands where a value is expected: {accepted_by(field)}", token.column)
+        raise InvalidFilter(f"{token.stands} where a value is expected: {accepted_by(field)}", token.column)
     if token.keyword in RESERVED:
         raise InvalidFilter(f"{token} is a word of the language: {accepted_by(field)}; in quotes ({token.text!r}) it is text", token.column)
     if ago and field.type != "time":

@@ -271,7 +271,7 @@ def _field_of(token: Token) -> Field:
     known = f"the fields are {', '.join(RUN_FIELDS)}, params.NAME, metrics.NAME, tags.NAME, and min, max or best(metrics.NAME)"
     if token.kind in ("symbol", "end", "text") or token.keyword in RESERVED:
         hint = ', a quoted name as in params."my name"' if token.kind == "text" else ""
-        raise InvalidFilter(f"{token} stands where a field is expected: {known}{hint}", token.column)
+        raise InvalidFilter(f"{token.stands} where a field is expected: {known}{hint}", token.column)
     if token.text in RUN_FIELDS and token.kind == "word":
         return Field("run", token.text, column=token.column)
     head, dot, name = (token.before[:-1], ".", token.text) if token.kind == "name" else token.text.partition(".")

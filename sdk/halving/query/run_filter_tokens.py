@@ -30,6 +30,11 @@ class Token:
         """A word in lower case; empty for all else."""
         return self.text.lower() if self.kind == "word" else ""
 
+    @property
+    def stands(self) -> str:
+        """The beginning of a sentence about its place."""
+        return "the filter ends" if self.kind == "end" else f"{self} stands"
+
     def __str__(self) -> str:
         """As a message shows it."""
         return "the end" if self.kind == "end" else shown(self.before + self.text)

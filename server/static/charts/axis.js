@@ -69,7 +69,7 @@ export function shareOf(axis, value) {
 
 /**
  * The number at a share of the axis.
- * @param {Axis} axis
+ * @param {{low: number, high: number, log: boolean}} axis
  * @param {number} share
  */
 export function valueAt(axis, share) {

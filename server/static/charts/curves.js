@@ -12,6 +12,9 @@
  * @property {Float32Array} value
  * @property {Float32Array | null} min null where every row is one point
  * @property {Float32Array | null} max
+ * @property {number} [single] of a bucketed curve the first row that is one point again: from there on it was appended to
+ * @property {Curve} [whole] of a window's curve the one that it is a part of, whose earlier values its smoothing goes on from
+ * @property {number} [members] of a group's curve how many runs it is the mean of; min and max are then mean ∓ standard deviation
  * @property {{weight: number, length: number, values: Float32Array} | null} [smooth] what {@link smoothed} keeps
  */
 
@@ -75,6 +78,7 @@ export function append(curve, x, value) {
   const count = x.length - from;
   if (count === 0) return 0;
   makeRoom(curve, curve.length + count);
+  if (curve.min) curve.single ??= curve.length;
   for (let i = 0; i < count; i++) {
     const at = curve.length + i;
     curve.x[at] = x[from + i];
@@ -103,11 +107,13 @@ function makeRoom(curve, rows) {
 }
 
 /**
- * The values as an exponential moving average, unbiased at the start as Adam's moments are (Kingma & Ba 2014, section 3); the same
- * as `halving.curves(smooth={"ema": weight})`. NaN and infinities stay where they are and do not enter the average.
+ * The values as an exponential moving average, unbiased at the start as Adam's moments are (Kingma & Ba 2014, section 3): of single points
+ * what `halving.curves(smooth={"ema": weight})` gives. A bucket counts as the points that it stands for, and a window's curve goes on from
+ * what was before it, so that the average at a place is nearly the same however the curve was cut. NaN and infinities stay where they are
+ * and do not enter the average.
  *
  * @param {Curve} curve
- * @param {number} weight of the past, 0 (none) to below 1
+ * @param {number} weight of the past for each point, 0 (none) to below 1
  * @returns {Float32Array}
  */
 export function smoothed(curve, weight) {
@@ -115,20 +121,43 @@ export function smoothed(curve, weight) {
   const kept = curve.smooth;
   if (kept && kept.weight === weight && kept.length === curve.length) return kept.values;
   const values = new Float32Array(curve.length);
-  let average = 0;
-  let seen = 1;
-  for (let i = 0; i < curve.length; i++) {
-    const value = curve.value[i];
-    if (Number.isFinite(value)) {
-      average = weight * average + (1 - weight) * value;
-      seen *= weight;
-      values[i] = average / (1 - seen);
-    } else {
-      values[i] = value;
-    }
-  }
+  const state = { average: 0, seen: 1 };
+  if (curve.whole && curve.length) blend(curve.whole, weight, state, firstFrom(curve.whole.x, curve.whole.length, curve.x[0]), null);
+  blend(curve, weight, state, curve.length, values);
   curve.smooth = { weight, length: curve.length, values };
   return values;
+}
+
+/**
+ * @param {Curve} curve
+ * @param {number} weight
+ * @param {{average: number, seen: number}} state
+ * @param {number} rows how many of them, from the first
+ * @param {Float32Array | null} values where the averages go
+ */
+function blend(curve, weight, state, rows, values) {
+  const bucket = weight ** bucketSize(curve);
+  const single = curve.min ? (curve.single ?? curve.length) : 0;
+  for (let i = 0; i < rows; i++) {
+    const value = curve.value[i];
+    if (Number.isFinite(value)) {
+      const past = i < single ? bucket : weight;
+      state.average = past * state.average + (1 - past) * value;
+      state.seen *= past;
+      if (values) values[i] = state.average / (1 - state.seen);
+    } else if (values) values[i] = value;
+  }
+}
+
+/**
+ * How many points a bucket of the curve stands for, all but the last of which have equally many; 1 where every row is a point.
+ *
+ * @param {Curve} curve
+ */
+export function bucketSize(curve) {
+  if (!curve.min) return 1;
+  const buckets = curve.single ?? curve.length;
+  return buckets ? Math.max(1, (curve.points - (curve.length - buckets)) / buckets) : 1;
 }
 
 /**
@@ -217,22 +246,62 @@ export function yBounds(curves, window, shown) {
 }
 
 /**
- * What a table beside a chart says of a curve.
+ * How many curves have values that a logarithmic axis cannot show, and how many have no others.
+ *
+ * @param {Curve[]} curves
+ * @returns {{some: number, all: number}}
+ */
+export function notPositive(curves) {
+  const found = { some: 0, all: 0 };
+  for (const curve of curves) {
+    let [above, below] = [false, false];
+    for (let i = 0; i < curve.length && !(above && below); i++) {
+      if (curve.value[i] > 0) above = true;
+      else if (curve.value[i] <= 0) below = true;
+    }
+    if (below) found.some += 1;
+    if (below && !above) found.all += 1;
+  }
+  return found;
+}
+
+/**
+ * The end of a curve, also of one of which this is only a window.
  *
  * @param {Curve} curve
- * @returns {{last: number, lastX: number, min: number, minX: number, max: number, maxX: number}}
+ * @returns {{value: number, x: number, bucket: boolean}} bucket: the value is the mean of a bucket that begins at x
  */
-export function summaryOf(curve) {
-  const end = curve.length - 1;
-  const found = { last: NaN, lastX: NaN, min: Infinity, minX: NaN, max: -Infinity, maxX: NaN };
-  if (end >= 0) [found.last, found.lastX] = [curve.value[end], curve.x[end]];
-  for (let i = 0; i <= end; i++) {
-    const low = curve.min ? curve.min[i] : curve.value[i];
-    const high = curve.max ? curve.max[i] : curve.value[i];
-    if (Number.isFinite(low) && low < found.min) [found.min, found.minX] = [low, curve.x[i]];
-    if (Number.isFinite(high) && high > found.max) [found.max, found.maxX] = [high, curve.x[i]];
+export function lastOf(curve) {
+  const whole = curve.whole ?? curve;
+  const end = whole.length - 1;
+  if (end < 0) return { value: NaN, x: NaN, bucket: false };
+  return { value: whole.value[end], x: whole.x[end], bucket: whole.min !== null && !whole.members && end < (whole.single ?? Infinity) };
+}
+
+/**
+ * What a table beside a chart says of a curve within a window of x, null for all.
+ *
+ * @param {Curve} curve
+ * @param {Bounds | null} window
+ * @returns {{min: number, max: number, points: number, exact: boolean}} exact: no bucket crosses the window's ends
+ */
+export function summaryOf(curve, window) {
+  let [min, max, rows, points] = [Infinity, -Infinity, 0, 0];
+  const bucket = bucketSize(curve);
+  const from = window ? firstFrom(curve.x, curve.length, window.low) : 0;
+  for (let i = from; i < curve.length && !(window && curve.x[i] > window.high); i++) {
+    const low = curve.min && !curve.members ? curve.min[i] : curve.value[i];
+    const high = curve.max && !curve.members ? curve.max[i] : curve.value[i];
+    if (Number.isFinite(low) && low < min) min = low;
+    if (Number.isFinite(high) && high > max) max = high;
+    rows += 1;
+    points += curve.min && i < (curve.single ?? Infinity) ? bucket : 1;
   }
-  if (found.min === Infinity) found.min = NaN;
-  if (found.max === -Infinity) found.max = NaN;
-  return found;
+  const all = rows === curve.length;
+  return {
+    min: min === Infinity ? NaN : min,
+    max: max === -Infinity ? NaN : max,
+    points: all ? curve.points : Math.round(points),
+    exact: all || !curve.min,
+  };
 }

@@ -1,10 +1,13 @@
 // A chart of curves: uPlot gives axes, scales, cursor and the drag; the curves are drawn by our own path builder.
 
 import uPlot from "uplot";
-import { firstFrom, sameBounds, smoothed, xBounds, yBounds } from "./curves.js";
+import { valueAt } from "./axis.js";
+import { clockLabels, labels, sizes, widthOf } from "./axis-labels.js";
+import { firstFrom, smoothed, xBounds, yBounds } from "./curves.js";
 import { drawCurves, drawHighlight, placed, placing } from "./draw-curves.js";
+import { onPinch } from "./pinch.js";
 import { theme } from "./theme.js";
-import { axisNumber, axisSpan, axisTime, logSplits } from "./ticks.js";
+import { axisNumber, axisSpan } from "./ticks.js";
 
 /**
  * @typedef {import("./curves.js").Curve} Curve
@@ -18,14 +21,16 @@ import { axisNumber, axisSpan, axisTime, logSplits } from "./ticks.js";
  * @property {"step" | "time" | "relative"} x
  * @property {boolean} logX
  * @property {boolean} logY
+ * @property {string} [unit] of the values: of "bytes" and "bytes/s" the axis shows kB, MB and so on
  * @property {number} weight of the smoothing, 0 for none
  * @property {boolean} band
  * @property {Bounds | null} window of x, null for all
+ * @property {Bounds | null} yWindow of the values, null for all that are within x
  *
  * @typedef {{run: string, curve: Curve, row: number, left: number, top: number, plot: number}} Hit
  *
  * @typedef {object} ChartEvents
- * @property {(window: Bounds | null) => void} onZoom the user chose a window of x, or null for all
+ * @property {(window: Bounds | null, yWindow: Bounds | null) => void} onZoom the user chose windows of x and y, null for all
  * @property {(hit: Hit | null) => void} onHover the curve nearest to the pointer
  */
 
@@ -42,8 +47,6 @@ export class LineChart {
     this.host = host;
     this.state = state;
     this.events = events;
-    /** @type {Bounds | null} */
-    this.yWindow = null;
     /** @type {string | null} */
     this.highlighted = null;
     this.overlay = document.createElement("canvas");
@@ -61,7 +64,6 @@ export class LineChart {
   update(state) {
     const old = this.state;
     this.state = state;
-    if (!sameBounds(old.window, state.window) || old.x !== state.x) this.yWindow = null;
     if (old.x !== state.x || old.logX !== state.logX || old.logY !== state.logY) this.#rebuild();
     else this.redraw();
   }
@@ -122,7 +124,7 @@ export class LineChart {
       },
       axes: [
         { ...axis, size: 26, gap: 4, space: 56, ...(state.x === "time" ? { values: clockLabels } : labels(tick, state.logX, 64)) },
-        { ...axis, size: widthOf, gap: 4, space: 30, ...labels(axisNumber, state.logY, 32) },
+        { ...axis, size: widthOf, gap: 4, space: 30, ...(state.unit?.startsWith("bytes") ? sizes(state.logY, 32, state.unit.slice(5)) : labels(axisNumber, state.logY, 32)) },
       ],
       // One series stands for all curves: uPlot asks its path builder, which draws onto the canvas itself and gives no path back.
       series: [{}, { facets: [{ scale: "x" }, { scale: "y" }], paths: (/** @type {uPlot} */ plot) => this.#draw(plot), points: { show: false } }],
@@ -145,6 +147,7 @@ export class LineChart {
     plot.ctx.canvas.setAttribute("aria-hidden", "true");
     plot.over.before(this.overlay);
     plot.over.addEventListener("mouseleave", () => this.events.onHover(null));
+    this.#listenToFingers(plot);
     return plot;
   }
 
@@ -162,9 +165,16 @@ export class LineChart {
 
   /** @returns {[number, number]} */
   #xRange() {
-    const { curves, window, logX, x } = this.state;
+    const { window, logX, x } = this.state;
     const log = logX && x !== "time";
     if (window) return [log && window.low <= 0 ? 0.5 : window.low, window.high];
+    return this.#wholeX();
+  }
+
+  /** @returns {[number, number]} */
+  #wholeX() {
+    const { curves, logX, x } = this.state;
+    const log = logX && x !== "time";
     const bounds = xBounds(curves, log);
     if (!bounds) return log ? [1, 10] : x === "time" ? [Date.now() / 1000 - 60, Date.now() / 1000] : [0, 1];
     if (bounds.low === bounds.high) return log ? [bounds.low / 2, bounds.low * 2] : [bounds.low - 0.5, bounds.high + 0.5];
@@ -173,8 +183,8 @@ export class LineChart {
 
   /** @returns {[number, number]} */
   #yRange() {
-    if (this.yWindow) return [this.yWindow.low, this.yWindow.high];
-    const { curves, weight, band, logY } = this.state;
+    const { curves, weight, band, logY, yWindow } = this.state;
+    if (yWindow && !(logY && yWindow.low <= 0)) return [yWindow.low, yWindow.high];
     const [low, high] = this.#xRange();
     const bounds = yBounds(curves, { low, high }, { weight, band, positive: logY });
     if (!bounds) return logY ? [0.1, 10] : [0, 1];
@@ -276,59 +286,52 @@ export class LineChart {
   #select(plot) {
     const { left, top, width, height } = plot.select;
     if (width < DRAG && height < DRAG) return;
-    const { over } = plot;
-    const whole = width >= over.clientWidth - 1;
-    if (height > 0 && height < over.clientHeight - 1) {
-      this.yWindow = { low: plot.posToVal(top + height, "y"), high: plot.posToVal(top, "y") };
-    }
+    const along = width > 0 && width < plot.over.clientWidth - 1;
+    const upright = height > 0 && height < plot.over.clientHeight - 1;
+    const { window, yWindow } = this.state;
+    const between = (/** @type {number} */ low, /** @type {number} */ high, /** @type {"x" | "y"} */ scale) => ({
+      low: short(plot.posToVal(low, scale)),
+      high: short(plot.posToVal(high, scale)),
+    });
+    this.state = {
+      ...this.state,
+      window: along ? between(left, left + width, "x") : window,
+      yWindow: upright ? between(top + height, top, "y") : yWindow,
+    };
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-    const along = width > 0 && !whole;
-    if (along) this.state = { ...this.state, window: { low: short(plot.posToVal(left, "x")), high: short(plot.posToVal(left + width, "x")) } };
     this.redraw();
-    if (along) this.events.onZoom(this.state.window);
+    if (along || upright) this.events.onZoom(this.state.window, this.state.yWindow);
+  }
+
+  /** @param {uPlot} plot */
+  #listenToFingers(plot) {
+    let from = this.#frame(plot).x;
+    onPinch(plot.over, {
+      begin: () => {
+        from = this.#frame(plot).x;
+        this.highlight(null);
+        this.events.onHover(null);
+      },
+      move: (scale, shift) => {
+        const [low, high] = [-shift / scale, (1 - shift) / scale].map((share) => short(valueAt(from, share)));
+        const [least, most] = this.#wholeX();
+        const window = low <= least && high >= most ? null : { low: Math.max(low, least), high: Math.min(high, most) };
+        if (window && window.low >= window.high) return; // all of it lies beyond the ends
+        this.state = { ...this.state, window };
+        this.redraw();
+      },
+      end: () => this.events.onZoom(this.state.window, this.state.yWindow),
+    });
   }
 
   #resetZoom() {
-    this.yWindow = null;
-    this.update({ ...this.state, window: null });
-    this.events.onZoom(null);
+    this.update({ ...this.state, window: null, yWindow: null });
+    this.events.onZoom(null, null);
   }
-}
-
-/** @param {uPlot} _ @param {number[]} splits */
-function clockLabels(_, splits) {
-  const step = splits.length > 1 ? splits[1] - splits[0] : 60;
-  return splits.map((value, index) => axisTime(value, step, index === 0 ? null : splits[index - 1]));
 }
 
 /** As precise as a link has to be. @param {number} value */
 const short = (value) => Number(value.toPrecision(10));
-
-/** As wide as the vertical axis's labels need. @param {uPlot} _ @param {string[] | null} values */
-function widthOf(_, values) {
-  const longest = Math.max(4, ...(values ?? []).map((value) => value?.length ?? 0));
-  return 18 + 6.6 * longest;
-}
-
-/**
- * How an axis is labelled.
- *
- * @param {(value: number, step: number) => string} text
- * @param {boolean} log
- * @param {number} space CSS pixels between ticks
- */
-function labels(text, log, space) {
-  const values = (/** @type {uPlot} */ _, /** @type {number[]} */ splits) => {
-    const step = splits.length > 1 && !log ? splits[1] - splits[0] : 0;
-    return splits.map((value) => text(value, step));
-  };
-  if (!log) return { values };
-  const splits = (/** @type {uPlot} */ plot, /** @type {number} */ axis, /** @type {number} */ low, /** @type {number} */ high) => {
-    const length = (axis === 0 ? plot.bbox.width : plot.bbox.height) / uPlot.pxRatio;
-    return logSplits(low, high, length / space);
-  };
-  return { values, splits, filter: (/** @type {uPlot} */ _, /** @type {number[]} */ given) => given };
-}
 
 /**
  * @param {number} low

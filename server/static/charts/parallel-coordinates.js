@@ -1,13 +1,15 @@
 /** Parallel coordinates: a line for each run through its params and metrics, on a canvas of our own. */
 import { effect } from "@preact/signals";
 import { theme, token } from "../lib/theme.js";
-import { shareOf, ticksOf, valueAt } from "./axis.js";
+import { shareOf, ticksOf } from "./axis.js";
+import { onAxis } from "./brush.js";
 import { SHADES, shades } from "./ramp.js";
 
 /**
  * @typedef {import("./axis.js").Axis} Axis
- * @typedef {{id: string, values: unknown[], share: number | null}} Line values: one for each axis; share: of the colours, null where there is none
- * @typedef {{low: number, high: number}} Brush shares of an axis
+ * @typedef {{id: string, values: unknown[], share: number | null, inside: boolean}} Line values: one for each axis; share: of the colours, null
+ *   where there is none; inside: whether it is within all that is marked
+ * @typedef {import("./brush.js").Brush} Brush
  *
  * @typedef {object} ParallelState
  * @property {Axis[]} axes
@@ -15,7 +17,7 @@ import { SHADES, shades } from "./ramp.js";
  * @property {ReadonlyMap<string, Brush>} brushes by the axis's name
  *
  * @typedef {object} ParallelEvents
- * @property {(axis: Axis, brush: Brush | null) => void} onBrush
+ * @property {(axis: Axis, brush: Brush | null, last: boolean) => void} onBrush last: the drag has ended
  * @property {(id: string | null, left: number, top: number) => void} onHover
  */
 
@@ -81,7 +83,7 @@ export class ParallelCoordinates {
     /** @type {Line[]} */
     const out = [];
     for (const line of lines) {
-      if (!this.isIn(line)) out.push(line);
+      if (!line.inside) out.push(line);
       else batches[line.share === null ? SHADES : Math.round(line.share * (SHADES - 1))]?.push(line);
     }
     context.lineJoin = "bevel";
@@ -93,19 +95,6 @@ export class ParallelCoordinates {
     context.globalAlpha = 1;
     this.#drawAxes(context);
     this.#drawOverlay();
-  }
-
-  /**
-   * Whether a run is within all brushes.
-   * @param {Line} line
-   */
-  isIn(line) {
-    return this.state.axes.every((axis, index) => {
-      const brush = this.state.brushes.get(axis.name);
-      if (!brush) return true;
-      const share = shareOf(axis, line.values[index]);
-      return share !== null && share >= brush.low - 1e-9 && share <= brush.high + 1e-9;
-    });
   }
 
   /** @param {number} index */
@@ -177,14 +166,15 @@ export class ParallelCoordinates {
       }
       if (missing) haloed(context, "none", x + (last ? -6 : 6), this.#y(null));
       const brush = brushes.get(axis.name);
-      if (brush) {
-        context.fillStyle = token("--accent");
-        context.globalAlpha = 0.25;
-        context.fillRect(x - 7, this.#y(brush.high), 14, this.#y(brush.low) - this.#y(brush.high));
-        context.globalAlpha = 1;
-        context.strokeStyle = token("--accent");
-        context.strokeRect(x - 7, this.#y(brush.high), 14, this.#y(brush.low) - this.#y(brush.high));
-      }
+      if (!brush) return;
+      const marked = onAxis(brush);
+      const box = /** @type {const} */ ([x - 7, this.#y(marked.high), 14, this.#y(marked.low) - this.#y(marked.high)]);
+      context.fillStyle = token("--accent");
+      context.globalAlpha = 0.25;
+      context.fillRect(...box);
+      context.globalAlpha = 1;
+      context.strokeStyle = token("--accent");
+      context.strokeRect(...box);
     });
   }
 
@@ -243,10 +233,10 @@ export class ParallelCoordinates {
     const share = (/** @type {number} */ at) => Math.max(0, Math.min(1, (bottom - at) / (bottom - top)));
     const [one, other] = [share(this.drag.from), share(y)];
     if (Math.abs(this.drag.from - y) < 4) {
-      if (last) this.events.onBrush(axis, null);
+      if (last) this.events.onBrush(axis, null, true);
       return;
     }
-    this.events.onBrush(axis, { low: Math.min(one, other), high: Math.max(one, other) });
+    this.events.onBrush(axis, { low: Math.min(one, other), high: Math.max(one, other) }, last);
   }
 
   /**
@@ -268,27 +258,10 @@ export class ParallelCoordinates {
       const [from, until] = [this.#y(shareOf(one, line.values[to - 1])), this.#y(shareOf(other, line.values[to]))];
       const slope = (until - from) / (this.#x(to) - this.#x(to - 1));
       const distance = Math.abs(from + share * (until - from) - y) / Math.hypot(1, slope);
-      if (distance < least && this.isIn(line)) [best, least] = [line.id, distance];
+      if (distance < least && line.inside) [best, least] = [line.id, distance];
     }
     return best;
   }
-}
-
-/**
- * What a brush says in a filter's words, such as `params.lr between 0.001 and 0.01`.
- * @param {Axis} axis
- * @param {Brush} brush
- */
-export function filterOf(axis, brush) {
-  if (axis.kind === "text") {
-    const texts = axis.texts.filter((text) => {
-      const share = shareOf(axis, text) ?? -1;
-      return share >= brush.low && share <= brush.high;
-    });
-    return `${axis.name} in (${texts.map((text) => (/^[a-z_][\w.-]*$/i.test(text) ? text : `'${text.replaceAll("'", "''")}'`)).join(", ")})`;
-  }
-  const [low, high] = [brush.low, brush.high].map((share) => Number(valueAt(axis, share).toPrecision(3)));
-  return `${axis.name} between ${low} and ${high}`;
 }
 
 /** @param {HTMLElement} host */

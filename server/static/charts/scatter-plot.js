@@ -2,39 +2,44 @@
 import { effect } from "@preact/signals";
 import { theme, token } from "../lib/theme.js";
 import { shareOf, ticksOf } from "./axis.js";
+import { onAxis } from "./brush.js";
 import { cleared, fitted } from "./parallel-coordinates.js";
 import { shade } from "./ramp.js";
 
 /**
  * @typedef {import("./axis.js").Axis} Axis
- * @typedef {{id: string, x: unknown, y: unknown, share: number | null}} Point
- * @typedef {{x: Axis, y: Axis, points: Point[]}} ScatterState
+ * @typedef {import("./brush.js").Brush} Brush
+ * @typedef {{id: string, x: unknown, y: unknown, share: number | null, inside: boolean}} Point inside: whether it is within all that is marked
+ * @typedef {{x: Axis, y: Axis, points: Point[], brushes: ReadonlyMap<string, Brush>}} ScatterState brushes: by the axis's name
+ *
+ * @typedef {object} ScatterEvents
+ * @property {(x: Brush | null, y: Brush | null, last: boolean) => void} onBrush last: the drag has ended
+ * @property {(id: string | null, left: number, top: number) => void} onHover
  */
 
 const [LEFT, RIGHT, TOP, BOTTOM, INSET] = [64, 14, 12, 40, 10];
 const NEAR = 14;
+const DRAG = 6;
 const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif';
 
 export class ScatterPlot {
   /**
    * @param {HTMLElement} host
    * @param {ScatterState} state
-   * @param {(id: string | null, left: number, top: number) => void} onHover
+   * @param {ScatterEvents} events
    */
-  constructor(host, state, onHover) {
+  constructor(host, state, events) {
     this.host = host;
     this.state = state;
+    this.events = events;
+    /** @type {{x: number, y: number} | null} where a drag began */
+    this.drag = null;
     /** @type {string | null} */
     this.highlighted = null;
     this.canvas = document.createElement("canvas");
     this.canvas.setAttribute("aria-hidden", "true");
     host.append(this.canvas);
-    this.canvas.addEventListener("pointermove", (event) => {
-      const box = this.canvas.getBoundingClientRect();
-      const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-      onHover(this.nearest(x, y), x, y);
-    });
-    this.canvas.addEventListener("pointerleave", () => onHover(null, 0, 0));
+    this.#listen();
     this.sized = new ResizeObserver(() => this.draw());
     this.sized.observe(host);
     this.stopTheme = effect(() => {
@@ -62,21 +67,63 @@ export class ScatterPlot {
     this.canvas.remove();
   }
 
+  #listen() {
+    const { canvas } = this;
+    const place = (/** @type {PointerEvent} */ event) => {
+      const box = canvas.getBoundingClientRect();
+      return { x: event.clientX - box.left, y: event.clientY - box.top };
+    };
+    canvas.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0 || event.pointerType === "touch") return; // a finger scrolls the page
+      canvas.setPointerCapture(event.pointerId);
+      this.drag = place(event);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      const at = place(event);
+      if (this.drag) this.#brush(this.drag, at, false);
+      else this.events.onHover(this.nearest(at.x, at.y), at.x, at.y);
+    });
+    canvas.addEventListener("pointerup", (event) => {
+      if (this.drag) this.#brush(this.drag, place(event), true);
+      this.drag = null;
+    });
+    canvas.addEventListener("pointerleave", () => this.events.onHover(null, 0, 0));
+  }
+
+  /** @param {{x: number, y: number}} from @param {{x: number, y: number}} to @param {boolean} last a click takes the brushes away */
+  #brush(from, to, last) {
+    const [wide, high] = [Math.abs(from.x - to.x) >= DRAG, Math.abs(from.y - to.y) >= DRAG];
+    if (!wide && !high && !last) return;
+    const { left, bottom, width, height } = this.#box();
+    const [across, up] = [(/** @type {number} */ x) => (x - left) / width, (/** @type {number} */ y) => (bottom - y) / height];
+    const between = (/** @type {number} */ one, /** @type {number} */ other) => onAxis({ low: Math.min(one, other), high: Math.max(one, other) });
+    this.events.onBrush(wide ? between(across(from.x), across(to.x)) : null, high ? between(up(from.y), up(to.y)) : null, last);
+  }
+
+  /** Where the axes go from 0 to 1. */
+  #box() {
+    const { clientWidth: width, clientHeight: height } = this.host;
+    return { left: LEFT + INSET, bottom: height - BOTTOM - INSET, width: width - LEFT - RIGHT - 2 * INSET, height: height - TOP - BOTTOM - 2 * INSET };
+  }
+
   /** @param {Point} point @returns {[number, number] | null} */
   #place(point) {
     const [x, y] = [shareOf(this.state.x, point.x), shareOf(this.state.y, point.y)];
     if (x === null || y === null) return null;
-    const { clientWidth: width, clientHeight: height } = this.host;
-    return [LEFT + INSET + x * (width - LEFT - RIGHT - 2 * INSET), height - BOTTOM - INSET - y * (height - TOP - BOTTOM - 2 * INSET)];
+    const { left, bottom, width, height } = this.#box();
+    return [left + x * width, bottom - y * height];
   }
 
   draw() {
     const context = cleared(this.canvas, this.host);
     this.#drawAxes(context);
+    this.#drawBrushes(context);
     const { points } = this.state;
     const radius = points.length > 400 ? 2.5 : 3.5;
-    context.globalAlpha = points.length > 100 ? 0.75 : 0.9;
-    for (const point of points) this.#dot(context, point, radius);
+    for (const point of points) {
+      context.globalAlpha = !point.inside ? 0.16 : points.length > 100 ? 0.75 : 0.9;
+      this.#dot(context, point, radius);
+    }
     context.globalAlpha = 1;
     const chosen = points.find((each) => each.id === this.highlighted);
     const place = chosen && this.#place(chosen);
@@ -87,6 +134,22 @@ export class ScatterPlot {
     context.arc(place[0], place[1], radius + 3, 0, 2 * Math.PI);
     context.stroke();
     this.#dot(context, chosen, radius);
+  }
+
+  /** @param {CanvasRenderingContext2D} context */
+  #drawBrushes(context) {
+    const { x, y, brushes } = this.state;
+    const [across, up] = [brushes.get(x.name), brushes.get(y.name)];
+    if (!across && !up) return;
+    const { left, bottom, width, height } = this.#box();
+    const [one, other] = [onAxis(across ?? { low: 0, high: 1 }), onAxis(up ?? { low: 0, high: 1 })];
+    const box = /** @type {const} */ ([left + one.low * width, bottom - other.high * height, (one.high - one.low) * width, (other.high - other.low) * height]);
+    context.fillStyle = token("--accent");
+    context.globalAlpha = 0.12;
+    context.fillRect(...box);
+    context.globalAlpha = 1;
+    context.strokeStyle = token("--accent");
+    context.strokeRect(...box);
   }
 
   /** @param {CanvasRenderingContext2D} context @param {Point} point @param {number} radius */

@@ -37,3 +37,27 @@ export function rankCorrelation(pairs) {
   });
   return { rho: xx && yy ? xy / Math.sqrt(xx * yy) : Number.NaN, count };
 }
+
+/**
+ * The share of the variance of the second sides' ranks that lies between the groups of equal first sides (η²). Pairs without a
+ * first side, or whose second is no finite number, do not count.
+ * @param {readonly (readonly [unknown, unknown])[]} pairs
+ * @returns {{share: number, count: number}} share: NaN with fewer than three pairs, or where one side is always the same
+ */
+export function etaSquared(pairs) {
+  const finite = pairs.filter(([one, other]) => one !== undefined && one !== null && Number.isFinite(other));
+  const count = finite.length;
+  /** @type {Map<string, {sum: number, count: number}>} */
+  const groups = new Map();
+  const mean = (count + 1) / 2;
+  let all = 0;
+  ranks(finite.map((pair) => Number(pair[1]))).forEach((rank, index) => {
+    const text = String(finite[index]?.[0]);
+    const group = groups.get(text) ?? { sum: 0, count: 0 };
+    groups.set(text, { sum: group.sum + rank - mean, count: group.count + 1 });
+    all += (rank - mean) ** 2;
+  });
+  let between = 0;
+  for (const group of groups.values()) between += group.sum ** 2 / group.count;
+  return { share: count < 3 || groups.size < 2 || !all ? Number.NaN : between / all, count };
+}

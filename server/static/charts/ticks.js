@@ -104,6 +104,36 @@ export function evenSplits(low, high, most) {
   return splits;
 }
 
+const BYTES = ["B", "kB", "MB", "GB", "TB"];
+
+/** Of the unit that a number of bytes is written in, the power of 1024. @param {number} bytes */
+const powerOf = (bytes) => Math.min(BYTES.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(Math.abs(bytes), 1)) / 10 + 1e-9)));
+
+/**
+ * Bytes on an axis, in powers of 1024 with their everyday names, as everywhere else.
+ *
+ * @param {number} value
+ * @param {number} step
+ * @param {number} largest whose unit all have
+ */
+export function axisBytes(value, step, largest) {
+  const power = powerOf(largest);
+  return value === 0 ? "0" : `${trimmed(value / 1024 ** power, step / 1024 ** power)} ${BYTES[power]}`;
+}
+
+/**
+ * Ticks at round numbers of the unit that the largest value has.
+ *
+ * @param {number} low bytes
+ * @param {number} high
+ * @param {number} most
+ * @param {boolean} log
+ */
+export function byteSplits(low, high, most, log) {
+  const unit = 1024 ** powerOf(high);
+  return (log ? logSplits(low / unit, high / unit, most) : evenSplits(low / unit, high / unit, most)).map((value) => value * unit);
+}
+
 /**
  * A time of this place on an axis: by the clock, with its day where that is another one than the tick's before.
  *

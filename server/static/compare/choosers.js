@@ -1,6 +1,6 @@
 /** What the table shows: its columns, and what its runs are grouped by. */
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
@@ -15,16 +15,22 @@ export function Columns() {
   const open = useSignal(false);
   const search = useSignal("");
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!open.value) return undefined;
+    box.current?.querySelector("input")?.focus();
     const outside = (/** @type {Event} */ event) => {
-      if (event instanceof KeyboardEvent ? event.key === "Escape" : !box.current?.contains(/** @type {Node} */ (event.target))) open.value = false;
+      if (!box.current?.contains(/** @type {Node} */ (event.target))) open.value = false;
+    };
+    const escaped = (/** @type {KeyboardEvent} */ event) => {
+      if (event.key !== "Escape") return;
+      open.value = false;
+      box.current?.querySelector("button")?.focus(); // what had the focus is gone with the list
     };
     document.addEventListener("mousedown", outside);
-    document.addEventListener("keydown", outside);
+    document.addEventListener("keydown", escaped);
     return () => {
       document.removeEventListener("mousedown", outside);
-      document.removeEventListener("keydown", outside);
+      document.removeEventListener("keydown", escaped);
     };
   }, [open.value]);
   const chosen = view.columns.value;
@@ -37,7 +43,7 @@ export function Columns() {
     <div class="chooser" ref=${box}>
       <button type="button" aria-expanded=${open.value} aria-haspopup="dialog" onClick=${() => (open.value = !open.value)}>Columns</button>
       ${open.value && html`<div class="popup" role="dialog" aria-label="Columns">
-        <input type="search" placeholder="Find" aria-label="Find columns" ref=${(/** @type {HTMLElement | null} */ each) => each && !search.peek() && each.focus()}
+        <input type="search" placeholder="Find" aria-label="Find columns"
           value=${search.value} onInput=${(/** @type {Event} */ event) => (search.value = /** @type {HTMLInputElement} */ (event.target).value)} />
         <ul>
           ${first.map((each) => html`<li key=${each.column}><label><input type="checkbox" checked=${chosen.includes(each.column)} onChange=${() => toggle(each.column)} />

@@ -1,15 +1,17 @@
-/** Curves of the panels that are visible: one question for all that are missing, kept while Compare is open. */
+/** Asking for the curves of the panels that are visible: one question for all that are missing, kept while Compare is open. */
 import { effect, signal } from "@preact/signals";
 import { decodeCurves } from "../charts/curves.js";
 import { ApiError, early, request } from "../lib/api.js";
-import { posted, questionOf, questionsOf } from "./questions.js";
+import * as places from "./places.js";
+import { posted, questionsOf } from "./questions.js";
 import { shown } from "./runs.js";
-import { zoom } from "./view.js";
+import { zoomOf } from "./view.js";
 
-/** @typedef {import("../charts/curves.js").Curve} Curve */
-/** @typedef {import("./questions.js").Axis} Axis */
-/** @typedef {import("./questions.js").Question} Question */
-/** @typedef {{low: number, high: number}} Bounds */
+export { curvesOf, standing } from "./places.js";
+
+/** @typedef {import("./places.js").Axis} Axis */
+/** @typedef {import("./places.js").Bounds} Bounds */
+/** @typedef {import("./places.js").Question} Question */
 
 const REFINE_MS = 120;
 const RETRY_MS = 3000;
@@ -23,51 +25,16 @@ export const asking = signal(0);
 /** Counts changes of which panels are visible. */
 export const panelsChanged = signal(0);
 
-/** Curves by axis, metric, run; null where a run has none of a metric. @type {Map<string, Curve | null>} */
-const known = new Map();
-/** Finer ones of a window. @type {{window: string, curves: Map<string, Curve>}} */
-let fine = { window: "", curves: new Map() };
-
 /** Panels that are visible, by what they show. @type {Map<object, {axis: Axis, keys: string[], changed: () => void}>} */
 const panels = new Map();
 /** @type {Set<AbortController>} */
 const questions = new Set();
-/** @type {Set<string>} */
-const pending = new Set();
 let planned = false;
+let retryAt = 0; // ms; until then nothing is asked
+let retrying = 0;
 let refining = 0;
 /** @type {AbortController | null} */
 let refiner = null;
-
-/** @param {Axis} axis @param {string} key @param {string} run */
-const place = (axis, key, run) => `${axis}\n${key}\n${run}`;
-/** @param {Bounds | null} window */
-const named = (window) => (window ? `${window.low}_${window.high}` : "");
-
-/**
- * The curves of a panel, as far as they are known; finer ones within the window.
- * @param {Axis} axis
- * @param {string} key
- * @param {string[]} runs
- */
-export function curvesOf(axis, key, runs) {
-  const refined = fine.window && fine.window === named(zoom.peek()) ? fine.curves : null;
-  const curves = [];
-  for (const run of runs) {
-    const at = place(axis, key, run);
-    const curve = refined?.get(at) ?? known.get(at);
-    if (curve) curves.push(curve);
-  }
-  return curves;
-}
-
-/**
- * Whether everything a panel asked for is known.
- * @param {Axis} axis
- * @param {string} key
- * @param {string[]} runs
- */
-export const complete = (axis, key, runs) => runs.every((run) => known.has(place(axis, key, run)));
 
 /**
  * Have a panel's curves fetched as long as it is visible.
@@ -87,6 +54,14 @@ export function want(axis, keys, changed) {
   };
 }
 
+/** The metrics of the visible panels, by axis. */
+function wanted() {
+  /** @type {Map<Axis, Set<string>>} */
+  const found = new Map();
+  for (const { axis, keys } of panels.values()) for (const key of keys) found.set(axis, (found.get(axis) ?? new Set()).add(key));
+  return found;
+}
+
 /** Ask for all that is missing, once for what becomes visible together. */
 export function plan() {
   if (planned) return;
@@ -99,25 +74,29 @@ export function plan() {
 }
 
 function ask() {
+  if (Date.now() < retryAt) return;
   const runs = shown.peek();
-  /** Metrics that miss the same runs are asked for together. @type {Map<string, {axis: Axis, keys: Set<string>, runs: string[]}>} */
+  /** Metrics that miss the same runs are asked for together. @type {Map<string, {axis: Axis, keys: string[], runs: string[]}>} */
   const missing = new Map();
-  for (const { axis, keys } of panels.values()) {
+  for (const [axis, keys] of wanted()) {
     for (const key of keys) {
-      const lacking = runs.filter((run) => !known.has(place(axis, key, run)) && !pending.has(place(axis, key, run)));
+      const lacking = runs.filter((run) => places.isUnknown(axis, key, run));
       if (!lacking.length) continue;
       const same = `${axis}\n${lacking.length === runs.length ? "" : lacking.join(",")}`;
-      const entry = missing.get(same) ?? { axis, keys: new Set(), runs: lacking };
-      entry.keys.add(key);
+      const entry = missing.get(same) ?? { axis, keys: [], runs: lacking };
+      entry.keys.push(key);
       missing.set(same, entry);
     }
   }
   if (missing.size && takeEarly()) return ask();
-  for (const { axis, keys, runs: lacking } of missing.values()) {
-    /** @type {Promise<null>} */
-    let before = Promise.resolve(null);
-    for (const question of questionsOf(axis, [...keys], lacking)) before = fetchCurves(question, before).then(() => null);
-  }
+  for (const { axis, keys, runs: lacking } of missing.values()) askInTurn(questionsOf(axis, keys, lacking));
+}
+
+/** One after the other: all at once, and the first panel waits for all. @param {Question[]} parts */
+function askInTurn(parts) {
+  /** @type {Promise<null>} */
+  let before = Promise.resolve(null);
+  for (const question of parts) before = fetchCurves(question, before).then(() => null);
 }
 
 /** Take over what first-curves.js has asked meanwhile; whether there was something. */
@@ -133,30 +112,39 @@ function takeEarly() {
  * @param {Promise<Response | null>} [asked] its answer, where it is on its way; null where it has to be asked then
  */
 async function fetchCurves(question, asked) {
-  const { runs, keys, x: axis } = question;
-  const places = keys.flatMap((key) => runs.map((run) => place(axis, key, run)));
-  for (const at of places) pending.add(at);
+  const number = places.asked(question);
   const stop = new AbortController();
   questions.add(stop);
   asking.value += 1;
   try {
     const answer = await post(question, stop.signal, asked);
-    for (const at of places) known.set(at, null);
-    for (const curve of answer.curves) known.set(place(axis, curve.key, curve.run), curve);
+    places.keep(question, answer.curves, number);
     forget();
     error.value = "";
-    tell(axis, new Set(keys));
   } catch (failure) {
-    if (!stop.signal.aborted) {
-      error.value = failure instanceof Error ? failure.message : String(failure);
-      if (!(failure instanceof ApiError) || failure.passing) setTimeout(plan, RETRY_MS);
-      else for (const at of places) known.set(at, null);
-    }
+    if (stop.signal.aborted) return;
+    failed(failure);
+    if (failure instanceof ApiError && !failure.passing) places.refuse(question);
   } finally {
-    for (const at of places) pending.delete(at);
+    places.over(question);
     questions.delete(stop);
     asking.value -= 1;
   }
+  tell(question.x, new Set(question.keys));
+  plan();
+}
+
+/** Say why a question failed, and ask again where that may help, when the server says. @param {unknown} failure */
+function failed(failure) {
+  error.value = failure instanceof Error ? failure.message : String(failure);
+  if (failure instanceof ApiError && !failure.passing) return;
+  const wait = failure instanceof ApiError && failure.retry ? 1000 * failure.retry : RETRY_MS;
+  retryAt = Date.now() + wait;
+  clearTimeout(retrying);
+  retrying = window.setTimeout(() => {
+    retryAt = 0;
+    plan();
+  }, wait);
 }
 
 /**
@@ -180,79 +168,67 @@ function tell(axis, keys) {
 
 /** Curves that no panel shows go first. */
 function forget() {
-  if (known.size <= KEPT) return;
-  const kept = new Set();
-  for (const { axis, keys } of panels.values()) for (const key of keys) for (const run of shown.peek()) kept.add(place(axis, key, run));
-  for (const at of known.keys()) {
-    if (known.size <= KEPT) return;
-    if (!kept.has(at)) known.delete(at);
-  }
+  const [keys, runs] = [wanted(), new Set(shown.peek())];
+  places.forget(KEPT, (axis, key, run) => Boolean(runs.has(run) && keys.get(/** @type {Axis} */ (axis))?.has(key)));
 }
 
 /** What a window hides in buckets is asked for when it stands still. */
 function refineSoon() {
   clearTimeout(refining);
   refiner?.abort();
-  const window = zoom.peek();
-  if (!window) return;
-  refining = setTimeout(() => void refine(window), REFINE_MS);
+  if (places.AXES.some((axis) => zoomOf(axis).peek())) refining = window.setTimeout(() => void refine(), REFINE_MS);
 }
 
-/** @param {Bounds} window */
-async function refine(window) {
-  if (fine.window !== named(window)) fine = { window: named(window), curves: new Map() };
-  const runs = shown.peek();
-  /** @type {Map<Axis, Set<string>>} */
-  const coarse = new Map();
-  for (const { axis, keys } of panels.values()) {
-    for (const key of keys) {
-      if (runs.some((run) => known.get(place(axis, key, run))?.min && !fine.curves.has(place(axis, key, run)))) {
-        coarse.set(axis, (coarse.get(axis) ?? new Set()).add(key));
-      }
-    }
-  }
+async function refine() {
   const stop = new AbortController();
   refiner = stop;
-  for (const [axis, keys] of coarse) {
-    asking.value += 1;
-    try {
-      const answer = await post({ ...questionOf(axis, [...keys], runs), low: window.low, high: window.high }, stop.signal);
-      for (const curve of answer.curves) fine.curves.set(place(axis, curve.key, curve.run), curve);
-      tell(axis, keys);
-      performance.mark("halving:refined");
-    } catch (failure) {
-      if (!stop.signal.aborted) error.value = failure instanceof Error ? failure.message : String(failure);
-    } finally {
-      asking.value -= 1;
-    }
+  const runs = shown.peek();
+  for (const [axis, keys] of wanted()) {
+    const bounds = zoomOf(axis).peek();
+    if (!bounds) continue;
+    const coarse = [...keys].filter((key) => runs.some((run) => places.isCoarse(axis, key, run)));
+    for (const question of questionsOf(axis, coarse, runs)) await refineOne({ ...question, ...bounds }, stop.signal);
+  }
+}
+
+/** @param {Question & Bounds} question @param {AbortSignal} signal */
+async function refineOne(question, signal) {
+  if (signal.aborted || Date.now() < retryAt) return;
+  asking.value += 1;
+  try {
+    const answer = await post(question, signal);
+    places.keepFine(question, answer.curves);
+    tell(question.x, new Set(question.keys));
+    performance.mark("halving:refined");
+  } catch (failure) {
+    if (!signal.aborted) failed(failure);
+  } finally {
+    asking.value -= 1;
   }
 }
 
 /**
- * Curves that are known of a run, to append to.
- * @param {string} key
- * @param {string} run
- * @returns {{axis: Axis, curve: Curve | null | undefined, set: (curve: Curve) => void}[]}
+ * What a stream has of a metric of a run. Gives what {@link places.take} does.
+ * @param {Parameters<typeof places.take>} given
  */
-export function heldOf(key, run) {
-  return /** @type {Axis[]} */ (["step", "time", "relative"]).map((axis) => {
-    const at = place(axis, key, run);
-    return { axis, curve: known.get(at), set: (curve) => known.set(at, curve) };
-  });
+export function take(...given) {
+  const rows = places.take(...given);
+  for (const axis of places.AXES) tell(axis, new Set([given[0]]));
+  return rows;
 }
 
-/** @param {Axis} axis @param {string} key */
-export const appended = (axis, key) => tell(axis, new Set([key]));
-
 /**
- * Fetch a run's curves again; those that are shown stay until the new ones are there.
- * @param {string} run
+ * Fetch runs' curves again; those that are shown stay until the new ones are there, and those on another axis are asked for when it is chosen.
+ * @param {string[]} runs
+ * @param {Set<string>} [only] of these metrics alone
  */
-export function again(run) {
-  /** @type {Map<Axis, Set<string>>} */
-  const wanted = new Map();
-  for (const { axis, keys } of panels.values()) for (const key of keys) wanted.set(axis, (wanted.get(axis) ?? new Set()).add(key));
-  for (const [axis, keys] of wanted) void fetchCurves(questionOf(axis, [...keys], [run]));
+export function again(runs, only) {
+  const now = wanted();
+  for (const axis of places.AXES) {
+    const asked = [...(now.get(axis) ?? [])].filter((key) => !only || only.has(key));
+    if (asked.length && runs.length) askInTurn(questionsOf(axis, asked, runs));
+    if (!now.has(axis)) places.outdate(axis, runs, only);
+  }
 }
 
 /** The metrics that panels show now. */
@@ -260,16 +236,23 @@ export const wantedKeys = () => [...new Set([...panels.values()].flatMap((panel)
 
 /** Follow what is shown while Compare is open. */
 export function follow() {
-  const stop = effect(() => {
-    void [shown.value, zoom.value];
-    plan();
-  });
+  const stops = [
+    effect(() => {
+      void shown.value;
+      places.forgive();
+      plan();
+    }),
+    effect(() => {
+      for (const axis of places.AXES) void zoomOf(axis).value;
+      plan();
+    }),
+  ];
   return () => {
-    stop();
+    for (const stop of stops) stop();
     clearTimeout(refining);
+    clearTimeout(retrying);
+    retryAt = 0;
     for (const each of [...questions, ...(refiner ? [refiner] : [])]) each.abort();
-    known.clear();
-    pending.clear();
-    fine = { window: "", curves: new Map() };
+    places.forgetAll();
   };
 }

@@ -5,7 +5,7 @@ import { trouble, useWatched } from "../lib/api.js";
 import { counted, number, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { queryValue, setQuery } from "../lib/url-state.js";
-import { Swatch } from "./run-table.js";
+import { Swatch } from "./run-line.js";
 
 export const MOST_COMPARED = 10;
 const LONGEST_PATCH = 3000; // lines

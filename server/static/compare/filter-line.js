@@ -1,6 +1,7 @@
 /** The filter: text of its language, completed as it is written, its error underlined where it is. */
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { sentence } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
 import { suggestions } from "./names.js";
@@ -14,14 +15,14 @@ export function FilterLine() {
   const caret = useSignal(0);
   const open = useSignal(false);
   const chosen = useSignal(-1);
-  useEffect(() => {
+  useLayoutEffect(() => {
     text.value = view.filter.value;
   }, [view.filter.value]);
   useShortcuts([{ keys: "/", does: "write a filter", run: () => (input.current?.focus(), input.current?.select()) }]);
 
   const apply = () => {
     open.value = false;
-    if (text.peek().trim() !== view.filter.peek()) view.setFilter(text.peek());
+    if (text.peek().trim() !== view.filter.peek().trim()) view.setFilter(text.peek());
   };
   const { word, found } = open.value ? suggestions(text.value.slice(0, caret.value)) : { word: "", found: [] };
   const take = (/** @type {string} */ name) => {
@@ -42,7 +43,10 @@ export function FilterLine() {
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Escape") {
       if (found.length) open.value = false;
-      else input.current?.blur();
+      else {
+        text.value = view.filter.peek();
+        input.current?.blur();
+      }
     } else if (found.length && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       event.preventDefault();
       chosen.value = (chosen.value + (event.key === "ArrowDown" ? 1 : chosen.value < 0 ? 0 : -1) + found.length) % found.length;
@@ -52,7 +56,8 @@ export function FilterLine() {
     }
   };
   const failure = runs.error.value;
-  const wrong = failure?.column && text.value.trim() === view.filter.value ? failure.column : 0;
+  const draft = text.value.trim() !== view.filter.value.trim();
+  const wrong = failure?.column && !draft ? failure.column : 0;
   return html`
     <form class="filter" role="search" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), apply())}>
       <div class="filter-box">
@@ -61,7 +66,7 @@ export function FilterLine() {
           value=${text.value} aria-invalid=${wrong > 0} aria-describedby=${failure ? "filter-error" : undefined}
           aria-autocomplete="list" aria-expanded=${found.length > 0} aria-controls="filter-names"
           aria-activedescendant=${chosen.value >= 0 ? `filter-name-${chosen.value}` : undefined}
-          onInput=${typed} onKeyDown=${keys} onBlur=${apply}
+          onInput=${typed} onKeyDown=${keys} onBlur=${() => (open.value = false)}
           onScroll=${(/** @type {Event} */ event) => (shift.value = /** @type {HTMLElement} */ (event.target).scrollLeft)} />
         ${wrong > 0 && html`<${Underline} text=${text.value} column=${wrong} shift=${shift.value} />`}
         <ul id="filter-names" class="names" role="listbox" aria-label="Names" hidden=${!found.length}>
@@ -72,9 +77,16 @@ export function FilterLine() {
           )}
         </ul>
       </div>
-      ${failure && html`<p id="filter-error" class="filter-error" role="alert">${failure.message}</p>`}
+      ${draft && html`<p class="muted hint">Enter applies it, Escape takes it back.</p>`}
+      ${failure && html`<p id="filter-error" class="filter-error" role="alert">${said(failure)}</p>`}
     </form>
   `;
+}
+
+/** @param {import("../lib/api.js").ApiError} failure */
+function said(failure) {
+  if (!failure.passing) return failure.message;
+  return `${sentence(failure.message)} ${runs.total.value === null ? "Retrying." : "Showing the runs as they were, retrying."}`;
 }
 
 /**

@@ -2,8 +2,8 @@
  * browser reads the page. What the page turns out to need besides, it asks for itself. */
 import { acrossOf, layout, linesWithin, matcher, metricsOf } from "./layout.js";
 import { axisOf, posted, questionsOf, topOf } from "./questions.js";
+import { widthIn } from "./side.js";
 
-const SIDE = { least: 300, share: 0.3 }; // of the runs beside the panels: see compare.css
 const ABOVE = 84; // the panels: the page's header and the tools
 
 /** @type {import("../lib/api.js").Early} */
@@ -26,8 +26,8 @@ async function ask() {
   if (!listed || !names || early.taken) return;
   const runs = listed.runs.slice(0, topOf(view.get("top"))).map((/** @type {{id: string}} */ run) => run.id);
   const metrics = metricsOf(names.metrics, false).filter(matcher(view.get("metrics") ?? ""));
-  const width = innerWidth - Math.max(SIDE.least, SIDE.share * innerWidth);
-  const { lines } = layout(metrics, acrossOf(width), new Set());
+  const width = innerWidth - widthIn(innerWidth);
+  const { lines } = layout(metrics, acrossOf(width), new Set(view.getAll("fold")));
   const keys = linesWithin(lines, 0, innerHeight - ABOVE).flatMap((line) => (line.kind === "row" ? line.names : []));
   if (!runs.length || !keys.length) return;
   /** @type {Promise<unknown>} */

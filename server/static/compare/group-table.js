@@ -1,20 +1,26 @@
-/** Groups of runs, each with its count and mean ± standard deviation of the columns; a click filters by the group. */
+/** Groups of runs, each with its line on the charts, its count and mean ± standard deviation of the columns; a click filters by the group. */
 import { counted, number, shown } from "../lib/format.js";
-import { useWatched } from "../lib/api.js";
+import { trouble, useWatched } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
+import { groupId, lines } from "./groups.js";
+import { Swatch } from "./run-line.js";
 import * as view from "./view.js";
 
 /** @typedef {{key: Record<string, any>, count: number, values: Record<string, {mean: number, std: number | null, count: number}>}} Group */
 
+const MOST = 200;
+const MOST_MEANS = 30; // columns, by the server
+
 export function GroupTable() {
   const by = view.group.value;
-  const query = new URLSearchParams({ by, limit: "200" });
+  const query = new URLSearchParams({ by, limit: String(MOST) });
   if (view.filter.value) query.set("filter", view.filter.value);
-  if (view.columns.value.length) query.set("columns", view.columns.value.join(","));
+  const asked = view.columns.value.slice(0, MOST_MEANS);
+  if (asked.length) query.set("columns", asked.join(","));
   const watched = useWatched(`/runs/groups?${query}`);
   const groups = /** @type {Group[]} */ (watched.data.value?.groups ?? []);
-  const columns = view.columns.value.filter((column) => groups.some((group) => group.values[column]));
+  const columns = asked.filter((column) => groups.some((group) => group.values[column]));
   return html`
     <div class="groups" role="region" aria-label=${`Groups by ${by}`} tabindex="0">
       <table>
@@ -23,7 +29,7 @@ export function GroupTable() {
           ${groups.map((group) => {
             const value = group.key[by];
             return html`<tr key=${String(value)} data-group=${String(value)}>
-              <th scope="row"><button class="quiet" type="button" title="Only these runs" onClick=${() => only(by, value)}>${value === null ? "none" : shown(value)}</button></th>
+              <th scope="row">${lines.value.includes(groupId(value)) && html`<${Swatch} id=${groupId(value)} /> `}<button class="quiet" type="button" title="Only these runs" onClick=${() => only(by, value)}>${value === null ? "none" : shown(value)}</button></th>
               <td>${group.count}</td>
               ${columns.map((column) => html`<td key=${column} title=${counted(group.values[column]?.count ?? 0, "run")}>${statistics(group.values[column])}</td>`)}
             </tr>`;
@@ -31,7 +37,10 @@ export function GroupTable() {
         </tbody>
       </table>
       ${watched.data.value && !groups.length && html`<p class="nothing">No run has this.</p>`}
-      ${watched.error.value && html`<p class="filter-error">${watched.error.value.message}</p>`}
+      ${watched.error.value && html`<p class="filter-error">${trouble(watched)}</p>`}
+      ${groups.length === MOST && html`<p class="muted hint">These are the ${MOST} largest groups; there may be more.</p>`}
+      ${view.columns.value.length > MOST_MEANS && html`<p class="muted hint">Means are given of the first ${MOST_MEANS} columns.</p>`}
+      <p class="muted hint">A line of the charts is the mean of a group's shown runs, its band ± one standard deviation.</p>
       ${!view.columns.value.length && html`<p class="muted hint">Choose columns to see their mean ± standard deviation.</p>`}
     </div>
   `;

@@ -21,17 +21,21 @@ function naturally(names) {
   return [...names].sort((a, b) => (key(a) < key(b) ? -1 : Number(key(a) > key(b))));
 }
 
+/** The section of the metrics that no shown run has; no metric has a name that gives this prefix. */
+export const ABSENT = "\n";
+
 /**
  * Where everything lies.
  * @param {string[]} names in the order in which those of a prefix follow one another
  * @param {number} across panels side by side
- * @param {ReadonlySet<string>} hidden
+ * @param {ReadonlySet<string>} hidden sections that are closed
+ * @param {ReadonlySet<string> | null} [had] the metrics that shown runs have, null for all: the others come last, in a section of their own
  */
-export function layout(names, across, hidden) {
+export function layout(names, across, hidden, had = null) {
   /** @type {Map<string, string[]>} */
   const sections = new Map();
   for (const name of names) {
-    const prefix = prefixOf(name);
+    const prefix = had && !had.has(name) ? ABSENT : prefixOf(name);
     const section = sections.get(prefix);
     if (section) section.push(name);
     else sections.set(prefix, [name]);
@@ -39,7 +43,7 @@ export function layout(names, across, hidden) {
   /** @type {Line[]} */
   const lines = [];
   let top = 0;
-  const ordered = [...sections].sort(([a], [b]) => (a < b ? -1 : 1));
+  const ordered = [...sections].sort(([a], [b]) => (b === ABSENT || (a !== ABSENT && a < b) ? -1 : 1));
   for (const [prefix, members] of ordered) {
     if (prefix || ordered.length > 1) {
       lines.push({ kind: "header", top, prefix, count: members.length });

@@ -1,66 +1,65 @@
 /** What runs log while they are looked at: appended to the curves that are there, fetched again only where that cannot be right. */
-import { effect } from "@preact/signals";
-import { append, growable } from "../charts/curves.js";
+import { effect, signal } from "@preact/signals";
 import { listen } from "../lib/live.js";
-import { again, appended, heldOf, panelsChanged, wantedKeys } from "./curve-store.js";
-import { rowOf, shown } from "./runs.js";
+import { again, panelsChanged, take, wantedKeys } from "./curve-store.js";
+import { isLive, rowOf, shown } from "./runs.js";
 
 const MOST_RUNS = 200;
 const MOST_KEYS = 100;
+const MOST_CHARACTERS = 3500; // of an address for either; proxies take 8,000 in all
 const SETTLE_MS = 300;
+const DOWN_MS = 3000;
 const LONGEST = 4000;
-const LIVE = new Set(["running", "unfinished"]);
 
 /** @typedef {import("../lib/live.js").Points} Points */
+/** @typedef {{runs: string[], keys: string[], stop: () => void}} Stream */
 
-/** Runs whose curves are asked for again, each once in a while. @type {Map<string, number>} */
-const repeating = new Map();
+/** Why what is shown does not grow, though runs train; "" while it does. */
+export const trouble = signal("");
 
-/** @param {string} run */
-function repeat(run) {
-  if (repeating.has(run)) return;
-  repeating.set(
-    run,
-    window.setTimeout(() => {
-      repeating.delete(run);
-      again(run);
-    }, SETTLE_MS),
-  );
+/** Runs whose curves are to be asked for again, together. @type {Set<string>} */
+const repeating = new Set();
+let repeater = 0;
+/** The newest attempt at a run that its curves have points of. @type {Map<string, number>} */
+const attempts = new Map();
+
+/** @param {Iterable<string>} runs */
+function repeat(runs) {
+  for (const run of runs) repeating.add(run);
+  if (!repeating.size || repeater) return;
+  repeater = window.setTimeout(() => {
+    repeater = 0;
+    again([...repeating]);
+    repeating.clear();
+  }, SETTLE_MS);
 }
 
 /** @param {Points} points */
-function take(points) {
-  const started = Date.parse(rowOf.peek().get(points.run)?.started ?? "") / 1000;
-  const values = points.value.map(Number);
-  for (const held of heldOf(points.key, points.run)) {
-    if (held.curve === undefined) continue; // never asked for; it comes whole when it is
-    const x = held.axis === "step" ? points.x : held.axis === "time" ? points.t : points.t.map((t) => t - started);
-    if (x.some(Number.isNaN)) continue;
-    if (held.curve === null) {
-      held.set(growable(points.run, points.key, x, values));
-    } else if (overlaps(held.curve, x, values)) {
-      repeat(points.run); // another attempt began earlier than the last one ended
-    } else {
-      append(held.curve, x, values);
-      if (held.curve.length > LONGEST) repeat(points.run);
-    }
-    appended(held.axis, points.key);
-  }
+function onPoints({ run, key, x, t, value, attempt }) {
+  const started = Date.parse(rowOf.peek().get(run)?.started ?? "") / 1000;
+  const on = { step: x, time: t, relative: t.map((at) => at - started) };
+  const rows = take(key, run, (axis) => on[axis], value.map(Number), (curve, places, values) => !overlaps(curve, places, values));
+  const resumed = attempt > (attempts.get(run) ?? attempt); // what a bucketed curve has of later steps is no longer so
+  attempts.set(run, attempt);
+  if (resumed || rows === 0 || rows > LONGEST) repeat([run]);
 }
 
 /**
- * Whether points before the curve's end say something else than it does. Those that came twice do not.
+ * Whether points before the curve's end say something else than it does, as those of another attempt. Those that came twice do not; what is
+ * in buckets cannot be told.
  * @param {import("../charts/curves.js").Curve} curve
  * @param {number[]} x
  * @param {number[]} values
  */
 function overlaps(curve, x, values) {
   const last = curve.length - 1;
-  if (last < 0 || curve.min) return false;
+  const first = curve.min ? (curve.single ?? curve.length) : 0;
   return x.some((at, index) => {
     if (at > curve.x[last]) return false;
-    for (let row = last; row >= 0 && curve.x[row] >= at; row--) if (curve.x[row] === at) return !same(curve.value[row], values[index]);
-    return true;
+    let row = last;
+    while (row >= first && curve.x[row] > at) row--;
+    if (row < first) return !curve.min && curve.length > 0;
+    return curve.x[row] !== at || !same(curve.value[row], values[index]);
   });
 }
 
@@ -72,31 +71,73 @@ const same = (a, b) => Object.is(a, Math.fround(b)) || a === Math.fround(b);
  * @param {(state: any) => void} [onRun] called with a run's state, at first and when it changes
  */
 export function follow(onRun = () => {}) {
-  let path = "";
-  let stop = () => {};
+  /** Streams that are open; of one that is not ready yet the one before goes on. @type {Stream[]} */
+  const streams = [];
   let timer = 0;
-  const choose = () => {
-    const rows = rowOf.peek();
-    const runs = shown.peek().filter((id) => LIVE.has(rows.get(id)?.status ?? "")).slice(0, MOST_RUNS);
-    const keys = wantedKeys().slice(0, MOST_KEYS);
-    const next = runs.length && keys.length ? `/live?${[...runs.map((run) => `run=${encodeURIComponent(run)}`), ...keys.map((key) => `key=${encodeURIComponent(key)}`)].join("&")}` : "";
-    if (next === path) return;
-    const before = new Set(new URLSearchParams(path.slice(6)).getAll("run"));
-    path = next;
-    stop();
-    stop = () => {};
-    if (!next) {
-      for (const run of before) repeat(run);
+  let down = 0;
+  let why = "";
+  let said = false;
+  let crowded = "";
+
+  /** Said when a stream has been down for a while, however often it was tried meanwhile. @param {boolean} live @param {string} [reason] */
+  const onState = (live, reason = "the stream broke off") => {
+    if (live) {
+      clearTimeout(down);
+      down = 0;
+      said = false;
+      trouble.value = crowded;
       return;
     }
-    for (const run of before) if (!runs.includes(run)) repeat(run); // it has ended: what came last
-    stop = listen(next, {
-      onPoints: take,
+    why = `not live: ${reason}`;
+    if (said) trouble.value = why;
+    down ||= window.setTimeout(() => {
+      said = true;
+      trouble.value = why;
+    }, DOWN_MS);
+  };
+
+  /** @param {Stream} me */
+  const onReady = (me) => {
+    const before = streams.splice(0, streams.indexOf(me));
+    for (const each of before) each.stop();
+    // What was streamed already has no gap; what was fetched before this stream began may have one.
+    const had = { runs: new Set(before[0]?.runs), keys: new Set(before[0]?.keys) };
+    for (const run of me.runs) if (!had.runs.has(run)) attempts.set(run, rowOf.peek().get(run)?.attempt ?? 0);
+    repeat(me.runs.filter((run) => !had.runs.has(run)));
+    again(me.runs.filter((run) => had.runs.has(run)), new Set(me.keys.filter((key) => !had.keys.has(key))));
+  };
+
+  const choose = () => {
+    const now = streams.at(-1);
+    const training = shown.peek().filter(isLive);
+    const runs = within(training, MOST_RUNS);
+    const seen = wantedKeys();
+    if (now && sameRuns(now.runs, runs) && seen.every((key) => now.keys.includes(key))) return;
+    crowded = runs.length < training.length ? `${runs.length} of ${training.length} runs that train are live` : "";
+    repeat((now?.runs ?? []).filter((run) => !training.includes(run))); // they have ended: what came last
+    if (!runs.length || !seen.length) {
+      for (const each of streams.splice(0)) each.stop();
+      return onState(true);
+    }
+    // Metrics that were looked at stay in the stream, so that scrolling back begins no other.
+    const keys = within([...new Set([...seen, ...(now?.keys ?? [])])], MOST_KEYS);
+    const query = [...runs.map((run) => `run=${encodeURIComponent(run)}`), ...keys.map((key) => `key=${encodeURIComponent(key)}`)].join("&");
+    /** @type {Stream} */
+    const me = { runs, keys, stop: () => {} };
+    let ready = false;
+    streams.push(me);
+    me.stop = listen(`/live?${query}`, {
+      onPoints,
       onRun,
-      onReady: () => runs.forEach(repeat),
-      onResync: (run) => (run ? [run] : runs).forEach(repeat),
+      onState,
+      onReady: () => {
+        if (!ready) onReady(me);
+        ready = true;
+      },
+      onResync: (run) => repeat(run ? [run] : runs),
     });
   };
+
   const end = effect(() => {
     void [shown.value, rowOf.value, panelsChanged.value];
     clearTimeout(timer);
@@ -104,9 +145,21 @@ export function follow(onRun = () => {}) {
   });
   return () => {
     end();
-    clearTimeout(timer);
-    for (const each of repeating.values()) clearTimeout(each);
+    for (const each of [timer, down, repeater]) clearTimeout(each);
+    repeater = 0;
     repeating.clear();
-    stop();
+    attempts.clear();
+    for (const each of streams) each.stop();
+    trouble.value = "";
   };
 }
+
+/** The first names, no more than so many and no longer than an address may be. @param {string[]} names @param {number} most */
+function within(names, most) {
+  let characters = 0;
+  const end = names.findIndex((name) => (characters += encodeURIComponent(name).length + 5) > MOST_CHARACTERS);
+  return names.slice(0, Math.min(most, end < 0 ? names.length : end));
+}
+
+/** @param {string[]} these @param {string[]} those */
+const sameRuns = (these, those) => these.length === those.length && those.every((run) => these.includes(run));

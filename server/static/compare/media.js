@@ -1,6 +1,6 @@
 /** Media: what runs logged besides numbers, side by side at a step. */
-import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { computed } from "@preact/signals";
+import { Histogram, Table, Text } from "../components/medium.js";
 import { Problem } from "../components/problem.js";
 import { trouble, useWatched } from "../lib/api.js";
 import { counted, number } from "../lib/format.js";
@@ -13,6 +13,10 @@ export const MOST_RUNS = 100;
 /** @typedef {{run: string, key: string, kind: string, step: number, digest: string, name: string, url: string, media_type?: string}} Medium */
 
 const step = queryValue("media-step");
+
+const SIZES = ["small", "medium", "large"];
+const asked = queryValue("media-size");
+const size = computed(() => SIZES.find((each) => each === asked.value) ?? "medium");
 
 /**
  * @param {{runs: string[]}} props ids; the first hundred are looked at
@@ -35,26 +39,32 @@ function Loaded({ runs }) {
   const at = step.value === "" ? last : Number(step.value);
   const keys = [...new Set(media.map((each) => each.key))].sort();
   return html`
-    <div class="tab-body media" tabindex="0" role="region" aria-label="Media">
+    <div class="tab-body" tabindex="0" role="region" aria-label="Media">
       <${Problem} text=${trouble(watched)} />
-      ${steps.length > 1 && html`<${Steps} steps=${steps} at=${at} />`}
+      <div class="tab-bar steps">
+        ${steps.length > 1 && html`<${Steps} steps=${steps} at=${at} />`}
+        <label>Size <select value=${size.value} onChange=${(/** @type {Event} */ event) => setSize(/** @type {HTMLSelectElement} */ (event.target).value)}>
+          ${SIZES.map((each) => html`<option key=${each} value=${each} selected=${each === size.value}>${each}</option>`)}
+        </select></label>
+      </div>
       ${keys.map((key) => html`<${Grid} key=${key} name=${key} media=${media.filter((each) => each.key === key)} at=${at} />`)}
       ${watched.data.value.more && html`<p class="muted">Only the first ${media.length} are shown.</p>`}
     </div>
   `;
 }
 
+/** @param {string} next */
+const setSize = (next) => setQuery({ "media-size": next === "medium" ? null : next });
+
 /** @param {{steps: number[], at: number}} props */
 function Steps({ steps, at }) {
   const index = Math.max(0, steps.findLastIndex((each) => each <= at));
   /** @param {number} next */
   const go = (next) => setQuery({ "media-step": next >= steps.length - 1 ? null : (steps[next] ?? null) });
-  return html`<div class="tab-bar steps">
-    <label for="media-step">Step</label>
+  return html`<label for="media-step">Step</label>
     <input id="media-step" type="range" min="0" max=${steps.length - 1} value=${index} aria-valuetext=${`step ${steps[index]}`}
       onInput=${(/** @type {Event} */ event) => go(Number(/** @type {HTMLInputElement} */ (event.target).value))} />
-    <output>${number(steps[index])}</output> <span class="muted">${counted(steps.length, "step")}; of each run the newest up to it</span>
-  </div>`;
+    <output>${number(steps[index])}</output> <span class="muted">${counted(steps.length, "step")}; of each run the newest up to it</span>`;
 }
 
 /**
@@ -75,11 +85,10 @@ export function newestOf(media, at) {
 /** @param {{name: string, media: Medium[], at: number}} props */
 function Grid({ name, media, at }) {
   const visible = newestOf(media, at);
-  const size = queryValue("media-size", "medium").value;
   return html`<section class="media-key" aria-label=${name}>
     <h2>${name} <span class="muted">${counted(visible.length, "run")}</span></h2>
     ${visible.length === 0 && html`<p class="muted">Nothing up to this step.</p>`}
-    <div class="media-grid" data-size=${size}>
+    <div class="media-grid" data-size=${size.value}>
       ${visible.map((each) => html`<figure key=${each.run}>
         <${Shown} medium=${each} />
         <figcaption><${RunName} run=${each.run} /><span class="muted">step ${number(each.step)}</span></figcaption>
@@ -93,32 +102,8 @@ function Shown({ medium }) {
   const kind = medium.kind.toLowerCase();
   const image = medium.media_type?.startsWith("image/") ?? kind === "image";
   if (image) return html`<a href=${medium.url} target="_blank" rel="noopener"><img src=${medium.url} loading="lazy" decoding="async" alt=${`${medium.key} of ${medium.run} at step ${medium.step}`} /></a>`;
-  if (kind === "text") return html`<${Text} key=${medium.digest} medium=${medium} />`;
+  if (kind === "text") return html`<${Text} key=${medium.digest} url=${medium.url} />`;
+  if (kind === "histogram") return html`<${Histogram} key=${medium.digest} url=${medium.url} name=${`${medium.key} of ${medium.run} at step ${medium.step}`} />`;
+  if (kind === "table") return html`<${Table} key=${medium.digest} url=${medium.url} name=${`${medium.key} of ${medium.run} at step ${medium.step}`} />`;
   return html`<a class="button" href=${medium.url} download=${medium.name}>${medium.kind}: ${medium.name}</a>`;
-}
-
-/** @param {{medium: Medium}} props */
-function Text({ medium }) {
-  const text = useSignal("");
-  const box = useRef(/** @type {HTMLPreElement | null} */ (null));
-  useEffect(() => {
-    const stop = new AbortController();
-    // Only where it is looked at: a hundred runs may have a long text each.
-    const seen = new IntersectionObserver(async ([entry]) => {
-      if (!entry?.isIntersecting) return;
-      seen.disconnect();
-      try {
-        const response = await fetch(medium.url, { signal: stop.signal });
-        text.value = response.ok ? (await response.text()).slice(0, 20_000) : `The server answered ${response.status}.`;
-      } catch {
-        if (!stop.signal.aborted) text.value = "It could not be read.";
-      }
-    });
-    if (box.current) seen.observe(box.current);
-    return () => {
-      seen.disconnect();
-      stop.abort();
-    };
-  }, []);
-  return html`<pre class="media-text" tabindex="0" ref=${box}>${text.value || "…"}</pre>`;
 }

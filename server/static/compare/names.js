@@ -1,22 +1,62 @@
 /** What runs have: fields, params, metrics and tags, asked for once for all who need them. */
-import { computed, signal } from "@preact/signals";
+import { computed, effect, signal, untracked } from "@preact/signals";
 import { Watched } from "../lib/api.js";
+import * as runs from "./runs.js";
+import { valuesFor } from "./values.js";
+import * as view from "./view.js";
 
 /** @typedef {{name: string, count: number, type: "number" | "text" | "bool" | "mixed"}} Name */
 /** @typedef {{fields: {name: string, type: string, about: string}[], params: Name[], metrics: Name[], tags: Name[]}} Names */
 
 const EVERY_MS = 5000;
-const watched = signal(/** @type {Watched | null} */ (null));
+const MOST_ASKED = 100; // runs: their ids have to fit into a URL
 
-export const names = computed(() => /** @type {Names | undefined} */ (watched.value?.data.value));
+/** The names that the runs have which the filter chooses; while a new filter is answered, those of the last one. */
+export const names = signal(/** @type {Names | undefined} */ (undefined));
+
+/** The metrics that the shown runs have; null where these are all of the filter's, too many to ask, or not answered yet. */
+export const metricsOfShown = signal(/** @type {{name: string}[] | null} */ (null));
+
+/** What all runs have: a filter may be about others than it chooses now. It is only asked for when somebody writes a filter. */
+const all = signal(/** @type {Names | undefined} */ (undefined));
+const allWanted = signal(false);
 
 /** Follow what names there are while Compare is open. */
 export function follow() {
-  const mine = new Watched("/runs/columns?limit=20000", { every: EVERY_MS });
-  watched.value = mine;
+  const shownFilter = computed(() => {
+    const ids = runs.shown.value.map((id) => id.slice(id.indexOf("/") + 1));
+    const every = ids.length === runs.total.value && !view.shownIds.value.length; // then they have the names that the filter's runs have
+    return every || !ids.length || ids.length > MOST_ASKED ? null : `run in (${ids.map((id) => `'${id.replaceAll("'", "''")}'`).join(", ")})`;
+  });
+  const stops = [
+    effect(() => watch(view.filter.value, (found) => (names.value = found))),
+    effect(() => {
+      if (shownFilter.value === null) metricsOfShown.value = null;
+      else return watch(shownFilter.value, (found) => (metricsOfShown.value = found.metrics));
+    }),
+    effect(() => {
+      if (allWanted.value && view.filter.value) return watch("", (found) => (all.value = found));
+    }),
+  ];
   return () => {
+    for (const stop of stops) stop();
+    [names.value, metricsOfShown.value, all.value, allWanted.value] = [undefined, null, undefined, false];
+  };
+}
+
+/**
+ * @param {string} filter
+ * @param {(found: Names) => void} then called with each answer
+ * @returns {() => void} ends it
+ */
+function watch(filter, then) {
+  const query = new URLSearchParams({ limit: "20000" });
+  if (filter) query.set("filter", filter);
+  const mine = untracked(() => new Watched(`/runs/columns?${query}`, { every: EVERY_MS }));
+  const stop = mine.data.subscribe((found) => void (found && untracked(() => then(found))));
+  return () => {
+    stop();
     mine.close();
-    watched.value = null;
   };
 }
 
@@ -43,33 +83,54 @@ const GROUPS = new Set(["sweep", "dataset", "model", "stage", "project", "commit
 /** All that runs can be grouped by. It is on the screen at first, so it is made without the metrics, of which there may be thousands. */
 export const groupColumns = computed(() => [...fields.value.filter((each) => GROUPS.has(each.column)), ...params.value, ...tags.value]);
 
+/** What a filter may name, however few runs the present one chooses. */
+const completed = computed(() => {
+  const known = (view.filter.value && all.value) || names.value;
+  return [
+    ...(known?.fields ?? []).map((each) => ({ column: each.name, kind: "field" })),
+    ...columnsOf("param", known?.params ?? []),
+    ...columnsOf("metric", known?.metrics ?? []),
+    ...columnsOf("tag", known?.tags ?? []),
+  ];
+});
+
 const KEYWORDS = ["and", "or", "not", "between", "in", "like", "is null", "is not null", "order by", "desc", "limit"];
-const WORD = /[\w\-/.@:+]*$/;
+/** A word, or a name whose quote is still open. */
+const WORD = /(?:params|metrics|tags)\."(?:[^"]|"")*$|[\w\-/.@:+]*$/i;
+const STATUSES = ["finished", "failed", "paused", "crashed", "running", "unfinished"];
+const STATUS = /\bstatus\s*(?:!?=|in\s*\((?:[^()]*,)?)\s*(\w*)$/i;
 const MOST = 12;
 
 /** @typedef {{text: string, kind: string}} Suggestion */
 
 /**
- * What may follow at the end of a text: names that hold the word, those that begin with it first.
+ * What may follow at the end of a text: names that hold the word, those that begin with it first; of a status, a sweep, a dataset or a tag its values.
  * @param {string} before the text before the caret
  * @returns {{word: string, found: Suggestion[]}}
  */
 export function suggestions(before) {
+  const values = valuesFor(before);
+  if (values) return { word: values.word, found: values.found.slice(0, MOST) };
+  const status = STATUS.exec(before)?.[1]?.toLowerCase();
+  if (status !== undefined) {
+    const found = STATUSES.filter((each) => each.startsWith(status) && each !== status);
+    return { word: status, found: found.map((text) => ({ text, kind: "status" })) };
+  }
   const word = WORD.exec(before)?.[0] ?? "";
-  const lower = word.toLowerCase();
+  const lower = word.toLowerCase().replaceAll('"', "");
   if (!lower) return { word, found: [] };
   /** @type {Suggestion[][]} */
   const ranked = [[], [], []];
   const add = (/** @type {string} */ text, /** @type {string} */ kind) => {
-    const low = text.toLowerCase();
+    const low = text.toLowerCase().replaceAll('"', "");
     const at = low.indexOf(lower);
     if (at < 0 || low === lower) return;
     const bare = low.replace(/^(params|metrics|tags)\./, "");
     const rank = at === 0 ? 0 : bare.startsWith(lower) ? 1 : 2;
     if ((ranked[rank]?.length ?? MOST) < MOST) ranked[rank]?.push({ text, kind });
   };
-  for (const field of names.value?.fields ?? []) add(field.name, "field");
-  for (const { column, kind } of allColumns.value) if (kind !== "field") add(column, kind);
+  allWanted.value = true;
+  for (const { column, kind } of completed.value) add(column, kind);
   for (const keyword of KEYWORDS) if (keyword.startsWith(lower)) add(keyword, "word");
   return { word, found: ranked.flat().slice(0, MOST) };
 }

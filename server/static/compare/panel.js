@@ -1,18 +1,24 @@
 /** One metric of all shown runs: its chart, what is under the pointer, and the same as a table. */
 import { effect, signal, useSignal } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
-import { sameBounds, summaryOf } from "../charts/curves.js";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { bucketSize, notPositive, sameBounds } from "../charts/curves.js";
 import { colourOf, styleOf } from "../lib/colours.js";
-import { counted, duration, number, time } from "../lib/format.js";
+import { counted, number } from "../lib/format.js";
 import { drawNoMore, drawSoon } from "../lib/frames.js";
 import { html } from "../lib/html.js";
 import { navigate } from "../lib/router.js";
-import { complete, curvesOf, error, want } from "./curve-store.js";
+import { curvesOf, error, standing, want } from "./curve-store.js";
+import { CurveTable, placeText } from "./curve-table.js";
+import { grouper, isGroup, labelOf, lineOf, lines } from "./groups.js";
 import { shown } from "./runs.js";
+import { measured, unitOf } from "./units.js";
 import * as view from "./view.js";
 
 /** The run under the pointer, in any panel or the table. */
 export const highlighted = signal(/** @type {string | null} */ (null));
+
+const MOST_MARKS = 1000;
+let marks = 0;
 
 /** @typedef {import("../charts/line-chart.js").LineChart} LineChart */
 /** @type {typeof import("../charts/line-chart.js").LineChart | null} */
@@ -35,49 +41,48 @@ async function loadChart(then) {
 const style = (run) => ({ colour: colourOf(run), dash: /** @type {number[]} */ (styleOf(run).dash) });
 
 /**
- * A place on the x axis in words.
- * @param {"step" | "time" | "relative"} axis
- * @param {number} x
- */
-const placeText = (axis, x) => (axis === "step" ? `step ${number(x)}` : axis === "time" ? time(x) : duration(x));
-
-/**
  * @param {{name: string, title?: string, axis?: "step" | "time" | "relative"}} props axis: in place of the view's
  */
 export function Panel({ name, title = name, axis: fixed }) {
   const host = useRef(/** @type {HTMLDivElement | null} */ (null));
   const hit = useSignal(/** @type {import("../charts/line-chart.js").Hit | null} */ (null));
   const note = useSignal("");
+  const nothing = useSignal(false);
   const state = useSignal("loading");
   const table = useSignal(false);
   const grown = useSignal(0);
 
+  const grouped = useMemo(grouper, []);
+
   useLayoutEffect(() => {
     const box = /** @type {HTMLDivElement} */ (host.current);
     const axisOf = () => fixed ?? view.axis.peek();
+    const zoomY = view.zoomYOf(name);
     const stateNow = () => ({
-      curves: curvesOf(axisOf(), name, shown.peek()),
+      curves: grouped(curvesOf(axisOf(), name, shown.peek()), view.smoothing.peek() > 0),
       style,
       x: axisOf(),
       logX: view.logX.peek(),
       logY: view.logY.peek(),
+      unit: unitOf(name),
       weight: view.smoothing.peek(),
       band: view.band.peek(),
-      window: view.zoom.peek(),
+      window: view.zoomOf(axisOf()).peek(),
+      yWindow: zoomY.peek(),
     });
     /** @type {LineChart | null} */
     let chart = null;
     const draw = () => {
       const next = stateNow();
-      const known = complete(next.x, name, shown.peek());
-      note.value = bucketsOf(next.curves);
-      state.value = next.curves.length ? "drawn" : known ? "empty" : "loading";
+      const stands = standing(next.x, name, shown.peek());
+      const hidden = next.logY ? notPositive(next.curves) : { some: 0, all: 0 };
+      note.value = [bucketsOf(next.curves), hidden.some && `log y hides values ≤ 0 of ${counted(hidden.some, "line")}`].filter(Boolean).join(", ");
+      nothing.value = hidden.all > 0 && hidden.all === next.curves.length;
+      state.value = next.curves.length ? "drawn" : stands === "whole" ? "empty" : stands === "refused" ? "refused" : "loading";
       if (!chart) {
         if (!next.curves.length || !Chart) return;
         chart = new Chart(box, next, {
-          onZoom(window) {
-            view.setZoom(window);
-          },
+          onZoom: (window, values) => view.setZoom(axisOf(), window, name, values),
           onHover: (found) => {
             hit.value = found;
             highlighted.value = found?.run ?? null;
@@ -85,14 +90,16 @@ export function Panel({ name, title = name, axis: fixed }) {
         });
         chart.plot.over.addEventListener("click", (event) => {
           const run = hit.peek()?.run;
-          if (run && (event.metaKey || event.ctrlKey)) navigate(`/runs/${run}`);
+          if (run && !isGroup(run) && (event.metaKey || event.ctrlKey)) navigate(`/runs/${run}`);
         });
       } else chart.update(next);
       grown.value += 1;
-      if (known) performance.mark("halving:painted", { detail: name });
+      if (stands !== "whole") return;
+      performance.mark("halving:painted", { detail: name });
+      if (++marks % MOST_MARKS === 0) performance.clearMarks("halving:painted"); // a dashboard may be open for weeks
     };
     const changed = () => drawSoon(draw);
-    const light = () => chart?.highlight(highlighted.peek());
+    const light = () => chart?.highlight(highlighted.peek() === null ? null : lineOf(highlighted.peek() ?? ""));
     let end = () => {};
     const stops = [
       effect(() => {
@@ -101,13 +108,17 @@ export function Panel({ name, title = name, axis: fixed }) {
         end = want(axis, [name], changed);
       }),
       effect(() => {
-        void [shown.value, view.axis.value, view.logX.value, view.logY.value, view.smoothing.value, view.band.value];
+        void [shown.value, lines.value, view.axis.value, view.logX.value, view.logY.value, view.smoothing.value, view.band.value];
         changed();
       }),
       effect(() => {
-        const window = view.zoom.value;
+        const window = view.zoomOf(fixed ?? view.axis.value).value;
         if (chart && window && sameBounds(chart.state.window, window)) return; // drawn at once; finer curves come later
         drawSoon(draw, { rest: true }); // the panel that was dragged is seen first
+      }),
+      effect(() => {
+        const values = zoomY.value;
+        if (chart && !sameBounds(chart.state.yWindow, values)) changed();
       }),
       effect(() => {
         void highlighted.value;
@@ -127,12 +138,12 @@ export function Panel({ name, title = name, axis: fixed }) {
     };
   }, [name, fixed]);
 
-  const curves = table.value ? (void grown.value, curvesOf(fixed ?? view.axis.value, name, shown.value)) : [];
+  const curves = table.value ? (void grown.value, grouped(curvesOf(fixed ?? view.axis.value, name, shown.value), false)) : [];
   return html`
     <figure class="panel" data-metric=${name} data-state=${state.value}>
       <figcaption>
         <span class="panel-title" title=${name}>${title}</span>
-        <span class="panel-note">${note.value}</span>
+        <span class="panel-note" title=${note.value}>${note.value}</span>
         <button class="icon" type="button" aria-pressed=${table.value} aria-label=${`${name} as a table`} title="As a table" onClick=${() => (table.value = !table.value)}>
           <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true"><path class="stroke" d="M2 3h12v10H2zM2 6.5h12M2 9.7h12M6.5 3v10" /></svg>
         </button>
@@ -143,10 +154,13 @@ export function Panel({ name, title = name, axis: fixed }) {
       <div class="plot" role="img" aria-label=${`Chart of ${name}: ${counted(shown.value.length, "run")}`}>
         <div class="plot-host" ref=${host}></div>
         ${state.value === "loading" && html`<span class="plot-word">…</span>`}
+        ${nothing.value && html`<span class="plot-word">No value is above 0: log y has nothing to show</span>`}
+        ${state.value === "refused" && html`<span class="plot-word">Could not be read: see above</span>`}
         ${state.value === "empty" && html`<span class="plot-word">${shown.value.length ? "None of the shown runs has it" : "No run is shown"}</span>`}
       </div>
-      <${Tip} hit=${hit} axis=${fixed ?? view.axis.value} />
-      ${table.value && html`<${CurveTable} name=${name} curves=${curves} axis=${fixed ?? view.axis.value} />`}
+      <${Tip} name=${name} hit=${hit} axis=${fixed ?? view.axis.value} />
+      ${table.value && html`<${CurveTable} name=${name} curves=${curves} axis=${fixed ?? view.axis.value} window=${view.zoomOf(fixed ?? view.axis.value).value}
+        onPoint=${(/** @type {string} */ run) => (highlighted.value = run)} />`}
     </figure>
   `;
 }
@@ -160,7 +174,8 @@ function whole(event) {
 
 /** @param {import("../charts/curves.js").Curve[]} curves */
 function bucketsOf(curves) {
-  const sizes = curves.filter((curve) => curve.min).map((curve) => Math.max(2, Math.round(curve.points / Math.max(1, curve.length))));
+  if (curves.some((curve) => curve.members)) return "mean ± std of groups";
+  const sizes = curves.filter((curve) => curve.min).map((curve) => Math.max(2, Math.round(bucketSize(curve))));
   if (!sizes.length) return "";
   const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
   return least === most ? `buckets of ${most}` : `buckets of ${least}–${most}`;
@@ -168,9 +183,10 @@ function bucketsOf(curves) {
 
 /**
  * What is under the pointer. It takes the signal, so that a move of the mouse renders nothing else of the panel.
- * @param {{hit: import("@preact/signals").Signal<import("../charts/line-chart.js").Hit | null>, axis: "step" | "time" | "relative"}} props
+ * @param {{hit: import("@preact/signals").Signal<import("../charts/line-chart.js").Hit | null>, name: string,
+ *   axis: "step" | "time" | "relative"}} props
  */
-function Tip({ hit: under, axis }) {
+function Tip({ name, hit: under, axis }) {
   const hit = under.value;
   if (!hit) return null;
   const { curve, row } = hit;
@@ -179,8 +195,8 @@ function Tip({ hit: under, axis }) {
   const left = hit.left > 180;
   return html`
     <div class="tip" ref=${(/** @type {HTMLElement | null} */ box) => box && place(box, hit, left)}>
-      <strong>${hit.run.split("/")[1]}</strong>
-      <span>${number(curve.value[row])}${low !== undefined && low !== high ? html` <small>${number(low, 4)} … ${number(high, 4)}</small>` : null}</span>
+      <strong>${labelOf(hit.run)}${curve.members ? html` <small>mean of ${counted(curve.members, "run")}</small>` : null}</strong>
+      <span>${measured(name, curve.value[row])}${low !== undefined && low !== high ? html` <small>${measured(name, low, 4)} … ${measured(name, high, 4)}</small>` : null}</span>
       <span class="muted">${placeText(axis, curve.x[row] ?? 0)}</span>
     </div>
   `;
@@ -191,26 +207,4 @@ function place(box, at, left) {
   box.style.left = `${at.plot + at.left + (left ? -10 : 10)}px`;
   box.style.top = `${34 + Math.max(0, at.top - 26)}px`;
   box.style.transform = left ? "translateX(-100%)" : "";
-}
-
-/**
- * @param {{name: string, curves: import("../charts/curves.js").Curve[], axis: "step" | "time" | "relative"}} props
- */
-function CurveTable({ name, curves, axis }) {
-  return html`
-    <div class="curve-table" tabindex="0" role="region" aria-label=${`${name} as a table`}>
-      <table>
-        <thead><tr><th scope="col">Run</th><th scope="col">Last</th><th scope="col">At</th><th scope="col">Min</th><th scope="col">Max</th><th scope="col">Points</th></tr></thead>
-        <tbody>
-          ${curves.map((curve) => {
-            const of = summaryOf(curve);
-            return html`<tr onMouseEnter=${() => (highlighted.value = curve.run)}>
-              <th scope="row">${curve.run.split("/")[1]}</th><td>${number(of.last)}</td><td>${placeText(axis, of.lastX)}</td>
-              <td>${number(of.min)}</td><td>${number(of.max)}</td><td>${curve.points}</td>
-            </tr>`;
-          })}
-        </tbody>
-      </table>
-    </div>
-  `;
 }

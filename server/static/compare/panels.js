@@ -1,28 +1,36 @@
 /** Panels by the prefix of their metric. Only those near to what is seen are there: 12,000 names cost no more than twelve. */
-import { signal, useComputed, useSignal } from "@preact/signals";
+import { computed, useComputed, useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
-import { setQuery } from "../lib/url-state.js";
-import { acrossOf, GAP, layout, linesWithin, matcher, metricsOf } from "./layout.js";
-import { names as known } from "./names.js";
+import { query, setQuery } from "../lib/url-state.js";
+import { ABSENT, acrossOf, GAP, layout, linesWithin, matcher, metricsOf } from "./layout.js";
+import { metricsOfShown, names as known } from "./names.js";
 import { Panel } from "./panel.js";
-import { metricSearch } from "./view.js";
+import * as view from "./view.js";
 
-/** Sections that are closed here. */
-const closed = signal(/** @type {ReadonlySet<string>} */ (new Set()));
+/** Sections that are not as they are at first, by the prefix of their metrics; "" for those without one. What no shown run has is folded
+ * at first. */
+const turnedText = computed(() => JSON.stringify(query.value.getAll("fold")));
+const turned = computed(() => /** @type {ReadonlySet<string>} */ (new Set(JSON.parse(turnedText.value))));
+const closed = computed(() => /** @type {ReadonlySet<string>} */ (new Set([ABSENT, ...turned.value].filter((each) => (each === ABSENT) !== turned.value.has(each)))));
 
 /**
- * @param {{system?: boolean}} props system: what the machine measured, by time
+ * @param {{system?: boolean}} props system: what the machine measured
  */
 export function Panels({ system = false }) {
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
   const size = useSignal({ width: 0, height: 0 });
   const scroll = useSignal(0);
-  const all = useComputed(() => metricsOf(known.value?.metrics ?? [], system));
-  const names = useComputed(() => all.value.filter(matcher(metricSearch.value)));
+  const had = useComputed(() => metricsOfShown.value && new Set(metricsOfShown.value.map((each) => each.name)));
+  const all = useComputed(() => {
+    const chosen = known.value?.metrics ?? [];
+    const theirs = new Set(chosen.map((each) => each.name)); // a run may be shown that the filter does not choose
+    return metricsOf([...chosen, ...(metricsOfShown.value ?? []).filter((each) => !theirs.has(each.name))], system);
+  });
+  const names = useComputed(() => all.value.filter(matcher(view.metricSearch.value)));
   const across = useComputed(() => acrossOf(size.value.width));
-  const laid = useComputed(() => layout(names.value, across.value, closed.value));
+  const laid = useComputed(() => layout(names.value, across.value, closed.value, had.value));
   const visible = useComputed(() => (size.value.width ? linesWithin(laid.value.lines, scroll.value, size.value.height) : []));
   useLayoutEffect(() => {
     const box = /** @type {HTMLDivElement} */ (scroller.current);
@@ -45,13 +53,13 @@ export function Panels({ system = false }) {
             ? [html`<${Section} key=${`/${line.prefix}`} line=${line} />`]
             : line.names.map(
                 (name, index) => html`<${At} key=${name} left=${GAP + index * (width + GAP)} top=${line.top} width=${width}>
-                  <${Panel} name=${name} title=${name.slice(name.lastIndexOf("/") + 1)} axis=${system ? "time" : undefined} />
+                  <${Panel} name=${name} title=${name.slice(name.lastIndexOf("/") + 1)} axis=${system ? view.systemAxis.value : undefined} />
                 <//>`,
               ),
         )}
       <//>
-      ${known.value && !names.value.length && html`<p class="nothing">${metricSearch.value ? "No metric has this name." : system ? "No run has measured its machine." : "No run has a metric yet."}
-        ${metricSearch.value && html` <button class="quiet" type="button" onClick=${() => setQuery({ metrics: null })}>All metrics</button>`}</p>`}
+      ${known.value && !names.value.length && html`<p class="nothing">${view.metricSearch.value ? "No metric has this name." : system ? "None of these runs has measured its machine." : "None of these runs has a metric yet."}
+        ${view.metricSearch.value && html` <button class="quiet" type="button" onClick=${() => setQuery({ metrics: null })}>All metrics</button>`}</p>`}
     </div>
   `;
 }
@@ -72,13 +80,13 @@ function At({ left, top, width, children }) {
 function Section({ line }) {
   const shut = closed.value.has(line.prefix);
   const toggle = () => {
-    const next = new Set(closed.peek());
+    const next = new Set(turned.peek());
     if (!next.delete(line.prefix)) next.add(line.prefix);
-    closed.value = next;
+    setQuery({ fold: [...next] });
   };
   return html`<h2 class="section" style=${{ top: `${line.top}px` }}>
     <button class="quiet" type="button" aria-expanded=${!shut} onClick=${toggle}>
-      <span class="caret" aria-hidden="true"></span>${line.prefix || "other"} <span class="muted">${counted(line.count, "metric")}</span>
+      <span class="caret" aria-hidden="true"></span>${line.prefix === ABSENT ? "no shown run has these" : line.prefix || "other"} <span class="muted">${counted(line.count, "metric")}</span>
     </button>
   </h2>`;
 }

@@ -1,45 +1,40 @@
 /** The table of runs: some dozens of lines in the page, however many there are. */
-import { computed, useComputed, useSignal } from "@preact/signals";
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import { colourOf, styleOf } from "../lib/colours.js";
-import { ago, duration, number, shown as shownText, time, timeTitle } from "../lib/format.js";
+import { useComputed, useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { Empty } from "../components/bits.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
-import { navigate } from "../lib/router.js";
+import { keep, kept, navigate } from "../lib/router.js";
 import { highlighted } from "./panel.js";
+import { HEIGHT, Line, titleOf } from "./run-line.js";
 import * as runs from "./runs.js";
 import * as view from "./view.js";
 
-const HEIGHT = 30;
-const MARGIN = 4;
-
-/** Fields of every run that can be columns, with how they are shown. @type {Record<string, (run: runs.Run) => string>} */
-const FIELDS = {
-  started: (run) => time(run.started),
-  ended: (run) => time(run.ended),
-  seconds: (run) => duration(run.seconds),
-};
-
-/** @param {runs.Run} run @param {string} column */
-function cell(run, column) {
-  const value = column in run ? run[column] : run.values[column];
-  return FIELDS[column]?.(run) ?? (typeof value === "number" ? number(value, 4) : shownText(value));
-}
+const MARGIN = 2;
+const LEAST = 220; // px of a line without columns
+const COLUMN = 84;
+const PLACE = "runs"; // the name of this table's scroll in the history
 
 /** @param {string} column */
 const label = (column) => column.replace(/^(params|metrics|tags)\./, "").replace(/\((params|metrics)\./, "(");
 
+/** @typedef {{index: number, run: runs.Run | undefined}} Place */
+
 export function RunTable() {
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
-  const scroll = useSignal(0);
+  const scroll = useSignal(kept(PLACE));
+  const goal = useRef(/** @type {number | null} */ (null)); // where to scroll when the runs are there
   const height = useSignal(400);
-  const at = useSignal(-1);
+  const chosen = useSignal(NOBODY);
+  const pointed = useRef(false);
   const total = runs.total.value ?? 0;
   const columns = view.columns.value;
 
+  // Each line of the page is a slot: a run that scrolls in takes the elements of one that scrolled out.
+  const slots = useComputed(() => Math.ceil(height.value / HEIGHT) + 2 * MARGIN + 1);
   const range = useComputed(() => {
     const from = Math.max(0, Math.floor(scroll.value / HEIGHT) - MARGIN);
-    return { from, to: Math.min((runs.total.value ?? 0) - 1, from + Math.ceil(height.value / HEIGHT) + 2 * MARGIN) };
+    return { from, to: Math.min((runs.total.value ?? 0) - 1, from + slots.value - 1) };
   });
   useEffect(() => {
     const { from, to } = range.value;
@@ -53,64 +48,145 @@ export function RunTable() {
     sized.observe(box);
     return () => sized.disconnect();
   }, []);
-  useEffect(() => {
-    at.value = -1;
-    scroller.current?.scrollTo(0, 0);
+  useLayoutEffect(() => {
+    chosen.value = NOBODY;
+    goal.current = kept(PLACE);
   }, [view.filter.value]);
+
+  void runs.changes.value;
+  const { from, to } = range.value;
+  /** @type {Place[]} */
+  const lines = [];
+  for (let index = from; index <= to; index++) lines.push({ index, run: runs.rowAt(index) });
+
+  // Runs that come or go above do not move what is looked at: whoever has scrolled, or points at a line, keeps the runs that are there.
+  const before = useRef(lines);
+  useLayoutEffect(() => {
+    const box = /** @type {HTMLDivElement} */ (scroller.current);
+    const now = chosen.peek();
+    if (goal.current !== null) {
+      box.scrollTop = goal.current;
+      if (!runs.loading.peek()) goal.current = null;
+    } else {
+      const places = placesNear(before.current);
+      const rows = shiftOf(before.current, places);
+      if (rows && (box.scrollTop > 0 || pointed.current)) scroll.value = box.scrollTop += rows * HEIGHT;
+      const index = places.get(now.id);
+      if (index !== undefined && index !== now.index) chosen.value = { ...now, index };
+    }
+    if (now.index >= 0 && !now.id) chosen.value = placeAt(now.index); // it was not there yet when the keys came to it
+  }, [runs.changes.value, total, runs.loading.value]);
+  useLayoutEffect(() => void (before.current = lines));
 
   /** @param {number} next */
   const move = (next) => {
-    const index = Math.max(0, Math.min((runs.total.peek() ?? 0) - 1, next));
     if ((runs.total.peek() ?? 0) === 0) return;
-    at.value = index;
+    const index = Math.max(0, Math.min((runs.total.peek() ?? 0) - 1, next));
+    chosen.value = placeAt(index);
     const box = /** @type {HTMLDivElement} */ (scroller.current);
     const [top, bottom] = [index * HEIGHT, (index + 1) * HEIGHT];
     const room = box.clientHeight - HEIGHT; // the header's
     if (top < box.scrollTop) box.scrollTop = top;
     else if (bottom > box.scrollTop + room) box.scrollTop = bottom - room;
-    highlighted.value = runs.rowAt(index)?.id ?? null;
+    highlighted.value = chosen.peek().id || null;
   };
-  const pick = useCallback((/** @type {number} */ index) => void (at.value = index), []);
-  const current = () => runs.rowAt(at.peek());
   useShortcuts([
-    { keys: "j", does: "the next run", run: () => move(at.peek() + 1) },
-    { keys: "k", does: "the run before", run: () => move(at.peek() - 1) },
-    { keys: "x", does: "show the run or hide it", run: () => toggle(current()) },
-    { keys: "o", does: "show only this run", run: () => current() && view.showOnly(/** @type {runs.Run} */ (current()).id) },
-    { keys: "Enter", does: "open the run", run: (event) => openRun(event, current()) },
+    { keys: "j", does: "the next run", run: () => move(chosen.peek().index + 1) },
+    { keys: "k", does: "the run before", run: () => move(chosen.peek().index - 1) },
+    { keys: "x", does: "show the run or hide it", run: () => toggle(chosen.peek().id) },
+    { keys: "o", does: "show only this run", run: () => chosen.peek().id && view.showOnly(chosen.peek().id) },
+    { keys: "Enter", does: "open the run", run: () => chosen.peek().id && navigate(`/runs/${chosen.peek().id}`) },
   ]);
-
-  void runs.changes.value;
-  const { from, to } = range.value;
-  const lines = [];
-  for (let index = from; index <= to; index++) lines.push({ index, run: runs.rowAt(index) });
-  const template = `30px minmax(120px, 1fr) 76px ${columns.map(() => "84px").join(" ")}`;
+  const scrolled = () => {
+    scroll.value = /** @type {HTMLDivElement} */ (scroller.current).scrollTop;
+    if (goal.current === null) keep(PLACE, scroll.peek());
+  };
+  /** @param {MouseEvent} event */
+  const clicked = (event) => {
+    const run = runUnder(event);
+    if (!run) return;
+    if (/** @type {Element} */ (event.target).closest(".eye")) toggle(run.id);
+    const line = lines.find((each) => each.run?.id === run.id);
+    if (line) chosen.value = { index: line.index, id: run.id };
+  };
+  /** By moves alone: lines that pass under a resting pointer while it scrolls are not pointed at. @param {MouseEvent} event */
+  const pointedAt = (event) => {
+    pointed.current = true;
+    const run = runUnder(event);
+    highlighted.value = run?.id ?? null;
+    const part = /** @type {Element} */ (event.target).closest("[role=gridcell]");
+    if (run && part) /** @type {HTMLElement} */ (part).title = titleOf(/** @type {Element} */ (event.target), run);
+  };
+  const left = () => {
+    pointed.current = false;
+    highlighted.value = null;
+  };
+  const empty = runs.total.value === 0 && !runs.loading.value;
+  const { index: at, id } = chosen.value;
   return html`
     <div class="runs" ref=${scroller} role="grid" aria-label="Runs" aria-rowcount=${total + 1} aria-colcount=${columns.length + 3} tabindex="0"
-      aria-activedescendant=${at.value >= from && at.value <= to ? `run-${at.value}` : undefined}
-      aria-busy=${runs.loading.value}
-      onScroll=${(/** @type {Event} */ event) => (scroll.value = /** @type {HTMLElement} */ (event.target).scrollTop)}
-      onKeyDown=${(/** @type {KeyboardEvent} */ event) => onArrows(event, at.peek(), move, height.peek())}
-      onMouseLeave=${() => (highlighted.value = null)}>
-      <div class="runs-space" style=${{ height: `${(total + 1) * HEIGHT}px`, minWidth: `${226 + columns.length * 84}px` }}>
-        <div class="run-line run-head" role="row" aria-rowindex="1" style=${{ gridTemplateColumns: template }}>
+      aria-activedescendant=${at >= from && at <= to ? `run-${at}` : undefined} aria-busy=${runs.loading.value} data-empty=${empty}
+      onScroll=${scrolled} onClick=${clicked} onMouseMove=${pointedAt} onMouseLeave=${left}
+      onKeyDown=${(/** @type {KeyboardEvent} */ event) => onArrows(event, chosen.peek().index, move, height.peek())}>
+      <div class="runs-space" style=${{ height: `${(total + 1) * HEIGHT}px`, minWidth: `${LEAST + columns.length * COLUMN}px` }}>
+        <div class="run-line run-head" role="row" aria-rowindex="1">
           <span role="columnheader"><span class="sr-only">Shown</span></span>
-          <${Head} field="run" name="Run" />
-          <${Head} field="status" name="Status" />
-          ${columns.map((column) => html`<${Head} key=${column} field=${column} name=${label(column)} numbers />`)}
+          <${Head} field="run" name="Run" kind="run-name" />
+          <${Head} field="status" name="Status" kind="status" />
+          ${columns.map((column) => html`<${Head} key=${column} field=${column} name=${label(column)} kind="number" />`)}
         </div>
         ${lines.map(
-          ({ index, run }) => html`<${Line} key=${index} index=${index} run=${run} columns=${columns} template=${template} at=${at.value === index}
-            pick=${pick} />`,
+          ({ index, run }) => html`<${Line} key=${index % slots.value} index=${index} run=${run} columns=${columns} at=${id && run ? run.id === id : index === at} />`,
         )}
       </div>
     </div>
+    ${empty && html`<${NoRuns} />`}
   `;
 }
 
-/** Show a run or hide it. @param {runs.Run | undefined} run */
-function toggle(run) {
-  if (run) view.setShown(run.id, !runs.shownSet.peek().has(run.id), runs.byRule.peek().has(run.id));
+/** The run that the keys stand on: by its id, since its index is another one when runs come above it. */
+const NOBODY = { index: -1, id: "" };
+
+/** @param {number} index */
+const placeAt = (index) => ({ index, id: runs.rowAt(index)?.id ?? "" });
+
+/** Where runs are now, up to a window's length around where lines were. @param {Place[]} lines */
+function placesNear(lines) {
+  /** @type {Map<string, number>} */
+  const found = new Map();
+  const [first, last] = [lines[0]?.index ?? 0, lines.at(-1)?.index ?? 0];
+  for (let index = Math.max(0, first - runs.PAGE); index <= last + runs.PAGE; index++) {
+    const id = runs.rowAt(index)?.id;
+    if (id) found.set(id, index);
+  }
+  return found;
+}
+
+/**
+ * By how many rows the runs of these lines have moved together: 0 where not most of them did, as when they are in another order.
+ * @param {Place[]} lines
+ * @param {Map<string, number>} places
+ */
+function shiftOf(lines, places) {
+  /** @type {Map<number, number>} */
+  const counts = new Map();
+  for (const { index, run } of lines) {
+    const place = run && places.get(run.id);
+    if (place !== undefined) counts.set(place - index, (counts.get(place - index) ?? 0) + 1);
+  }
+  for (const [shift, count] of counts) if (count > lines.length / 2) return shift;
+  return 0;
+}
+
+/** @param {Event} event */
+function runUnder(event) {
+  const line = event.target instanceof Element ? event.target.closest("[data-run]") : null;
+  return line instanceof HTMLElement ? runs.rowOf.peek().get(line.dataset.run ?? "") : undefined;
+}
+
+/** Show a run or hide it. @param {string} id */
+function toggle(id) {
+  if (id) view.setShown(id, !runs.shownSet.peek().has(id), runs.byRule.peek().has(id));
 }
 
 /** @param {KeyboardEvent} event @param {number} at @param {(next: number) => void} move @param {number} height */
@@ -123,56 +199,22 @@ function onArrows(event, at, move, height) {
   move(at + step);
 }
 
-/** @param {KeyboardEvent} event @param {runs.Run | undefined} run */
-function openRun(event, run) {
-  if (event.target instanceof HTMLElement && event.target.matches("button, a, summary")) event.target.click();
-  else if (run) navigate(`/runs/${run.id}`);
-}
-
-/** @param {{field: string, name: string, numbers?: boolean}} props */
-function Head({ field, name, numbers = false }) {
+/** @param {{field: string, name: string, kind: string}} props */
+function Head({ field, name, kind }) {
   const { field: by, down } = view.order.value;
   const mine = by === field;
-  return html`<span role="columnheader" class=${numbers ? "number" : ""} aria-sort=${mine ? (down ? "descending" : "ascending") : "none"} title=${field}>
-    <button class="quiet head" type="button" tabindex="-1" onClick=${() => view.orderBy(field)}>${name}<span aria-hidden="true">${mine ? (down ? "↓" : "↑") : ""}</span></button>
+  return html`<span role="columnheader" class=${kind} aria-sort=${mine ? (down ? "descending" : "ascending") : "none"} title=${field}>
+    <button class="quiet head" type="button" onClick=${() => view.orderBy(field)}>${name}<span aria-hidden="true">${mine ? (down ? "↓" : "↑") : ""}</span></button>
   </span>`;
 }
 
-/**
- * A run's line. Whatever it is given stays the same while the run does: one that stays on the screen is not rendered again.
- * @param {{index: number, run: runs.Run | undefined, columns: string[], template: string, at: boolean, pick: (index: number) => void}} props
- */
-function Line({ index, run, columns, template, at, pick }) {
-  const lit = useMemo(() => computed(() => run !== undefined && highlighted.value === run.id), [run?.id]);
-  const style = { top: `${(index + 1) * HEIGHT}px`, gridTemplateColumns: template };
-  if (!run) return html`<div class="run-line waiting" role="row" aria-rowindex=${index + 2} style=${style}><span role="gridcell">…</span></div>`;
-  const shown = runs.shownSet.value.has(run.id);
-  return html`
-    <div id=${`run-${index}`} role="row" aria-rowindex=${index + 2} data-run=${run.id} style=${style} aria-selected=${shown}
-      class=${`run-line ${shown ? "" : "off"} ${at ? "at" : ""} ${lit.value ? "lit" : ""}`}
-      onMouseEnter=${() => (highlighted.value = run.id)} onClick=${() => pick(index)}>
-      <span role="gridcell">
-        <button class="eye" type="button" role="checkbox" tabindex="-1" aria-checked=${shown} aria-label=${`Show ${run.run}`} title=${shown ? "Hide (x)" : "Show (x)"}
-          onClick=${() => toggle(run)}><${Swatch} id=${run.id} on=${shown} /></button>
-      </span>
-      <span role="gridcell" class="run-name"><a href=${`/runs/${run.id}`} tabindex="-1" title=${`${run.id}, started ${ago(run.started)} (${timeTitle(run.started)})`}>${run.run}</a></span>
-      <span role="gridcell"><span class="status" data-status=${run.status}>${run.status}</span></span>
-      ${columns.map((column) => {
-        const text = cell(run, column);
-        return html`<span key=${column} role="gridcell" class="number" title=${text}>${text}</span>`;
-      })}
-    </div>
-  `;
-}
-
-/**
- * What a run's line looks like in the charts.
- * @param {{id: string, on?: boolean}} props
- */
-export function Swatch({ id, on = true }) {
-  return html`<svg class="swatch" viewBox="0 0 18 10" width="18" height="10" aria-hidden="true">
-    ${on
-      ? html`<path d="M1 5h16" stroke=${colourOf(id)} stroke-width="2.5" stroke-dasharray=${styleOf(id).dash.map((each) => each * 0.6).join(" ")} />`
-      : html`<circle cx="9" cy="5" r="3" fill="none" stroke="currentColor" stroke-width="1.2" />`}
-  </svg>`;
+/** Why there is no line, and what to do about it. */
+function NoRuns() {
+  if (view.filter.value) {
+    return html`<div class="no-runs"><p>No run matches the filter.</p>
+      <button type="button" onClick=${() => view.setFilter("")}>Clear the filter</button></div>`;
+  }
+  return html`<div class="no-runs"><${Empty} title="No run was recorded yet" command="halving sweep sweeps/digits.yaml">
+    A script records one with halving.init, and a sweep one for each trial. This sweep takes a minute:
+  <//></div>`;
 }

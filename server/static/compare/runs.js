@@ -1,8 +1,10 @@
 /** The runs that the filter chooses: fetched by windows where they are looked at, kept up to date by their ETag. */
 import { computed, effect, signal } from "@preact/signals";
 import { ApiError, jsonOf, request } from "../lib/api.js";
+import * as pinned from "./pinned.js";
 import * as view from "./view.js";
 
+export { pinned };
 export const PAGE = 200;
 const EVERY_MS = 2000;
 const RETRY_MS = 5000;
@@ -56,7 +58,8 @@ const shownText = computed(() => {
   if (only.value) return only.value.id;
   const hidden = new Set(view.hiddenIds.value);
   const ids = firstRows(view.top.value).map((row) => row.id);
-  return [...new Set([...ids.filter((id) => !hidden.has(id)), ...view.shownIds.value])].join(",");
+  const besides = view.shownIds.value.filter((id) => !pinned.gone.value.has(id));
+  return [...new Set([...ids.filter((id) => !hidden.has(id)), ...besides])].join(",");
 });
 export const shown = computed(() => (shownText.value ? shownText.value.split(",") : []));
 export const shownSet = computed(() => new Set(shown.value));
@@ -68,9 +71,14 @@ export const rowOf = computed(() => {
   /** @type {Map<string, Run>} */
   const found = new Map();
   for (const window of windows.values()) for (const row of window.rows) found.set(row.id, row);
+  for (const [id, row] of pinned.rows.value) if (!found.has(id)) found.set(id, row);
   if (only.value) found.set(only.value.id, only.value);
   return found;
 });
+
+const LIVE = new Set(["running", "unfinished"]);
+/** Whether a run may still log, as far as is known. @param {string} id */
+export const isLive = (id) => LIVE.has(rowOf.value.get(id)?.status ?? "");
 
 function wanted() {
   const pages = new Set();
@@ -87,7 +95,8 @@ async function look() {
   asking = here;
   const query = new URLSearchParams({ limit: String(PAGE) });
   if (view.filter.peek()) query.set("filter", view.filter.peek());
-  if (view.columns.peek().length) query.set("columns", view.columns.peek().join(","));
+  const columns = [...new Set([...view.columns.peek(), view.group.peek()])].filter(Boolean); // as lib/early.js asks
+  if (columns.length) query.set("columns", columns.join(","));
   const question = query.toString();
   const fresh = question !== asked;
   if (fresh) loading.value = true;
@@ -109,6 +118,9 @@ async function look() {
       asked = question;
       changes.value += 1;
     }
+    const known = new Set([...windows.values()].flatMap((window) => window.rows.map((row) => row.id)));
+    await pinned.look(view.shownIds.peek().filter((id) => !known.has(id)), columns.join(","), here.signal);
+    if (here.signal.aborted) return;
     error.value = null;
   } catch (failure) {
     if (here.signal.aborted) return;
@@ -145,7 +157,7 @@ function forgotten(next) {
 /** Follow the runs while Compare is open. */
 export function follow() {
   const stop = effect(() => {
-    void [view.filter.value, view.columns.value, view.top.value];
+    void [view.filter.value, view.columns.value, view.group.value, view.top.value, view.shownIds.value];
     void Math.floor(looked.value.from / PAGE);
     schedule();
   });
@@ -166,7 +178,7 @@ let key = "";
 /** Look again where the question or the window is another one. */
 function schedule() {
   const { from, to } = looked.value;
-  const next = [view.filter.value, view.columns.value.join(","), view.top.value, Math.floor(from / PAGE), Math.floor(Math.max(0, to) / PAGE)].join("|");
+  const next = [view.filter.value, view.columns.value.join(","), view.group.value, view.top.value, view.shownIds.value.join(","), Math.floor(from / PAGE), Math.floor(Math.max(0, to) / PAGE)].join("|");
   if (next === key) return;
   key = next;
   void look();

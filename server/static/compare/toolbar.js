@@ -26,7 +26,7 @@ export function Tabs() {
 }
 
 /** @param {view.Tab} tab */
-export const open = (tab) => setQuery({ tab: tab === "curves" ? null : tab, zoom: null }, { push: true });
+export const open = (tab) => setQuery({ tab: tab === "curves" ? null : tab }, { push: true });
 
 export function MetricSearch() {
   return html`<input class="metric-search" type="search" aria-label="Find metrics" placeholder="Find metrics" value=${view.metricSearch.value}
@@ -40,26 +40,38 @@ export function AxisTools() {
         <option value="step">step</option><option value="relative">relative time</option><option value="time">time</option>
       </select>
     </label>
-    <${SharedTools} logX=${view.axis.value !== "time"} />
+    <${SharedTools} axis=${view.axis.value} logX=${view.axis.value !== "time"} />
   `;
 }
 
-/** @param {{logX?: boolean}} props */
-export function SharedTools({ logX = false }) {
+export function SystemTools() {
+  return html`
+    <label class="tool"><span>x</span>
+      <select value=${view.systemAxis.value} aria-label="Horizontal axis"
+        onChange=${(/** @type {Event} */ event) => setQuery({ sysx: valueOf(event) === "time" ? "time" : null })}>
+        <option value="relative">relative time</option><option value="time">time</option>
+      </select>
+    </label>
+    <${SharedTools} axis=${view.systemAxis.value} />
+  `;
+}
+
+/** @param {{axis: view.Axis, logX?: boolean}} props */
+function SharedTools({ axis, logX = false }) {
   return html`
     ${logX && html`<${Toggle} on=${view.logX.value} name="logx" text="log x" />`}
     <${Toggle} on=${view.logY.value} name="logy" text="log y" />
     <label class="tool"><span>smooth</span>
       <input type="range" min="0" max="0.99" step="0.01" value=${view.smoothing.value} aria-label="Smoothing"
-        onInput=${(/** @type {Event} */ event) => setQuery({ smooth: Number(valueOf(event)) || null })} />
+        onInput=${(/** @type {Event} */ event) => setQuery({ smooth: Number(valueOf(event)) || null }, { often: true })} />
       <output>${view.smoothing.value ? view.smoothing.value.toFixed(2) : "off"}</output>
     </label>
-    <button class="toggle" type="button" aria-pressed=${view.band.value} title="The range of what a bucket holds" onClick=${() => setQuery({ band: view.band.peek() ? "0" : null })}>band</button>
-    ${view.zoom.value && html`<button type="button" onClick=${() => view.setZoom(null)}>Whole range</button>`}
+    <button class="toggle" type="button" aria-pressed=${view.band.value} title="The range of what a bucket holds; of groups, mean ± standard deviation" onClick=${() => setQuery({ band: view.band.peek() ? "0" : null })}>band</button>
+    ${view.isZoomed(axis) && html`<button type="button" onClick=${() => view.showAll(axis)}>Whole range</button>`}
   `;
 }
 
 /** @param {{on: boolean, name: string, text: string}} props */
 function Toggle({ on, name, text }) {
-  return html`<button class="toggle" type="button" aria-pressed=${on} onClick=${() => setQuery({ [name]: on ? null : "1", zoom: null })}>${text}</button>`;
+  return html`<button class="toggle" type="button" aria-pressed=${on} onClick=${() => setQuery({ [name]: on ? null : "1" })}>${text}</button>`;
 }

@@ -1,7 +1,11 @@
 /** What Compare shows, all of it in the URL: whoever opens the link sees the same. */
 import { computed } from "@preact/signals";
 import { query, setQuery } from "../lib/url-state.js";
+import { fieldsOf, orderedBy, orderOf } from "./filter-text.js";
 import { axisOf, TOP, topOf } from "./questions.js";
+import { rangesOf, textsOf } from "./ranges.js";
+
+export { narrowed } from "./filter-text.js";
 
 export const TABS = /** @type {const} */ (["curves", "parameters", "system", "media", "diff"]);
 
@@ -10,21 +14,23 @@ export const TABS = /** @type {const} */ (["curves", "parameters", "system", "me
 
 /** @param {string} name @param {string} [otherwise] */
 const text = (name, otherwise = "") => computed(() => query.value.get(name) ?? otherwise);
-/** A list as a signal that only changes when its content does. @param {string} name */
-const list = (name) => {
-  const joined = computed(() => query.value.get(name) ?? "");
-  return computed(() => (joined.value ? joined.value.split(",") : []));
+/** A list as a signal that only changes when its content does. @param {string} name @param {(text: string) => string[]} split */
+const list = (name, split) => {
+  const joined = text(name);
+  return computed(() => split(joined.value));
 };
+/** No comma is in an id. @param {string} joined */
+const ids = (joined) => (joined ? joined.split(",") : []);
 /** @param {string} name */
 const flag = (name) => computed(() => query.value.get(name) === "1");
 
 export const filter = text("filter");
-export const columns = list("columns");
+export const columns = list("columns", fieldsOf);
 export const group = text("group");
 export const metricSearch = text("metrics");
 /** Ids shown and hidden against the rule of the first `top`. */
-export const shownIds = list("show");
-export const hiddenIds = list("hide");
+export const shownIds = list("show", ids);
+export const hiddenIds = list("hide", ids);
 export const logX = flag("logx");
 export const logY = flag("logy");
 
@@ -33,6 +39,8 @@ export const tab = computed(() => {
   return TABS.find((each) => each === asked) ?? "curves";
 });
 export const axis = computed(() => axisOf(query.value.get("x")));
+/** The axis of what the machine measures, which has no steps: since each run's start, or by the clock. */
+export const systemAxis = computed(() => (query.value.get("sysx") === "time" ? "time" : "relative"));
 export const top = computed(() => topOf(query.value.get("top")));
 export const smoothing = computed(() => {
   const asked = Number(query.value.get("smooth") ?? 0);
@@ -40,18 +48,78 @@ export const smoothing = computed(() => {
 });
 export const band = computed(() => query.value.get("band") !== "0");
 
-const zoomText = text("zoom");
-/** The window of x that is shown, null for all. */
-export const zoom = computed(() => {
-  const [low, high] = zoomText.value.split("_").map(Number);
-  return low !== undefined && high !== undefined && low < high ? { low, high } : null;
-});
+const AXES = /** @type {const} */ (["step", "time", "relative"]);
+const ZOOM = { step: "zoom", time: "zoom-time", relative: "zoom-relative" };
+/** @param {Axis} axis */
+const windowOf = (axis) => {
+  const bounds = text(ZOOM[axis]);
+  return computed(() => {
+    const [low, high] = bounds.value.split("_").map(Number);
+    return low !== undefined && high !== undefined && low < high ? { low, high } : null;
+  });
+};
+const windows = { step: windowOf("step"), time: windowOf("time"), relative: windowOf("relative") };
+/** The window of an axis that is shown, null for all. @param {Axis} axis */
+export const zoomOf = (axis) => windows[axis];
 
-/** @param {{low: number, high: number} | null} window */
-export const setZoom = (window) => setQuery({ zoom: window ? `${window.low}_${window.high}` : null });
+/** @typedef {{low: number, high: number}} Bounds */
+/** @typedef {import("./ranges.js").Range} Range */
+
+/** Ranges by name that the URL has several of, as a signal that only changes when their text does. @param {string} name */
+const ranges = (name) => {
+  const joined = computed(() => JSON.stringify(query.value.getAll(name)));
+  return computed(() => rangesOf(JSON.parse(joined.value)));
+};
+const ZOOM_Y = "zoom-y";
+const MARK = "mark";
+const zoomsY = ranges(ZOOM_Y);
+const marksRead = ranges(MARK);
+
+/** The window of values that a metric's panel shows, null for all. @param {string} metric */
+export const zoomYOf = (metric) => computed(() => boundsOf(zoomsY.value.found.get(metric)));
+/** @param {Range | undefined} range @returns {Bounds | null} */
+const boundsOf = (range) => (range && typeof range.low === "number" && typeof range.high === "number" && range.low < range.high ? { low: range.low, high: range.high } : null);
+
+/** Whether anything is zoomed. @param {Axis} axis */
+export const isZoomed = (axis) => zoomOf(axis).value !== null || zoomsY.value.found.size > 0;
+
+/**
+ * What a panel shows: of the axis, which all panels share, and of its own values.
+ * @param {Axis} axis
+ * @param {Bounds | null} window
+ * @param {string} metric
+ * @param {Bounds | null} values
+ */
+export function setZoom(axis, window, metric, values) {
+  const next = new Map(zoomsY.peek().found);
+  if (values) next.set(metric, values);
+  else next.delete(metric);
+  setQuery({ [ZOOM[axis]]: window ? `${window.low}_${window.high}` : null, [ZOOM_Y]: textsOf(next) });
+}
+
+/** @param {Axis} axis */
+export const showAll = (axis) => setQuery({ [ZOOM[axis]]: null, [ZOOM_Y]: null });
+
+/** What is marked of params and metrics, by their names as a filter has them. */
+export const marks = computed(() => marksRead.value.found);
+/** @param {ReadonlyMap<string, Range>} next @param {{often?: boolean}} [options] */
+export const setMarks = (next, options) => setQuery({ [MARK]: textsOf(next) }, options);
+
+/** What the URL has of ranges that are none, each with the reason: they are left out. */
+export const ignored = computed(() => {
+  const windowsWrong = AXES.filter((each) => query.value.get(ZOOM[each]) && !windows[each].value).map((each) => `${ZOOM[each]}=${query.value.get(ZOOM[each])}`);
+  const upright = [...zoomsY.value.found].filter(([, range]) => !boundsOf(range)).map(textsOfOne);
+  return [
+    ...windowsWrong.map((text) => `in the address ${text} is ignored: give LOW_HIGH, two numbers, the lower one first`),
+    ...[...zoomsY.value.wrong, ...upright].map((text) => `in the address ${ZOOM_Y}=${text} is ignored: give METRIC:LOW_HIGH, two numbers, the lower one first`),
+    ...marksRead.value.wrong.map((text) => `in the address ${MARK}=${text} is ignored: give NAME:LOW_HIGH, two numbers or two texts in parentheses, the lower one first`),
+  ];
+});
+/** @param {[string, Range]} entry */
+const textsOfOne = (entry) => textsOf(new Map([entry]))[0] ?? "";
 
 /** @param {Axis} value */
-export const setAxis = (value) => setQuery({ x: value === "step" ? null : value, zoom: null });
+export const setAxis = (value) => setQuery({ x: value === "step" ? null : value });
 
 /** @param {string} value */
 export const setFilter = (value) => setQuery({ filter: value.trim(), show: null, hide: null }, { push: true });
@@ -76,38 +144,11 @@ export function setShown(id, shown, byRule) {
 /** @param {string} id */
 export const showOnly = (id) => setQuery({ top: 0, show: id, hide: null });
 
-const ORDER = /\border\s+by\s+((?:(?!\blimit\s+\d).)*)/i;
-
 /** How the filter orders: the first of its fields, and whether downwards. */
-export const order = computed(() => {
-  const found = ORDER.exec(filter.value)?.[1]?.split(",")[0]?.trim() ?? "";
-  const parts = /^(.*?)(?:\s+(asc|desc))?$/i.exec(found);
-  return { field: parts?.[1] ?? "", down: parts?.[2]?.toLowerCase() === "desc" };
-});
+export const order = computed(() => orderOf(filter.value));
 
 /**
  * Order by a field: upwards, then downwards, then as before.
  * @param {string} field as a filter names it
  */
-export function orderBy(field) {
-  const now = order.peek();
-  const next = now.field !== field ? `order by ${field} ` : now.down ? "" : `order by ${field} desc `;
-  const old = filter.peek();
-  const limit = /\blimit\s+\d+\s*$/i.exec(old)?.[0] ?? "";
-  const rest = old.slice(0, old.length - limit.length).replace(ORDER, "").trim();
-  setQuery({ filter: [rest, next.trim(), limit.trim()].filter(Boolean).join(" ") });
-}
-
-const ENDING = /\s*\b(order\s+by|limit)\b(?:[^'"]|'[^']*'|"[^"]*")*$/i;
-
-/**
- * A filter with further conditions, before its order and limit.
- * @param {string} filter
- * @param {string[]} words
- */
-export function narrowed(filter, words) {
-  const ending = ENDING.exec(filter)?.[0] ?? "";
-  const condition = filter.slice(0, filter.length - ending.length).trim();
-  const first = /\bor\b/i.test(condition) ? `(${condition})` : condition;
-  return [[first, ...words].filter(Boolean).join(" and "), ending.trim()].filter(Boolean).join(" ");
-}
+export const orderBy = (field) => setQuery({ filter: orderedBy(filter.peek(), field) });

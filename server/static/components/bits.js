@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { trouble } from "../lib/api.js";
-import { NONE, ago, date, time, timeTitle } from "../lib/format.js";
+import { NONE, ago, date, sentence, time, timeTitle } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { Problem } from "./problem.js";
 
@@ -45,18 +45,41 @@ export function Moment({ at, relative = false }) {
  */
 export function Copy({ text, shown = text, label = text }) {
   const done = useSignal(false);
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      done.value = true;
-      setTimeout(() => (done.value = false), 1500);
-    } catch {
-      // A browser gives the clipboard only to https and this machine; the text can be marked by hand.
+  const byHand = useSignal(false);
+  const copy = async (/** @type {Event} */ event) => {
+    if (!(await copied(text, /** @type {HTMLElement} */ (event.currentTarget)))) {
+      byHand.value = true;
+      return;
     }
+    done.value = true;
+    setTimeout(() => (done.value = false), 1500);
   };
+  const seen = byHand.value ? text : shown;
+  const word = byHand.value ? "mark it to copy it" : done.value ? "copied" : "copy";
   return html`<span class="copy"
-    ><code title=${shown === text ? undefined : text}>${shown}</code><button type="button" class="quiet small" aria-label=${`Copy ${label}`} onClick=${copy}>${done.value ? "copied" : "copy"}</button></span
+    ><code title=${seen === text ? undefined : text}>${seen}</code><button type="button" class="quiet small" aria-label=${`Copy ${label}`} onClick=${copy}>${word}</button></span
   >`;
+}
+
+/**
+ * Put a text into the clipboard; false where the browser does not allow it.
+ * @param {string} text
+ * @param {HTMLElement} button that was pressed
+ */
+async function copied(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // A browser gives its clipboard only to https and this machine. Elsewhere a text is copied where it stands, marked.
+  }
+  const field = Object.assign(document.createElement("textarea"), { value: text, readOnly: true, className: "sr-only" });
+  button.before(field); // beside the button: a dialog leaves nothing else to be marked
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  button.focus();
+  return done;
 }
 
 /**
@@ -86,11 +109,13 @@ export function Section({ title, count, children, aside }) {
 
 /**
  * What the server says of something, or why it says nothing.
- * @param {{watched: import("../lib/api.js").Watched, children: (data: any) => Children}} props
+ * @param {{watched: import("../lib/api.js").Watched, part?: boolean, children: (data: any) => Children}} props part: it is not what the page
+ *   is of, so that the page stands without it
  */
-export function Loaded({ watched, children }) {
+export function Loaded({ watched, part = false, children }) {
   const data = watched.data.value;
   const missing = data === undefined && watched.error.value?.status === 404;
+  if (missing && part) return html`<p class="muted">${sentence(trouble(watched))}</p>`;
   return html`${missing && html`<h1>This is not here</h1>`}<${Problem} text=${trouble(watched)} />
     ${data !== undefined ? children(data) : !watched.error.value && html`<div class="skeleton" role="status"><span class="sr-only">Loading</span></div>`}`;
 }

@@ -1,6 +1,7 @@
 /** Dialogs of the browser's own: they hold the focus, close on Escape, and give the focus back. */
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { sender } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { Problem } from "./problem.js";
 
@@ -31,19 +32,21 @@ export function Dialog({ title, onClose, children }) {
 
 /**
  * Ask before something is done that others see.
- * @param {{title: string, text: import("../lib/html.js").Children, does: string, leaves?: string, danger?: boolean, act: () => Promise<unknown>,
- *   onClose: () => void, children?: import("../lib/html.js").Children}} props does, leaves: the words on the button that does it, and on the other
+ * @param {{title: string, text: import("../lib/html.js").Children, does: string, leaves?: string, danger?: boolean, 
+ *   act: (send: import("../lib/api.js").Send) => Promise<unknown>, onClose: () => void, children?: import("../lib/html.js").Children}} props does, leaves: the words on
+ *   the button that does it, and on the other; act: sends with what it is given, so that a second press does nothing twice
  */
 export function Confirm({ title, text, does, leaves = "Cancel", danger = false, act, onClose, children }) {
   const busy = useSignal(false);
   const failed = useSignal("");
+  const send = useMemo(sender, []);
   /** @param {Event} event */
   const submit = async (event) => {
     event.preventDefault();
     busy.value = true;
     failed.value = "";
     try {
-      await act();
+      await act(send);
       onClose();
     } catch (error) {
       failed.value = /** @type {Error} */ (error).message;

@@ -5,6 +5,7 @@ import { sentence, time } from "./format.js";
 
 const BASE = "/api/v1";
 const RETRY_SECONDS = 5;
+const LONGEST_RETRY_SECONDS = 60;
 const AWAY = "the server does not answer: is halving serve still running?";
 
 /** @typedef {{actor: string, scopes: string[], projects: string[] | null, dagster_url: string | null, auth: boolean, csrf: string | null}} Session */
@@ -34,7 +35,7 @@ export class ApiError extends Error {
 
   /** Whether the same request may succeed later. */
   get passing() {
-    return this.status === 0 || this.status === 429 || this.status >= 502;
+    return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 }
 
@@ -45,6 +46,7 @@ export class ApiError extends Error {
  * @throws {ApiError}
  */
 export async function request(path, options = {}) {
+  const asker = session.peek();
   let response;
   try {
     response = (await asked(path)) ?? (await fetch(BASE + path, { credentials: "same-origin", ...options }));
@@ -54,7 +56,7 @@ export async function request(path, options = {}) {
   }
   if (response.ok || response.status === 304) return response;
   const error = await problem(response);
-  if (error.status === 401) loginNeeded.value = true;
+  if (error.status === 401 && asker === session.peek()) loginNeeded.value = true; // what was asked before a login says nothing of it
   throw error;
 }
 
@@ -82,6 +84,13 @@ export async function jsonOf(response) {
  * @property {boolean} taken whether Compare asks for curves itself from now on
  */
 export const early = /** @type {Early | undefined} */ (/** @type {any} */ (window).early);
+
+// What was asked before a login is no answer after it.
+loginNeeded.subscribe((needed) => {
+  if (!needed || !early) return;
+  early.answers.clear();
+  early.curves.length = 0;
+});
 
 /** @param {string} path */
 function asked(path) {
@@ -118,20 +127,40 @@ export async function get(path, options = {}) {
 }
 
 /**
- * Change something; the server does it once however often it is sent.
+ * Change something.
  * @param {string} path
  * @param {unknown} [body]
- * @param {"POST" | "DELETE"} [method]
+ * @param {{method?: "POST" | "DELETE", key?: string}} [options] key: the server does once what is sent with it again; see `sender`
  * @returns {Promise<any>}
  */
-export async function send(path, body, method = "POST") {
+export async function send(path, body, { method = "POST", key = newKey() } = {}) {
   /** @type {Record<string, string>} */
-  const headers = { Accept: "application/json", "Idempotency-Key": crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` };
+  const headers = { Accept: "application/json", "Idempotency-Key": key };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (session.value?.csrf) headers["X-CSRF-Token"] = session.value.csrf;
   const response = await request(path, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
   return response.status === 204 ? null : jsonOf(response);
 }
+
+/** @typedef {(path: string, body?: unknown) => Promise<any>} Send */
+
+/**
+ * A `send` for one decision of a person: where an answer was lost and the same is sent again, the server does not do it again.
+ * @returns {Send}
+ */
+export function sender() {
+  /** @type {Map<string, string>} */
+  const keys = new Map();
+  return (path, body) => {
+    const question = JSON.stringify([path, body]);
+    const key = keys.get(question) ?? newKey();
+    keys.set(question, key);
+    return send(path, body, { key });
+  };
+}
+
+// Only https and this machine have randomUUID.
+const newKey = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
 
 /** Ask who looks at the page. */
 export async function loadSession() {
@@ -162,6 +191,7 @@ export class Watched {
     this.seen = signal(/** @type {Date | null} */ (null));
     this.etag = "";
     this.timer = 0;
+    this.failures = 0;
     this.closed = false;
     /** @type {AbortController | null} */
     this.asking = null;
@@ -193,12 +223,14 @@ export class Watched {
       }
       this.seen.value = new Date();
       this.error.value = null;
+      this.failures = 0;
       wait = typeof this.every === "number" ? this.every : this.every(this.data.peek());
     } catch (error) {
       if (asking.signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;
       this.error.value = error;
-      wait = error.passing ? 1000 * (error.retry ?? RETRY_SECONDS) : 0;
+      wait = error.passing ? 1000 * (error.retry ?? pauseAfter(error.status, this.failures)) : 0;
+      this.failures += 1;
     }
     if (wait && !document.hidden && !this.closed) this.timer = window.setTimeout(() => void this.look(), wait);
   }
@@ -210,6 +242,13 @@ export class Watched {
     document.removeEventListener("visibilitychange", this.onVisible);
   }
 }
+
+/**
+ * Seconds until a failed look is repeated: a server that is away is back at any moment, one that fails may go on failing.
+ * @param {number} status
+ * @param {number} before how many looks have failed one after the other
+ */
+export const pauseAfter = (status, before) => (status ? Math.min(RETRY_SECONDS * 2 ** before, LONGEST_RETRY_SECONDS) : RETRY_SECONDS);
 
 /**
  * Watch a path while a component is shown.

@@ -1,4 +1,6 @@
-/** Colours of runs: stable by id, told apart in both themes (each has a contrast of 3 or more with its background), and by dashes, too. */
+/** Colours of runs: by id, and no two alike on the same charts; told apart in both themes (each has a contrast of 3 or more with its
+ * background), and by dashes, too. */
+import { signal } from "@preact/signals";
 import { theme } from "./theme.js";
 
 /** @type {{light: readonly string[], dark: readonly string[]}} */
@@ -18,19 +20,76 @@ function hash(text) {
   return Math.imul(value, 2246822519) >>> 0;
 }
 
+const STYLES = PALETTE.light.length * DASHES.length;
+
+/** What lines have worn so far, by id; of those that are on the charts now no two wear the same. */
+const worn = signal(/** @type {ReadonlyMap<string, number>} */ (new Map()));
+/** Which are on the charts now. @type {ReadonlySet<string>} */
+let dressed = new Set();
+
 /**
- * What a run looks like, on every page and for everybody.
- * @param {string} id `PROJECT/RUN`
- * @returns {{index: number, dash: readonly number[]}} index: of the palette
+ * Give the lines that are on the charts styles of their own, as far as there are so many: what a line wore before, else its own style by
+ * its id, else a free one of the colours that the fewest wear. Lines that are shown or hidden beside it leave a line as it is; its old
+ * style is kept for one that is hidden until another one needs it.
+ *
+ * @param {readonly string[]} ids
  */
-export function styleOf(id) {
-  const value = hash(id);
-  const index = value % PALETTE.light.length;
-  return { index, dash: DASHES[Math.floor(value / PALETTE.light.length) % DASHES.length] ?? [] };
+export function dress(ids) {
+  const next = new Map(worn.peek());
+  const taken = new Set();
+  const perColour = new Array(PALETTE.light.length).fill(0);
+  const wear = (/** @type {string} */ id, /** @type {number} */ style) => {
+    next.set(id, style);
+    taken.add(style);
+    perColour[style % perColour.length] += 1;
+  };
+  const without = (/** @type {readonly string[]} */ some, /** @type {(id: string) => number | undefined} */ wish, most = Infinity) =>
+    some.filter((id) => {
+      const style = wish(id);
+      if (style === undefined || taken.has(style) || perColour[style % perColour.length] >= most) return true;
+      wear(id, style);
+      return false;
+    });
+  // Those that are on the charts keep theirs, and only then others wish; by id, so that it is the same in whatever order runs come.
+  let left = without([...ids].sort(), (id) => (dressed.has(id) ? worn.peek().get(id) : undefined));
+  left = without(left, (id) => worn.peek().get(id));
+  left = without(left, styleNumber, Math.ceil(ids.length / perColour.length)); // few lines have a colour of their own, not just a dash
+  for (const id of left) wear(id, taken.size < STYLES ? freeStyle(styleNumber(id), taken, perColour) : styleNumber(id));
+  dressed = new Set(ids);
+  if (ids.some((id) => worn.peek().get(id) !== next.get(id))) worn.value = next;
+}
+
+/** @param {string} id */
+const styleNumber = (id) => hash(id) % STYLES;
+
+/**
+ * The next free style of the colours that the fewest wear.
+ * @param {number} from
+ * @param {ReadonlySet<number>} taken
+ * @param {readonly number[]} perColour
+ */
+function freeStyle(from, taken, perColour) {
+  let [best, least] = [from, Infinity];
+  for (let step = 1; step < STYLES; step += 1) {
+    const style = (from + step) % STYLES;
+    const wearers = perColour[style % perColour.length] ?? 0;
+    if (!taken.has(style) && wearers < least) [best, least] = [style, wearers];
+  }
+  return best;
 }
 
 /**
- * A run's colour in the theme that is shown.
+ * What a line looks like, in tables as on charts.
+ * @param {string} id of a run `PROJECT/RUN`, or of a group
+ * @returns {{index: number, dash: readonly number[]}} index: of the palette
+ */
+export function styleOf(id) {
+  const style = worn.value.get(id) ?? styleNumber(id);
+  return { index: style % PALETTE.light.length, dash: DASHES[Math.floor(style / PALETTE.light.length)] ?? [] };
+}
+
+/**
+ * A line's colour in the theme that is shown.
  * @param {string} id
  */
 export const colourOf = (id) => PALETTE[theme.value === "dark" ? "dark" : "light"][styleOf(id).index] ?? "#888";

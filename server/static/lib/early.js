@@ -24,8 +24,12 @@ addEventListener(
 if (location.pathname === "/") {
   const asked = new URLSearchParams(location.search);
   const runs = new URLSearchParams({ limit: "200" });
-  for (const name of ["filter", "columns"]) if (asked.get(name)) runs.set(name, asked.get(name) ?? "");
-  const paths = ["/session", `/runs?${runs}&offset=0`, "/runs/columns?limit=20000"];
+  if (asked.get("filter")) runs.set("filter", asked.get("filter") ?? "");
+  const columns = new Set([...(asked.get("columns") ?? "").split(","), asked.get("group") ?? ""].filter(Boolean));
+  if (columns.size) runs.set("columns", [...columns].join(","));
+  const names = new URLSearchParams({ limit: "20000" });
+  if (asked.get("filter")) names.set("filter", asked.get("filter") ?? "");
+  const paths = ["/session", `/runs?${runs}&offset=0`, `/runs/columns?${names}`];
   const fetched = paths.map((path) => fetch(`/api/v1${path}`, { credentials: "same-origin", cache: "no-store", headers: { Accept: "application/json" } }));
   const answers = new Map(paths.map((path, index) => [path, fetched[index]?.catch(() => null)]));
   Object.assign(window, { early: { answers, bodies: new WeakMap(), curves: [], taken: false } });

@@ -59,11 +59,11 @@ export function size(bytes) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let value = bytes;
   let unit = 0;
-  while (value >= 1024 && unit < units.length - 1) {
+  while (Math.abs(value) >= 1024 && unit < units.length - 1) {
     value /= 1024;
     unit += 1;
   }
-  return `${unit === 0 ? value : number(value, 3)} ${units[unit]}`;
+  return `${number(Math.abs(value) < 1000 ? value : Math.round(value), 3)} ${units[unit]}`;
 }
 
 /** @typedef {string | number | null | undefined} Moment ISO text, or seconds since 1970 */
@@ -87,6 +87,16 @@ export function time(moment, now = new Date()) {
   if (value.toDateString() === now.toDateString()) return clock;
   const day = `${value.getFullYear()}-${two(value.getMonth() + 1)}-${two(value.getDate())}`;
   return value.getFullYear() === now.getFullYear() ? `${day.slice(5)} ${clock}` : `${day} ${clock}`;
+}
+
+/**
+ * The same time to the second.
+ * @param {Moment} moment
+ * @param {Date} [now]
+ */
+export function clock(moment, now) {
+  const value = date(moment);
+  return value ? `${time(moment, now)}:${two(value.getSeconds())}` : NONE;
 }
 
 /**

@@ -41,7 +41,7 @@ let prefixed = 0;
 
 document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-  if (document.querySelector("dialog[open]")) return;
+  if (document.querySelector("dialog[open]") || (event.key === "Enter" && isPressed(event.target))) return;
   const pressed = prefix && event.timeStamp - prefixed < 1000 ? `${prefix} ${event.key}` : event.key;
   prefix = "";
   const found = shortcuts.value.findLast((each) => each.keys === pressed);
@@ -57,5 +57,8 @@ document.addEventListener("keydown", (event) => {
 /** @param {EventTarget | null} target */
 function isTyping(target) {
   if (!(target instanceof HTMLElement)) return false;
-  return target.isContentEditable || target.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=button])");
+  return target.isContentEditable || target.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=button], [type=range])");
 }
+
+/** Whether Enter is for what has the focus. @param {EventTarget | null} target */
+const isPressed = (target) => target instanceof HTMLElement && target.matches("a, button, summary, input, [role=separator]");

@@ -1,10 +1,11 @@
 /** Points and changes of runs while they train: one stream for everything that a page shows, for a browser allows six connections. */
 import { request } from "./api.js";
 
-const RETRY_MS = [500, 1000, 2000, 5000, 10000];
+const RETRY_MS = [500, 1000, 2000, 5000];
+const SILENT_MS = 45_000; // the server says something every 15 s
 
-/** @typedef {{run: string, key: string, x: number[], t: number[], value: (number | string)[]}} Points */
-/** @typedef {{onPoints?: (points: Points) => void, onRun?: (row: any) => void, onState?: (live: boolean) => void,
+/** @typedef {{run: string, key: string, x: number[], t: number[], value: (number | string)[], attempt: number}} Points */
+/** @typedef {{onPoints?: (points: Points) => void, onRun?: (row: any) => void, onState?: (live: boolean, reason?: string) => void,
  *   onReady?: () => void, onResync?: (run: string | undefined) => void}} Listener */
 
 /**
@@ -30,14 +31,22 @@ async function follow(path, listener, signal) {
   let cursor = "";
   let failures = 0;
   while (!signal.aborted) {
+    let reason = "the stream broke off";
+    const silent = new AbortController();
+    let alarm = 0;
+    const heard = () => {
+      clearTimeout(alarm);
+      alarm = window.setTimeout(() => silent.abort(), SILENT_MS);
+    };
     try {
       /** @type {Record<string, string>} */
       const headers = { Accept: "text/event-stream" };
       if (cursor) headers["Last-Event-ID"] = cursor;
-      const response = await request(path, { headers, signal, cache: "no-store" });
+      heard();
+      const response = await request(path, { headers, signal: AbortSignal.any([signal, silent.signal]), cache: "no-store" });
       if (!response.body) return;
       listener.onState?.(true);
-      for await (const event of events(response.body)) {
+      for await (const event of events(response.body, heard)) {
         failures = 0;
         if (event.id) cursor = event.id;
         if (event.type === "points") listener.onPoints?.(JSON.parse(event.data));
@@ -47,13 +56,16 @@ async function follow(path, listener, signal) {
       }
     } catch (error) {
       if (signal.aborted) return;
+      reason = silent.signal.aborted ? "the stream fell silent" : error instanceof Error ? error.message : String(error);
       const status = /** @type {{status?: number}} */ (error).status ?? 0;
       if (status >= 400 && status < 500 && status !== 429) {
-        listener.onState?.(false);
+        listener.onState?.(false, reason);
         return; // asking again would be refused again
       }
+    } finally {
+      clearTimeout(alarm);
     }
-    listener.onState?.(false);
+    listener.onState?.(false, reason);
     const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)] ?? 0;
     failures += 1;
     await new Promise((resolve) => {
@@ -66,14 +78,16 @@ async function follow(path, listener, signal) {
 /**
  * Server-sent events of a body.
  * @param {ReadableStream<Uint8Array<ArrayBuffer>>} body
+ * @param {() => void} heard called when something came
  */
-async function* events(body) {
+async function* events(body, heard) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   let event = { type: "message", id: "", data: "" };
   while (true) {
     const { done, value } = await reader.read();
     if (done) return;
+    heard();
     text += value;
     const lines = text.split("\n");
     text = lines.pop() ?? "";

@@ -8,9 +8,9 @@ export const query = computed(() => url.value.searchParams);
 /**
  * Change some of the query; null, undefined and "" take a name away.
  * @param {Record<string, string | number | boolean | readonly string[] | null | undefined>} changes
- * @param {{push?: boolean}} [options] push: a step that "back" undoes
+ * @param {{push?: boolean, often?: boolean}} [options] push: a step that "back" undoes; often: one of many in a second, as of a slider
  */
-export function setQuery(changes, { push = false } = {}) {
+export function setQuery(changes, { push = false, often = false } = {}) {
   const next = new URL(url.peek());
   for (const [name, value] of Object.entries(changes)) {
     next.searchParams.delete(name);
@@ -19,7 +19,7 @@ export function setQuery(changes, { push = false } = {}) {
     else next.searchParams.set(name, String(value));
   }
   next.search = readable(next.searchParams);
-  navigate(next.href, { replace: !push });
+  navigate(next.href, { replace: !push, often });
 }
 
 /**

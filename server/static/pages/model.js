@@ -2,7 +2,8 @@
 import { useSignal } from "@preact/signals";
 import { Badge, Copy, DagsterLink, Facts, Loaded, Moment, Section, useTitle } from "../components/bits.js";
 import { Confirm } from "../components/dialog.js";
-import { may, send, session, useWatched } from "../lib/api.js";
+import { Problem } from "../components/problem.js";
+import { may, session, trouble, useWatched } from "../lib/api.js";
 import { NONE, number, shortDigest } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { query } from "../lib/url-state.js";
@@ -62,7 +63,8 @@ function Change({ version, champion, look }) {
   const named = `${version.model} ${version.version}`;
   const back = version.stage === "archived";
   const promote = back ? "Roll back to it" : "Promote";
-  const act = async () => {
+  /** @param {import("../lib/api.js").Send} send */
+  const act = async (send) => {
     await send(`${path}/${asking.value}`);
     await look();
   };
@@ -109,8 +111,9 @@ function Origin({ version }) {
 
 /** From the data and the code to the version, each step a link. @param {{version: any}} props */
 function Lineage({ version }) {
-  const run = useWatched(`/runs/${encodeURIComponent(version.model)}/${encodeURIComponent(version.run)}`, { every: 0 }).data.value;
-  const sweep = useWatched(`/hpo/studies/${encodeURIComponent(version.sweep)}`, { every: 0 }).data.value;
+  const watchedRun = useWatched(`/runs/${encodeURIComponent(version.model)}/${encodeURIComponent(version.run)}`, { every: 0 });
+  const watchedSweep = useWatched(`/hpo/studies/${encodeURIComponent(version.sweep)}`, { every: 0 });
+  const [run, sweep] = [watchedRun.data.value, watchedSweep.data.value];
   const commit = run?.provenance?.git?.commit ?? sweep?.commit;
   const dirty = run?.provenance?.git?.dirty;
   const dataset = sweep?.spec.dataset?.name ?? run?.parent?.dataset;
@@ -121,14 +124,15 @@ function Lineage({ version }) {
     ["trial", html`<a href=${`/runs/${encodeURIComponent(version.model)}/${version.run}`}>${version.run}</a>`, run ? `${run.epoch} epochs` : ""],
     ["version", html`<b>${version.version}</b>`, version.stage],
   ];
-  return html`<ol class="lineage">${steps.map(([name, value, note]) => html`<li key=${name}><span class="muted">${name}</span><span>${value}</span><small class="muted">${note}</small></li>`)}</ol>`;
+  return html`<ol class="lineage">${steps.map(([name, value, note]) => html`<li key=${name}><span class="muted">${name}</span><span>${value}</span><small class="muted">${note}</small></li>`)}</ol>
+    <${Problem} text=${trouble(watchedRun) || trouble(watchedSweep)} />`;
 }
 
 /** @param {{version: any}} props */
 function Gates({ version }) {
   const watched = useWatched(`/reports/${encodeURIComponent(version.sweep)}/gates`, { every: 0 });
   return html`<${Section} title="Gates" aside=${html`<span class="muted">judged by its report</span>`}>
-    <${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<ul class="gates">
+    <${Loaded} watched=${watched} part=${true}>${(/** @type {any} */ data) => html`<ul class="gates">
       ${data.gates.map((/** @type {any} */ gate) => html`<li key=${gate.name}><${Badge} status=${gate.passed ? "passed" : "failed"} /><div><b>${gate.name.replaceAll("_", " ")}</b><br /><span class="muted">${gate.reason}</span></div></li>`)}
     </ul>`}<//>
   <//>`;
@@ -137,7 +141,7 @@ function Gates({ version }) {
 /** What a server of the model needs to know. @param {{model: string}} props */
 function Champion({ model }) {
   const watched = useWatched(`/models/${encodeURIComponent(model)}/champion`, { every: 0 });
-  return html`<${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`
+  return html`<${Loaded} watched=${watched} part=${true}>${(/** @type {any} */ data) => html`
     <details class="after"><summary>Its inputs and outputs</summary><pre tabindex="0">${JSON.stringify({ input: data.input_schema, output: data.output_schema }, null, 2)}</pre></details>
     <p class="after"><a class="button" href=${data.url} download>Download the checkpoint</a></p>`}<//>`;
 }

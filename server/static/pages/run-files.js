@@ -1,10 +1,12 @@
 /** What a run has put into the store: media and artifacts. */
 import { useSignal } from "@preact/signals";
 import { Section } from "../components/bits.js";
+import { Histogram, Table, Text } from "../components/medium.js";
 import { shortDigest, size } from "../lib/format.js";
 import { html } from "../lib/html.js";
 
 const FIRST_MEDIA = 12;
+const LINES = new Set(["table", "text"]); // what is read above its link, since it scrolls
 
 /**
  * @param {string} id
@@ -21,12 +23,16 @@ export function Media({ run, id }) {
   return html`<${Section} title="Media" count=${run.media.length} aside=${html`<span class="muted">the newest first</span>`}>
     <ul class="media">
       ${listed.map(
-        (each) => html`<li key=${`${each.key}-${each.step}-${each.digest}`}>
+        (each) => html`<li key=${`${each.key}-${each.step}-${each.digest}`} class=${each.kind}>
+          ${each.kind === "table" && html`<${Table} url=${blob(id, each.digest)} name=${`${each.key} at step ${each.step}`} />`}
+          ${each.kind === "text" && html`<${Text} url=${blob(id, each.digest)} />`}
           <a href=${blob(id, each.digest)} target="_blank">
             ${
               each.kind === "image"
                 ? html`<img src=${blob(id, each.digest)} alt=${each.caption ?? `${each.key} at step ${each.step}`} loading="lazy" width=${each.width} height=${each.height} />`
-                : html`<span class="kind">${each.kind}</span>`
+                : each.kind === "histogram"
+                  ? html`<${Histogram} url=${blob(id, each.digest)} name=${`${each.key} at step ${each.step}`} />`
+                  : !LINES.has(each.kind) && html`<span class="kind">${each.kind}</span>`
             }
             <span>${each.key} <span class="muted">step ${each.step}, ${size(each.bytes)}</span></span>
           </a>

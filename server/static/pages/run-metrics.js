@@ -8,7 +8,8 @@ import * as live from "../compare/live.js";
 import { Panel } from "../compare/panel.js";
 import { only } from "../compare/runs.js";
 import { AxisTools } from "../compare/toolbar.js";
-import { NONE, counted, number } from "../lib/format.js";
+import { measured } from "../compare/units.js";
+import { NONE, counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 
 const FIRST = 12;
@@ -37,7 +38,7 @@ export function Metrics({ run, look }) {
   if (only.value?.id !== run.id) return null; // until the effect above has said whose curves the panels show
   return html`
     ${own.length > 0 && html`<${Section} title="Curves" count=${own.length} aside=${html`<div class="tools"><${AxisTools} /></div>`}>
-      <${Problem} text=${curves.error.value} />
+      <${Problem} text=${curves.error.value || live.trouble.value} />
       <${Grid} keys=${own} />
       <details class="after" open=${own.length <= FIRST}><summary>Their numbers</summary><${Numbers} run=${run} keys=${own} label="Metrics" /></details>
     <//>`}
@@ -80,8 +81,8 @@ function Numbers({ run, keys, label }) {
       <tbody>${keys.map((key) => {
         const value = run.metrics[key];
         return html`<tr key=${key}>
-          <th scope="row">${key}</th><td class="right strong">${number(value.last)}</td><td class="right">${number(value.min)}</td>
-          <td class="right">${number(value.max)}</td><td class="right muted">${value.points ?? NONE}</td>
+          <th scope="row">${key}</th><td class="right strong">${measured(key, value.last)}</td><td class="right">${measured(key, value.min)}</td>
+          <td class="right">${measured(key, value.max)}</td><td class="right muted">${value.points ?? NONE}</td>
         </tr>`;
       })}</tbody>
     </table>

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { Moment, Section } from "../components/bits.js";
 import { Confirm } from "../components/dialog.js";
-import { Watched, may, send } from "../lib/api.js";
+import { Watched, may } from "../lib/api.js";
 import { counted, number, shortDigest } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { navigate } from "../lib/router.js";
@@ -48,7 +48,8 @@ export function Standing({ training }) {
 export function Cancel({ training, look }) {
   const asking = useSignal(false);
   if (!training.on_its_own || training.finished_at || !CANCELABLE.includes(training.status) || !may("write")) return null;
-  const cancel = async () => {
+  /** @param {import("../lib/api.js").Send} send */
+  const cancel = async (send) => {
     await send(`${pathOf(training.project, training.run)}/cancel`);
     await look();
   };
@@ -81,7 +82,7 @@ export function Checkpoints({ run, training }) {
             <th scope="row" class="right">${each.epoch}</th><td class="right">${each.attempt}</td>
             ${metrics.map((name) => html`<td key=${name} class="right">${number(each.reported?.[name])}</td>`)}
             <td><${Moment} at=${each.time} /></td><td class="mono"><a href=${blob(run.id, each.digest)} download title=${each.digest}>${shortDigest(each.digest)}</a></td>
-            ${restorable && html`<td class="right">${newest.findIndex((other) => other.epoch === each.epoch) === index && html`<button type="button" class="small" aria-label=${`Go on from epoch ${each.epoch}`} onClick=${() => (chosen.value = each.epoch)}>Go on from it</button>`}</td>`}
+            ${restorable && html`<td class="right">${newest.findIndex((other) => other.epoch === each.epoch) === index && html`<button type="button" class="small" aria-label=${`Go on from it: epoch ${each.epoch}`} onClick=${() => (chosen.value = each.epoch)}>Go on from it</button>`}</td>`}
           </tr>`,
         )}</tbody>
       </table>
@@ -93,7 +94,8 @@ export function Checkpoints({ run, training }) {
 /** @param {{training: any, epoch: number, onClose: () => void}} props */
 function Restore({ training, epoch, onClose }) {
   const epochs = useSignal(training.epochs > epoch ? training.epochs : 2 * epoch);
-  const restore = async () => {
+  /** @param {import("../lib/api.js").Send} send */
+  const restore = async (send) => {
     const started = await send(`${pathOf(training.project, training.run)}/checkpoints/${epoch}/restore`, { epochs: epochs.value });
     navigate(`/runs/${encodeURIComponent(started.project)}/${encodeURIComponent(started.run)}`);
   };

@@ -69,7 +69,8 @@ function Awaited({ training, look }) {
 /** @param {{run: any, training: any, look: () => Promise<void>}} props training: undefined where the platform does not know the run */
 function Found({ run, training, look }) {
   const sweep = run.parent.sweep ?? run.index?.sweep;
-  const last = run.attempts.at(-1);
+  const recorded = run.files !== null; // else its store is away, and this is what the index has
+  const last = run.attempts?.at(-1);
   return html`
     <${Crumb} project=${run.project} sweep=${sweep} />
     <div class="page-top">
@@ -83,14 +84,14 @@ function Found({ run, training, look }) {
       </div>
     </div>
     ${training && html`<${Standing} training=${training} />`}
-    ${run.unavailable && html`<p class="notice">${sentence(run.unavailable)} What follows is from the run's own files.</p>`}
+    ${run.unavailable && html`<p class="notice">${sentence(run.unavailable)}${recorded && " What follows is from the run's own files."}</p>`}
     ${run.status === "unfinished" && html`<p class="notice">No end is recorded and no process trains it. On the machine that did, this saves the points that are still there: <${Copy} text="halving recover" /></p>`}
     ${last?.dropped_points > 0 && html`<p class="notice">${counted(last.dropped_points, "point")} of the last attempt were dropped, because its store was away for longer than the journal holds.</p>`}
     <dl class="figures">
       <div><dt>Started</dt><dd><${Moment} at=${run.started} /><small><${Moment} at=${run.started} relative=${true} /></small></dd></div>
-      <div><dt>Training time</dt><dd>${duration(run.seconds)}<small>${counted(run.attempts.length, "attempt")}</small></dd></div>
-      <div><dt>Epoch</dt><dd>${run.epoch ?? NONE}<small>${counted(run.checkpoints.length, "checkpoint")}</small></dd></div>
-      <div><dt>Model</dt><dd>${run.index?.model ? html`<a href=${`/models/${encodeURIComponent(run.index.model)}?version=${run.index.version}`}>${run.index.version}</a><small>${run.index.model}, ${run.index.stage}</small>` : html`${NONE}<small>${run.unavailable ? "not known now" : "not promoted"}</small>`}</dd></div>
+      <div><dt>Training time</dt><dd>${duration(run.seconds)}${recorded && html`<small>${counted(run.attempts.length, "attempt")}</small>`}</dd></div>
+      <div><dt>Epoch</dt><dd>${run.epoch ?? NONE}${recorded && html`<small>${counted(run.checkpoints.length, "checkpoint")}</small>`}</dd></div>
+      <div><dt>Model</dt><dd>${run.index?.model ? html`<a href=${`/models/${encodeURIComponent(run.index.model)}?version=${run.index.version}`}>${run.index.version}</a><small>${run.index.model}, ${run.index.stage}</small>` : html`${NONE}<small>${run.index || !run.unavailable ? "not promoted" : "not known now"}</small>`}</dd></div>
     </dl>
     <${Metrics} run=${run} look=${look} />
     <div class="columns">
@@ -104,17 +105,19 @@ function Found({ run, training, look }) {
             ["dataset", run.parent.dataset && html`<${Dataset} name=${run.parent.dataset} snapshot=${run.parent.snapshot} />`],
             ["trainable", run.parent.trainable],
             ["seed", run.seed === null ? "not set" : String(run.seed)],
-            ...Object.entries(run.determinism).map(([name, value]) => /** @type {[string, any]} */ ([name, value === null ? null : shown(value)])),
+            ...Object.entries(run.determinism ?? {}).map(([name, value]) => /** @type {[string, any]} */ ([name, value === null ? null : shown(value)])),
           ]} />
         <//>
       </div>
-      <div class="stack"><${Code} run=${run} id=${run.id} /><${Environment} provenance=${run.provenance} /></div>
+      ${recorded && html`<div class="stack"><${Code} run=${run} id=${run.id} /><${Environment} provenance=${run.provenance} /></div>`}
     </div>
-    <${Attempts} attempts=${run.attempts} />
-    <${Media} run=${run} id=${run.id} />
-    <${Artifacts} run=${run} id=${run.id} />
-    <${Checkpoints} run=${run} training=${training} />
-    <${Files} run=${run} />
+    ${recorded && html`
+      <${Attempts} attempts=${run.attempts} />
+      <${Media} run=${run} id=${run.id} />
+      <${Artifacts} run=${run} id=${run.id} />
+      <${Checkpoints} run=${run} training=${training} />
+      <${Files} run=${run} />
+    `}
   `;
 }
 

@@ -4,7 +4,8 @@ import { Badge, Copy, DagsterLink, Facts, Loaded, Moment, Section, useTitle } fr
 import { Confirm } from "../components/dialog.js";
 import { Ladder } from "../components/ladder.js";
 import { BestSoFar } from "../components/lines.js";
-import { may, send, session, useWatched } from "../lib/api.js";
+import { SortHead, ordered } from "../components/sorting.js";
+import { may, session, useWatched } from "../lib/api.js";
 import { NONE, counted, duration, number, sentence, shortDigest, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
@@ -58,7 +59,7 @@ function NotOpen({ sweep, look }) {
     ${
       asking.value &&
       html`<${Confirm} title=${`Stop ${sweep.id}?`} text="It has not begun, and will not: nothing is trained." does="Stop" danger=${true}
-        act=${async () => (await send(`/hpo/studies/${encodeURIComponent(sweep.id)}/stop`), await look())} onClose=${() => (asking.value = false)} />`
+        act=${async (/** @type {import("../lib/api.js").Send} */ send) => (await send(`/hpo/studies/${encodeURIComponent(sweep.id)}/stop`), await look())} onClose=${() => (asking.value = false)} />`
     }
   `;
 }
@@ -140,12 +141,12 @@ function Controls({ sweep, look }) {
     ${
       asked &&
       html`<${Confirm} title=${`${asked.label} ${sweep.id}?`} text=${asked.text} does=${asked.label} danger=${asked.danger}
-        act=${async () => (await send(`${path}/${asked.does}`), await look())} onClose=${close} />`
+        act=${async (/** @type {import("../lib/api.js").Send} */ send) => (await send(`${path}/${asked.does}`), await look())} onClose=${close} />`
     }
     ${
       asking.value === "extend" &&
       html`<${Confirm} title=${`Extend ${sweep.id}`} text=${`It may start ${sweep.planned} trials now.`} does="Extend"
-        act=${async () => (await send(`${path}/extend`, { max_trials: most.value }), await look())} onClose=${close}>
+        act=${async (/** @type {import("../lib/api.js").Send} */ send) => (await send(`${path}/extend`, { max_trials: most.value }), await look())} onClose=${close}>
         <label>Trials in all <input type="number" min=${sweep.planned + 1} required value=${most.value}
           onInput=${(/** @type {InputEvent & {currentTarget: HTMLInputElement}} */ event) => (most.value = Number(event.currentTarget.value))} /></label>
       <//>`
@@ -172,19 +173,21 @@ function Trials({ sweep }) {
   const statuses = [...new Set(sweep.trials.map((/** @type {any} */ trial) => became(trial, sweep)))].sort();
   const chosen = sweep.trials.filter((/** @type {any} */ trial) => !status.value || became(trial, sweep) === status.value);
   chosen.sort((/** @type {any} */ one, /** @type {any} */ other) => (place(one) === place(other) ? one.number - other.number : place(one) - place(other)));
-  const listed = all.value ? chosen : chosen.slice(0, FIRST);
+  const rows = ordered(chosen, (trial, by) => valueOf(trial, by, sweep, rank));
+  const listed = all.value ? rows : rows.slice(0, FIRST);
   const params = [...new Set(sweep.trials.flatMap((/** @type {any} */ trial) => Object.keys(trial.params)))];
   const reasons = chosen.some((/** @type {any} */ trial) => trial.waiting || trial.error);
   return html`<${Section} title="Trials" count=${chosen.length} aside=${html`
       <label class="muted">Status <select value=${status.value} onChange=${(/** @type {Event & {currentTarget: HTMLSelectElement}} */ event) => setQuery({ status: event.currentTarget.value })}>
         <option value="">all</option>${statuses.map((each) => html`<option key=${each} value=${each} selected=${each === status.value}>${each}</option>`)}
       </select></label>`}>
-    <div class="scroll tall" tabindex="0" role="region" aria-label="Trials, best first">
+    <div class="scroll tall" tabindex="0" role="region" aria-label="Trials">
       <table>
         <thead><tr>
-          <th scope="col" class="right">#</th><th scope="col">Trial</th><th scope="col">Status</th><th scope="col" class="right">${sweep.objective}</th>
-          <th scope="col" class="right">Epochs</th>${params.map((name) => html`<th key=${name} scope="col" class="right">${name}</th>`)}
-          <th scope="col" class="right">Time</th>${reasons && html`<th scope="col">Why it does not train</th>`}
+          <${SortHead} by="rank" name="#" right=${true} /><${SortHead} by="trial" name="Trial" /><${SortHead} by="status" name="Status" />
+          <${SortHead} by="objective" name=${sweep.objective} right=${true} /><${SortHead} by="epochs" name="Epochs" right=${true} />
+          ${params.map((name) => html`<${SortHead} key=${name} by=${`params.${name}`} name=${name} right=${true} />`)}
+          <${SortHead} by="time" name="Time" right=${true} />${reasons && html`<th scope="col">Why it does not train</th>`}
         </tr></thead>
         <tbody>${listed.map(
           (/** @type {any} */ trial) => html`<tr key=${trial.key}>
@@ -202,6 +205,21 @@ function Trials({ sweep }) {
     </div>
     ${chosen.length > listed.length && html`<p class="more"><button type="button" onClick=${() => setQuery({ trials: "all" })}>Show all ${chosen.length} trials</button></p>`}
   <//>`;
+}
+
+/**
+ * What a column of the trials' table has of a trial.
+ * @param {any} trial
+ * @param {string} by
+ * @param {any} sweep
+ * @param {Map<number, number>} rank
+ */
+function valueOf(trial, by, sweep, rank) {
+  if (by === "rank") return rank.get(trial.number);
+  if (by === "trial") return trial.number;
+  if (by === "status") return became(trial, sweep);
+  if (by === "time") return trial.seconds;
+  return by.startsWith("params.") ? trial.params[by.slice("params.".length)] : trial[by];
 }
 
 /** The report's own figures, which bring Plotly with them: only when they are asked for. @param {{id: string}} props */

@@ -1,17 +1,23 @@
 /** All sweeps, the newest first. */
 import { Badge, Empty, Loaded, Moment, useTitle } from "../components/bits.js";
+import { SortHead, ordered } from "../components/sorting.js";
 import { useWatched } from "../lib/api.js";
 import { number } from "../lib/format.js";
 import { html } from "../lib/html.js";
+import { query, setQuery } from "../lib/url-state.js";
+
+const FIRST = 200;
+const MOST = 1000; // that the server lists
 
 export default function Sweeps() {
   useTitle("Sweeps");
-  const watched = useWatched("/hpo/studies?limit=200", { every: 3000 });
-  return html`<div class="page"><h1>Sweeps</h1><${Loaded} watched=${watched}>${list}<//></div>`;
+  const most = query.value.get("all") ? MOST : FIRST;
+  const watched = useWatched(`/hpo/studies?limit=${Math.min(MOST, most + 1)}`, { every: 3000 });
+  return html`<div class="page"><h1>Sweeps</h1><${Loaded} watched=${watched}>${(/** @type {{studies: any[]}} */ data) => list(data.studies, most)}<//></div>`;
 }
 
-/** @param {{studies: any[]}} data */
-function list({ studies }) {
+/** @param {any[]} studies @param {number} most how many are listed */
+function list(studies, most) {
   if (!studies.length) {
     return html`<${Empty} title="No sweep was launched yet" command="halving sweep sweeps/digits.yaml">
       A sweep searches for better hyperparameters and stops weak trials early. This one takes a minute:
@@ -21,13 +27,22 @@ function list({ studies }) {
     <table>
       <thead>
         <tr>
-          <th scope="col">Sweep</th><th scope="col">Status</th><th scope="col">Trials</th><th scope="col">Objective</th>
-          <th scope="col" class="right">Best</th><th scope="col" class="right">Launched</th><th scope="col" class="right">Ended</th>
+          <${SortHead} by="id" name="Sweep" /><${SortHead} by="status" name="Status" /><${SortHead} by="trials" name="Trials" /><${SortHead} by="objective" name="Objective" />
+          <${SortHead} by="best" name="Best" right=${true} /><${SortHead} by="launched" name="Launched" right=${true} /><${SortHead} by="ended" name="Ended" right=${true} />
         </tr>
       </thead>
-      <tbody>${studies.map((each) => html`<${Line} key=${each.id} study=${each} />`)}</tbody>
+      <tbody>${ordered(studies.slice(0, most), valueOf).map((each) => html`<${Line} key=${each.id} study=${each} />`)}</tbody>
     </table>
-  </div>`;
+  </div>
+  ${most < studies.length && html`<p class="more">The newest ${most} are listed. <button type="button" onClick=${() => setQuery({ all: "1" })}>List up to ${MOST}</button></p>`}
+  ${studies.length >= MOST && html`<p class="more">The newest ${MOST} are listed; there may be more.</p>`}`;
+}
+
+/** What a column has of a sweep. @param {any} study @param {string} by */
+function valueOf(study, by) {
+  if (by === "status") return standing(study);
+  if (by === "trials") return Object.values(study.counts).reduce((/** @type {number} */ sum, /** @type {number} */ count) => sum + count, 0);
+  return study[{ launched: "created_at", ended: "finished_at" }[by] ?? by];
 }
 
 /** @param {{study: any}} props */
@@ -35,7 +50,7 @@ function Line({ study }) {
   return html`<tr>
     <th scope="row"><a href=${`/sweeps/${study.id}`}>${study.id}</a></th>
     <td><${Badge} status=${standing(study)} /></td>
-    <td><${Progress} counts=${study.counts} planned=${study.trials} searching=${study.status === "searching"} /></td>
+    <td>${study.waiting ? html`<span class="muted">${study.status === "canceled" ? "canceled" : study.waiting}</span>` : html`<${Progress} counts=${study.counts} planned=${study.trials} searching=${study.status === "searching"} />`}</td>
     <td>${study.problem ? html`<span class="muted" title=${study.problem}>its spec cannot be read</span>` : html`<span class="muted">${study.direction}</span> ${study.objective}`}</td>
     <td class="right strong">${number(study.best)}</td>
     <td class="right"><${Moment} at=${study.created_at} /></td>

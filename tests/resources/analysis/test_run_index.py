@@ -221,6 +221,32 @@ def test_an_attempt_of_a_number_that_no_database_keeps_is_the_problem_of_its_run
     assert names(either_backend.catalog) == ["b"]
 
 
+def test_a_run_that_the_database_does_not_take_keeps_no_other_out(backend: Backend) -> None:
+    store, catalog, clock = backend.store, backend.catalog, Clock()
+    refresher = Refresher(store, catalog, clock)
+    add_run(store, "b", score=[1.0])
+    refresher.refresh()
+    refused = "CREATE TRIGGER refuse BEFORE INSERT ON runs WHEN new.run IN ('b', 'd') BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+    with catalog.write() as session:
+        session.execute(text(refused))
+    add_run(store, "b", score=[2.0])
+    for run in "acd":
+        add_record(store, run)
+    clock.now += 1e6
+    done = refresher.refresh()
+    assert (sorted(done.problems), done.complete) == (["digits/b", "digits/d"], True)
+    assert "not this one" in done.problems["digits/b"]
+    assert sorted(names(catalog)) == ["a", "b", "c"]
+    assert [row["values"]["metrics.score"] for row in rows(catalog, "run = b", "metrics.score")] == [1.0]
+    assert refresher.refresh().looked == 0  # not at every refresh
+    with catalog.write() as session:
+        session.execute(text("DROP TRIGGER refuse"))
+    clock.now += 1e6
+    assert refresher.refresh().problems == {}
+    assert sorted(names(catalog)) == ["a", "b", "c", "d"]
+    assert [row["values"]["metrics.score"] for row in rows(catalog, "run = b", "metrics.score")] == [2.0]
+
+
 def test_a_run_that_was_damaged_after_it_was_indexed_stays_as_it_was(backend: Backend) -> None:
     store, catalog = backend.store, backend.catalog
     add_run(store, "a", loss=[1.0])

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from resources.analysis.run_index import Refresher
 from resources.analysis.run_index.columns import select_columns
-from resources.analysis.run_index.lease import LEASE_SECONDS, hold_lease
+from resources.analysis.run_index.lease import LEASE_SECONDS, hold_lease, new_holder, release_lease
 from resources.analysis.run_index.rebuild import mark_stale, rebuild
 from resources.backend import Backend
 from resources.catalog import Catalog, RunRow, RunValueRow, utcnow
@@ -106,3 +106,18 @@ def test_one_of_several_processes_has_the_lease(catalog: Catalog, monkeypatch: p
     now += LEASE_SECONDS
     assert hold_lease(catalog, "b")
     assert not hold_lease(catalog, "a")
+
+
+def test_the_lease_is_free_at_once_when_its_holder_gives_it_up_or_was_killed(catalog: Catalog) -> None:
+    living = new_holder()
+    host, process, _ = living.split(":")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    assert hold_lease(catalog, living)
+    release_lease(catalog, "another")
+    assert not hold_lease(catalog, "another")
+    release_lease(catalog, living)
+    killed = f"{host}:{dead.pid}:abc"
+    assert hold_lease(catalog, killed)
+    assert hold_lease(catalog, living)
+    assert not hold_lease(catalog, f"elsewhere:{process}:abc")

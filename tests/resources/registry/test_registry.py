@@ -54,7 +54,7 @@ def test_a_winner_out_of_its_bounds_does_not_pass(violation: float, passed: bool
     report = {"metrics": {"accuracy": 0.9}, "champion": None, "spec": {"bounds": {"latency_ms": {"max": 20.0}}}, "winner": winner}
     (gate,) = [gate for gate in check_gates(Gates(), report, []) if gate.name == "within_bounds"]
     assert gate.passed is passed
-    assert "latency_ms" in gate.reason
+    assert gate.reason.endswith("accepted are latency_ms at most 20")
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_an_unknown_version_is_answered_with_those_that_exist(backend: Backend, 
     with pytest.raises(NotFound, match="no versions yet: run a sweep first"):
         promote(backend.catalog, "digits", "9.9.9")
     registered(backend.catalog, winner(sweeps[0]))
-    with pytest.raises(NotFound, match=r"no version '9\.9\.9' of model 'digits'; there are \['digits 1\.0\.0 \(champion\)'\]"):
+    with pytest.raises(NotFound, match=r"no version '9\.9\.9' of model 'digits'; there are digits 1\.0\.0 \(champion\)"):
         promote(backend.catalog, "digits", "9.9.9")
 
 

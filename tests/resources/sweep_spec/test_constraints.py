@@ -67,5 +67,5 @@ def test_whatever_is_no_comparison_is_refused_before_it_is_evaluated(expression:
 
 @pytest.mark.parametrize("expression", ["x ** x ** x ** x > 0", "'a' * x ** 20 > 'b'", "x < 'a'"])
 def test_what_cannot_be_answered_is_an_error_with_the_point(expression: str) -> None:
-    with pytest.raises(InvalidInput, match=r"no answer for \{'x': 99\}"):
+    with pytest.raises(InvalidInput, match=r"no answer for x = 99"):
         Constraint(expression).holds({"x": 99})

@@ -63,7 +63,7 @@ LOUD = [
     (space(lr_schedule={"categorical": ["step", "linear"]}), "space.lr_schedule = 'linear' of unknown length", "schedule_epochs = 27"),
     (asha(reduction_factor=2, max_budget=8), "strategy.asha.reduction_factor = 2: ", "3 to 5"),
     (asha(reduction_factor=6, max_budget=36), "strategy.asha.reduction_factor = 6: ", "3 to 5"),
-    (asha(max_budget=3), "strategy.asha.min_budget = 1 with max_budget = 3: ", "the rungs [1, 3] are too few"),
+    (asha(max_budget=3), "strategy.asha.min_budget = 1 with max_budget = 3: ", "the rungs 1, 3 are too few"),
     (asha(max_budget=243), "strategy.asha.min_budget = 1 with max_budget = 243: ", "with 6 rungs"),
     ({"strategy": {"asha": {"sampler": "random"}}, "max_trials": 26}, "max_trials = 26: few for the rungs at", "max_trials = 27 or more"),
     ({"strategy": {"bohb": {}}, "max_trials": 27}, "max_trials = 27: few for the rungs of bracket 1", "give max_trials = 49 or more"),

@@ -258,7 +258,7 @@ def test_keys_that_no_run_has_are_left_out_where_that_is_asked_for(store: Store)
     put_segment(store, "r", 1, 0, {"m": [(1, 1, 1.0), (2, 2, 2.0)]})
     counted: list[int] = []
     (found,) = module.curve_rows("p/r", ["m", "nope"], root=store, known_keys=False, after_each=counted.append)
-    assert (found.run, found.key, found.step.tolist(), counted) == ("p/r", "m", [1, 2], [2, 0])
+    assert (found.run, found.key, found.step.tolist(), counted) == ("p/r", "m", [1, 2], [0, 2, 0])  # 0 before its one block
 
 
 def test_smoothing_works_on_the_rows_that_come_out(store: Store) -> None:

@@ -1,5 +1,6 @@
 """A real server on a real store, and Debian's Chromium on its page. A test fails on whatever the page's console calls an error."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,21 +9,24 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Response, expect
 
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
 from server.app import create_app
 from server.settings import Settings
+from server.vendor import MODULES
 from tests.backends import SMALL
 from tests.browser import CHROMIUM, MISSING, chromium, errors_of
 from tests.ports import free_port
 from tests.searches import search
+from tests.server.browser.demo import RUNS, train
 from tests.server.registry import promoted, score
 from tests.waiting import wait_for
 
-_PATIENCE_MS = 20_000  # two cores run other tests beside this one
+AXE = MODULES / "axe-core" / "axe.min.js"
+_PATIENCE_MS = 60_000  # two cores run other tests beside this one, and the index is refreshed more seldom the longer a look takes
 
 
 expect.set_options(timeout=_PATIENCE_MS)
@@ -80,6 +84,28 @@ def add_checkpoint(backend: Backend, project: str, run: str, *, epoch: int) -> N
     RunRecords(backend.store, project, run).add_checkpoint(saved)
 
 
+def after(page: Page, answer: Response) -> None:
+    """Wait until the page shows what an answer says, where nothing that is seen tells that it has come."""
+    answer.finished()
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def can_be_read(page: Page) -> None:
+    """On a phone and a desk, in light and in dark: axe finds nothing, and nothing is wider than the screen."""
+    if not AXE.exists():
+        # Where npm is, as in CI, axe must be: its absence may not pass for a page that everybody can read.
+        (pytest.fail if shutil.which("npm") else pytest.skip)("needs axe-core: make check-page (and for that npm: apt-get install npm)")
+    page.evaluate(AXE.read_text())
+    for width, height in ((390, 844), (1280, 900)):
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            rules = {"runOnly": ["color-contrast"]} if theme == "dark" else {}  # nothing but colours differs
+            found = page.evaluate("(rules) => axe.run(document, {resultTypes: ['violations'], ...rules})", rules)["violations"]
+            assert not [(one["id"], one["nodes"][0]["html"]) for one in found], (page.url, width, theme)
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server for this machine alone, which asks for no token; a test that changes what others look at makes its own."""
@@ -134,3 +160,19 @@ def page(context: BrowserContext, expected_errors: list[str]) -> Iterator[Page]:
     yield page
     page.close()
     assert not [error for error in errors if not any(part in error for part in expected_errors)]
+
+
+@pytest.fixture
+def demo_root(tmp_path: Path) -> Iterator[str]:
+    """A store with the runs 0 to 5 of :mod:`tests.server.browser.demo`, the even ones by adam."""
+    backend = Backend(root=str(tmp_path / "root"))
+    for number in range(RUNS):
+        train(backend.store.root, number, optimizer="sgd" if number % 2 else "adam")
+    yield backend.store.root
+    backend.catalog.close()
+
+
+@pytest.fixture
+def demo_url(demo_root: str) -> Iterator[str]:
+    with serving(Settings(root=demo_root)) as url:
+        yield url

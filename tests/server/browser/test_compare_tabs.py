@@ -6,19 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 import halving
 from resources.backend import Backend
 from server.settings import Settings
-from tests.server.browser.conftest import serving
+from tests.server.browser.conftest import can_be_read, serving
 
 _RUNS = 8
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """Eight runs whose loss grows with ``lr`` and has nothing to do with ``same``; the first two logged an image and a text, twice."""
+    """Eight runs whose loss grows with ``lr`` and has nothing to do with ``same``; the first two logged media, twice."""
     backend = Backend(root=str(tmp_path / "root"))
     for number in range(_RUNS):
         config = {"lr": 0.1 * (number + 1), "optimizer": "sgd" if number % 2 else "adam", "same": 1}
@@ -27,7 +27,10 @@ def url(tmp_path: Path) -> Iterator[str]:
                 run.log({"val_loss": float(number)}, step=step)
                 if number < 2:
                     pixels = np.full((8, 8), 20 * step, np.uint8)
-                    run.log({"samples": halving.Image(pixels), "note": halving.Text(f"run {number} at {step}")}, step=step)
+                    weights = halving.Histogram(counts=[1, 0, 3], edges=[0.0, 1.0, 2.0, 4.0])
+                    wrong = halving.Table(columns=["label", "score"], rows=[[f"<b>{row}", row / 7] for row in range(150)])
+                    note = halving.Text(f"run {number} at {step}")
+                    run.log({"samples": halving.Image(pixels), "note": note, "weights": weights, "wrong": wrong}, step=step)
     with serving(Settings(root=backend.store.root)) as url:
         yield url
     backend.catalog.close()
@@ -51,12 +54,54 @@ def test_a_marked_part_of_an_axis_becomes_the_filter(url: str, page: Page) -> No
     expect(page.get_by_role("img", name=re.compile("Parallel coordinates of 4 runs"))).to_be_visible()
 
 
-def test_the_param_that_the_metric_goes_with_comes_first(url: str, page: Page) -> None:
+def test_what_is_marked_is_in_the_url_and_the_same_in_another_browser_until_it_is_cleared(url: str, page: Page, browser: Browser) -> None:
+    page.goto(f"{url}/?tab=parameters&sx=params.lr&sy=params.optimizer")
+    chart = page.get_by_role("img", name="params.optimizer against params.lr of 8 runs")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    left, bottom, width, height = box["x"] + 74, box["y"] + box["height"] - 50, box["width"] - 98, box["height"] - 72
+    page.mouse.move(left + 0.1 * width, bottom - 0.3 * height)
+    page.mouse.down()
+    page.mouse.move(left + 0.6 * width, bottom, steps=4)  # lr from 0.17 to 0.52, and adam
+    page.mouse.up()
+    marked = page.get_by_text("2 runs within what is marked")
+    expect(marked).to_be_visible()
+    page.wait_for_url(re.compile(r"mark=params\.lr:0\.1[\d.]+_0\.5[\d.]+&mark=params\.optimizer:\(adam\)_\(adam\)$"))
+    other = browser.new_context(viewport={"width": 1280, "height": 900})
+    try:
+        second = other.new_page()
+        second.goto(page.url)
+        expect(second.get_by_text("2 runs within what is marked")).to_be_visible()
+        second.get_by_role("button", name="Clear").click()
+        second.wait_for_url(re.compile(r"sy=params\.optimizer$"))
+        expect(second.get_by_text("within what is marked")).to_have_count(0)
+    finally:
+        other.close()
+    page.get_by_role("button", name="Filter by it").click()
+    expect(page.get_by_label("Filter of runs")).to_have_value(re.compile(r"params\.lr between .* and params\.optimizer in \('adam'\)"))
+    assert "mark=" not in page.url
+    page.go_back()
+    expect(marked).to_be_visible()
+
+
+def test_marks_of_the_url_that_no_run_can_have_are_left_out_with_the_reason(url: str, page: Page) -> None:
+    page.goto(f"{url}/?tab=parameters&mark=params.lr:0.1&mark=params.none:1_2&mark=params.optimizer:1_2&mark=params.lr:0.15_0.45")
+    expect(page.get_by_text("3 runs within what is marked")).to_be_visible()
+    said = page.get_by_role("alert")
+    expect(said.first).to_contain_text("In the address mark=params.lr:0.1 is ignored: give NAME:LOW_HIGH")
+    expect(said.last).to_contain_text("In the address mark=params.none is ignored: these runs have no such values of it")
+    expect(said.last).to_contain_text("mark=params.optimizer is ignored")
+
+
+def test_the_param_that_explains_most_of_the_metric_comes_first_whether_numbers_or_texts(url: str, page: Page) -> None:
     page.goto(f"{url}/?tab=parameters")
-    related = page.get_by_role("region", name="Rank correlation").get_by_role("row")
+    related = page.get_by_role("region", name="Importance").get_by_role("row")
     expect(related.nth(1)).to_contain_text("lr")
     expect(related.nth(1)).to_contain_text("+1.00")
-    expect(related).to_have_count(2)  # its header, and the only number that differs
+    expect(related.nth(2)).to_contain_text("optimizer")
+    expect(related.nth(2)).to_contain_text("0.05")  # ranks 1, 3, 5, 7 and 2, 4, 6, 8: 8 · 0.5² of 42
+    expect(related).to_have_count(3)  # its header, and what differs
     page.get_by_label("Across").select_option("params.optimizer")
     page.wait_for_url(re.compile(r"sx=params\.optimizer"))
     expect(page.get_by_role("img", name="metrics.val_loss against params.optimizer of 8 runs")).to_be_visible()
@@ -73,6 +118,45 @@ def test_media_are_shown_at_the_step_that_is_chosen(url: str, page: Page) -> Non
     expect(images.first).to_have_attribute("alt", re.compile("at step 0"))
     expect(page.get_by_text("run 0 at 0")).to_be_visible()
     page.wait_for_url(re.compile("media-step=0"))
+
+
+def test_histograms_are_drawn_in_compare_and_on_the_run_page(url: str, page: Page) -> None:
+    page.goto(f"{url}/?tab=media")
+    drawn = page.get_by_role("region", name="weights").get_by_role("img", name=re.compile("^Histogram of weights of demo.run-"))
+    expect(drawn).to_have_count(2)
+    bars = [[float(bar.get_attribute(name) or "") for name in ("x", "y", "width", "height")] for bar in drawn.first.locator("rect").all()]
+    assert bars == [[0, 100 - 100 / 3, 25, 100 / 3], [50, 0, 50, 100]], "as wide as its bin, as high as its count; no bar for none"
+    page.goto(f"{url}/runs/demo/run-0")
+    page.get_by_role("link", name=re.compile("weights step 10")).scroll_into_view_if_needed()
+    expect(page.get_by_role("img", name=re.compile("^Histogram of weights at step 10: 4 values from 0 to 4"))).to_be_visible()
+
+
+def test_the_first_rows_of_tables_are_read_in_compare_and_on_the_run_page(url: str, page: Page) -> None:
+    page.goto(f"{url}/?tab=media")
+    table = page.get_by_role("region", name="Rows of wrong of demo/run-1 at step 10")
+    table.scroll_into_view_if_needed()
+    expect(table.get_by_role("row").nth(8)).to_have_text("<b>71")
+    expect(table.get_by_role("row").nth(2)).to_have_text("<b>10.14286")
+    expect(table.get_by_role("row")).to_have_count(101)
+    expect(page.get_by_role("region", name="wrong", exact=True).get_by_text("The first 100 of 150 rows.")).to_have_count(2)
+    page.goto(f"{url}/runs/demo/run-1")
+    table = page.get_by_role("region", name="Rows of wrong at step 10")
+    table.scroll_into_view_if_needed()
+    expect(table.get_by_role("columnheader", name="score")).to_be_visible()
+    expect(page.get_by_text("run 1 at 10")).to_be_visible()
+
+
+def test_images_are_as_large_as_it_is_chosen_and_the_url_says(url: str, page: Page) -> None:
+    page.goto(f"{url}/?tab=media")
+    image = page.get_by_role("region", name="samples").get_by_role("img").first
+    before = image.bounding_box()
+    page.get_by_label("Size").select_option("large")
+    page.wait_for_url(re.compile("media-size=large"))
+    after = image.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert after["width"] > 1.5 * before["width"]
+    assert after["height"] > 1.5 * before["height"]
 
 
 def test_what_is_equal_is_shown_when_it_is_asked_for(url: str, page: Page) -> None:
@@ -97,3 +181,35 @@ def test_a_panel_fills_the_screen_and_comes_back(url: str, page: Page) -> None:
     page.wait_for_function("document.fullscreenElement === null")
     assert before is not None
     expect(panel).to_have_js_property("clientWidth", round(before["width"]) - 2)
+
+
+def test_every_tab_of_compare_and_the_help_can_be_read_by_everybody(url: str, page: Page) -> None:
+    page.goto(f"{url}/?tab=parameters")
+    expect(page.get_by_role("img", name=re.compile("Parallel coordinates"))).to_be_visible()
+    can_be_read(page)
+    for tab, seen in (("System", ".nothing"), ("Media", "img"), ("Diff", "table")):
+        page.get_by_role("tab", name=tab).click()
+        expect(page.get_by_role("tabpanel").locator(seen).first).to_be_visible()
+        can_be_read(page)
+    page.goto(f"{url}/?group=params.optimizer")
+    expect(page.get_by_role("region", name="Groups").get_by_role("row")).to_have_count(3)
+    can_be_read(page)
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    can_be_read(page)
+
+
+def test_axes_keep_names_with_commas_and_quotes(page: Page, tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    for number in range(3):
+        with halving.init("demo", {'top "k", 5': number, "lr": 0.1 * number}, root, id=f"run-{number}", system_metrics=None) as run:
+            run.log({"loss, mean": float(number)}, step=0)
+    with serving(Settings(root=root)) as url:
+        page.goto(f"{url}/?tab=parameters")
+        page.get_by_text("Axes", exact=False).first.click()
+        page.get_by_role("checkbox", name="params.lr").uncheck()
+        page.wait_for_url(re.compile("axes="))
+        page.reload()
+        drawn = page.get_by_role("img", name='Parallel coordinates of 3 runs on params."top ""k"", 5", metrics."loss, mean".')
+        expect(drawn).to_be_visible()
+        page.goto("about:blank")

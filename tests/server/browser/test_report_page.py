@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, Page, expect
 
 from resources.backend import Backend
 from resources.evaluation.report import evaluate_sweep
@@ -12,7 +12,7 @@ from resources.sweep_spec import SweepSpec
 from server.settings import Settings
 from tests.browser import errors_of
 from tests.searches import search
-from tests.server.browser.conftest import serving
+from tests.server.browser.conftest import after, serving
 from tests.server.registry import promoted, score
 
 
@@ -35,6 +35,29 @@ def test_a_report_draws_its_figures_in_its_sandbox(
     assert page.locator(".plot svg.main-svg").count() >= 3
     assert page.evaluate("self.origin") == "null"
     assert said == []
+
+
+_BYTES = "performance.getEntriesByType('resource').reduce((sum, { decodedBodySize }) => sum + decodedBodySize, 0)"
+
+
+def test_a_sweeps_page_fetches_plotly_only_when_its_report_is_opened(
+    backend: Backend, small_spec: Callable[..., SweepSpec], url: str, page: Page
+) -> None:
+    sweep = search(backend, small_spec(predictor="tests.trainables:predict_badly"), score)
+    evaluate_sweep(backend.store, backend.catalog, sweep)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_response("**/api/v1/session") as known:
+        page.goto(f"{url}/sweeps/{sweep}")
+    report = page.get_by_text("The report with its figures")
+    expect(report).to_be_visible()
+    after(page, known.value)
+    assert len(page.frames) == 1
+    assert not [address for address in asked if "/reports/" in address or "plotly" in address]
+    assert page.evaluate(_BYTES) < 1_000_000, "Plotly has more than four million bytes"
+    report.click()
+    expect(page.frame_locator("iframe").locator(".plot svg.main-svg").first).to_be_visible()
+    assert [address for address in asked if "/reports/" in address] == [f"{url}/api/v1/reports/{sweep}/page"]
 
 
 def test_a_script_in_a_report_reaches_nothing(

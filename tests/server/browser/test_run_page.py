@@ -5,15 +5,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx2
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 import halving
 from halving import Run
 from resources.catalog import IntentRow
 from resources.datasets.snapshots import take_snapshot
-from resources.sweep_spec import parse_spec, stored_spec
+from resources.sweep_spec import SweepSpec, parse_spec, stored_spec
 from tests.backends import SMALL
-from tests.server.browser.conftest import Served, add_checkpoint
+from tests.server.browser.conftest import Served, add_checkpoint, after
 from tests.server.launched import carried_out
 
 
@@ -132,9 +132,12 @@ def test_a_trial_of_a_sweep_is_not_offered_to_be_canceled_alone(page: Page, serv
     expected_errors.append("404")
     with served.backend.catalog.read() as session:
         running = next(row for row in served.backend.catalog.trials(session, served.searching) if row.status == "running")
-    page.goto(f"{served.url}/runs/going/{served.searching}.{running.number:04d}")
+    with page.expect_response("**/api/v1/training-runs/**") as answered:
+        page.goto(f"{served.url}/runs/going/{served.searching}.{running.number:04d}")
     expect(_badge(page)).to_have_text("running")
     expect(page.get_by_role("main").get_by_role("link", name=served.searching)).to_be_visible()
+    assert answered.value.ok
+    after(page, answered.value)
     expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
 
 
@@ -143,7 +146,7 @@ def test_a_new_run_goes_on_from_a_checkpoint(page: Page, served: Served, expecte
     run = f"{served.finished}.0001"
     add_checkpoint(served.backend, "small", run, epoch=3)
     page.goto(f"{served.url}/runs/small/{run}")
-    page.get_by_role("button", name="Go on from epoch 3").click()
+    page.get_by_role("button", name="Go on from it: epoch 3").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Epochs in all")).to_have_value("9")
     dialog.get_by_label("Epochs in all").fill("3")
@@ -153,10 +156,40 @@ def test_a_new_run_goes_on_from_a_checkpoint(page: Page, served: Served, expecte
     dialog.get_by_role("button", name="Start the run").click()
     expect(page.get_by_text(f"epoch 3 of {run}")).to_be_visible()
     expect(_badge(page)).to_have_text("waiting")
+    [restored] = _restored_from(served, run)
+    assert (restored.name, restored.budgets[-1]) == ("small", 12)
+
+
+def test_a_confirmation_whose_answer_was_lost_starts_nothing_twice_when_it_is_pressed_again(
+    page: Page, served: Served, expected_errors: list[str]
+) -> None:
+    expected_errors += ["404", "ERR_FAILED"]
+    run = f"{served.finished}.0002"
+    add_checkpoint(served.backend, "small", run, epoch=5)
+    keys: list[str] = []
+
+    def lost(route: Route) -> None:
+        assert route.fetch().ok
+        route.abort()
+
+    page.goto(f"{served.url}/runs/small/{run}")
+    page.get_by_role("button", name="Go on from it: epoch 5").click()
+    dialog = page.get_by_role("dialog")
+    page.route("**/restore", lost, times=1)
+    page.on("request", lambda request: keys.append(request.headers["idempotency-key"]) if request.url.endswith("/restore") else None)
+    dialog.get_by_role("button", name="Start the run").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The server does not answer")
+    dialog.get_by_role("button", name="Start the run").click()
+    expect(page.get_by_text(f"epoch 5 of {run}")).to_be_visible()
+    assert len(set(keys)) == 1
+    assert len(_restored_from(served, run)) == 1
+
+
+def _restored_from(served: Served, run: str) -> list[SweepSpec]:
+    """What was asked for that begins with a checkpoint of a run."""
     with served.backend.catalog.read() as session:
         specs = [stored_spec(row.payload["spec"]) for row in session.query(IntentRow)]
-    [restored] = [spec for spec in specs if spec.restored_from is not None]
-    assert (restored.name, restored.budgets[-1]) == ("small", 12)
+    return [spec for spec in specs if spec.restored_from and spec.restored_from.run == run]
 
 
 def test_the_run_of_a_script_is_not_asked_for_in_the_catalog(page: Page, served: Served) -> None:

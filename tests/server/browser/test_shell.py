@@ -38,6 +38,26 @@ def _background(page: Page) -> str:
     return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
 
+def test_a_link_that_was_cut_in_the_middle_of_a_letter_is_said_to_lead_nowhere(
+    page: Page, served: Served, expected_errors: list[str]
+) -> None:
+    expected_errors.append("404")
+    page.goto(f"{served.url}/models/%E0%A4%A")
+    expect(page.get_by_role("heading", level=1, name="Nothing is here")).to_be_visible()
+    page.get_by_role("link", name="All runs").click()
+    expect(page.locator("[data-run]").first).to_be_visible()
+
+
+def test_a_page_that_breaks_says_so_and_leaves_the_others(page: Page, served: Served, expected_errors: list[str]) -> None:
+    expected_errors.append("TypeError")
+    page.route("**/api/v1/models", lambda route: route.fulfill(json={"models": [{"model": "odd"}]}))
+    page.goto(f"{served.url}/models")
+    expect(page.get_by_role("heading", level=1, name="This page broke")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("The page made an error")
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Sweeps").click()
+    expect(page.get_by_role("link", name=served.finished)).to_be_visible()
+
+
 def test_a_page_whose_modules_did_not_come_says_so_and_is_loaded_again(page: Page, served: Served, expected_errors: list[str]) -> None:
     expected_errors.append("ERR_FAILED")
     page.route("**/app.js", lambda route: route.abort())

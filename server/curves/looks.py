@@ -1,0 +1,51 @@
+"""Looks at the store that questions share while they wait for them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+_THREADS = 2
+
+Run = tuple[str, str]
+
+
+@dataclass
+class _Look:
+    """A look that has not begun; it has every run that somebody has asked about since the one before began."""
+
+    runs: dict[Run, None] = field(default_factory=dict)
+    made: "asyncio.Task[dict[Run, bytes]] | None" = None
+
+
+class SharedLooks:
+    """Looks whether runs have anything new, in threads of its own: that must not wait for queries. To be asked from the event loop.
+
+    However many ask at once, at most two looks are made at a time, and each asks the store about a run once: a dozen dashboards of the
+    same runs would else do the same thousands of calls a dozen times, against each other.
+
+    Args:
+        stamps: gives the stamp of each run.
+    """
+
+    def __init__(self, stamps: Callable[[Sequence[Run]], Sequence[bytes]]) -> None:
+        self._stamps = stamps
+        self._threads, self._turns = ThreadPoolExecutor(_THREADS, "stamps"), asyncio.Semaphore(_THREADS)
+        self._next = _Look()
+
+    async def of(self, runs: Sequence[Run]) -> list[bytes]:
+        """The runs' stamps, none of which was made before this was asked. Raises what ``stamps`` does."""
+        look = self._next
+        look.runs.update(dict.fromkeys(runs))
+        if look.made is None:
+            look.made = asyncio.create_task(self._make(look))
+            look.made.add_done_callback(lambda made: made.cancelled() or made.exception())  # though nobody may wait any more
+        stamps = await asyncio.shield(look.made)  # others may wait for it
+        return [stamps[run] for run in runs]
+
+    async def _make(self, look: _Look) -> dict[Run, bytes]:
+        async with self._turns:
+            self._next = _Look()  # who asks from now on may ask for what is new since
+            runs = tuple(look.runs)
+            stamps = await asyncio.get_running_loop().run_in_executor(self._threads, self._stamps, runs)
+        return dict(zip(runs, stamps, strict=True))

@@ -1,0 +1,74 @@
+// One curve for a group of runs: the mean of their curves, with the standard deviation as its band.
+
+/** @typedef {import("./curves.js").Curve} Curve */
+
+const MOST_PLACES = 1000;
+const MOST_LOOKED_AT = 20_000; // of all curves' rows, to find the places
+
+/**
+ * The mean of curves at common places of x, and mean ± standard deviation (of a sample) as its range. A curve counts from its first point
+ * to its last, between its points by the line that joins them; where it is not finite, it does not count.
+ *
+ * @param {string} id of the group
+ * @param {Curve[]} curves of one metric, at least one
+ * @returns {Curve}
+ */
+export function groupCurve(id, curves) {
+  const x = placesOf(curves);
+  const [count, mean, squares] = [new Float64Array(x.length), new Float64Array(x.length), new Float64Array(x.length)];
+  for (const curve of curves) {
+    let row = 0;
+    for (let at = 0; at < x.length; at++) {
+      if (x[at] < curve.x[0] || x[at] > curve.x[curve.length - 1]) continue;
+      while (row < curve.length - 2 && curve.x[row + 1] <= x[at]) row++;
+      const value = between(curve, row, x[at]);
+      if (!Number.isFinite(value)) continue;
+      count[at] += 1; // Welford's way: a sum of squares would lose the digits of what differs
+      const away = value - mean[at];
+      mean[at] += away / count[at];
+      squares[at] += away * (value - mean[at]);
+    }
+  }
+  const [value, min, max] = [new Float32Array(x.length), new Float32Array(x.length), new Float32Array(x.length)];
+  for (let at = 0; at < x.length; at++) {
+    const deviation = count[at] > 1 ? Math.sqrt(squares[at] / (count[at] - 1)) : 0;
+    value[at] = count[at] ? mean[at] : NaN;
+    [min[at], max[at]] = [value[at] - deviation, value[at] + deviation];
+  }
+  const points = Math.max(x.length, ...curves.map((curve) => curve.points));
+  return { run: id, key: curves[0].key, length: x.length, points, x, value, min, max, members: curves.length };
+}
+
+/**
+ * The value at a place within a curve.
+ *
+ * @param {Curve} curve
+ * @param {number} row the last one at or before the place, but not the curve's last
+ * @param {number} x
+ */
+function between(curve, row, x) {
+  const next = Math.min(row + 1, curve.length - 1);
+  const [x0, x1] = [curve.x[row], curve.x[next]];
+  if (x === x0) return curve.value[row];
+  if (x === x1) return curve.value[next];
+  return curve.value[row] + ((x - x0) / (x1 - x0)) * (curve.value[next] - curve.value[row]);
+}
+
+/**
+ * Places of x where some curve has a row, ascending; of many some, with the first and the last.
+ *
+ * @param {Curve[]} curves
+ */
+function placesOf(curves) {
+  const each = Math.max(2, Math.floor(MOST_LOOKED_AT / curves.length));
+  const all = Float64Array.from(curves.flatMap((curve) => [...thinned(curve.x.subarray(0, curve.length), each)])).sort();
+  let count = 0;
+  for (const place of all) if (count === 0 || place !== all[count - 1]) all[count++] = place;
+  return thinned(all.subarray(0, count), MOST_PLACES);
+}
+
+/** @param {Float64Array} places @param {number} most */
+function thinned(places, most) {
+  if (places.length <= most) return places;
+  return Float64Array.from({ length: most }, (_, index) => places[Math.round((index * (places.length - 1)) / (most - 1))]);
+}

@@ -1,0 +1,52 @@
+/** The values that runs have of a field, to complete a filter: asked for when somebody writes the field, and then kept for a while. */
+import { signal } from "@preact/signals";
+import { ApiError, get } from "../lib/api.js";
+
+const MOST = 200; // those that most runs have
+const KEPT_MS = 30_000;
+
+/** @type {Map<string, {asked: number, values: import("@preact/signals").Signal<string[]>}>} */
+const kept = new Map();
+
+/** A field whose values are offered, what compares it, and the value that was begun. */
+const BEGUN = /(?:^|[^\w\-/.@:+"])((?:sweep|dataset|snapshot|project|model|stage)|tags\.(?:[\w\-/.@:+]+|"(?:[^"]|"")*"))\s*(?:!?=|\bin\s*\((?:[^()]*,)?)\s*('(?:[^']|'')*|[\w\-/.@:+]*)$/i;
+
+/**
+ * The values that may follow at the end of a filter: those that begin with what was begun first.
+ * @param {string} before the text before the caret
+ * @returns {{word: string, found: {text: string, kind: string}[]} | null} null where no value of such a field is written
+ */
+export function valuesFor(before) {
+  const [, field, word = ""] = BEGUN.exec(before) ?? [];
+  if (!field) return null;
+  const begun = word.replace(/^'/, "").replaceAll("''", "'").toLowerCase();
+  const places = valuesOf(field).map((value) => ({ value, at: value.toLowerCase().indexOf(begun) }));
+  const found = places.filter(({ value, at }) => at >= 0 && value.toLowerCase() !== begun).sort((one, other) => Number(one.at > 0) - Number(other.at > 0));
+  return { word, found: found.map(({ value }) => ({ text: literal(value), kind: field })) };
+}
+
+/** @param {string} field */
+function valuesOf(field) {
+  const known = kept.get(field);
+  if (known && Date.now() - known.asked < KEPT_MS) return known.values.value;
+  const values = known?.values ?? signal(/** @type {string[]} */ ([]));
+  kept.set(field, { asked: Date.now(), values });
+  void ask(field, values);
+  return values.value;
+}
+
+/** @param {string} field @param {import("@preact/signals").Signal<string[]>} values */
+async function ask(field, values) {
+  try {
+    const answer = await get(`/runs/groups?${new URLSearchParams({ by: field, limit: String(MOST) })}`);
+    values.value = answer.groups.flatMap((/** @type {{key: object}} */ group) => Object.values(group.key)).filter((/** @type {unknown} */ value) => typeof value === "string" && value);
+  } catch (failure) {
+    if (!(failure instanceof ApiError)) throw failure;
+    kept.delete(field); // nothing is completed now; the next letter asks again
+  }
+}
+
+const WORDS = new Set(["and", "or", "not", "in", "like", "is", "null", "between", "order", "by", "limit", "asc", "desc", "true", "false", "nan", "inf", "infinity"]);
+
+/** A text as a filter has it. @param {string} value */
+const literal = (value) => (/^[a-z][\w\-/.@:+]*$/i.test(value) && !WORDS.has(value.toLowerCase()) ? value : `'${value.replaceAll("'", "''")}'`);

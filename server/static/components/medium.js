@@ -1,0 +1,123 @@
+/** What a run logged that can be read: a text as it is, a histogram as bars, a table's first rows. Each is fetched when it is looked at. */
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { counted, number, shown } from "../lib/format.js";
+import { html } from "../lib/html.js";
+
+const MOST_LETTERS = 20_000;
+
+/**
+ * The text behind an address, "" until it is there: asked for when the box is seen, since a hundred runs may have a long one each.
+ * @param {string} url
+ * @param {{current: HTMLElement | null}} box
+ */
+function useSeenText(url, box) {
+  const text = useSignal("");
+  const failed = useSignal("");
+  useEffect(() => {
+    const stop = new AbortController();
+    const seen = new IntersectionObserver(async ([entry]) => {
+      if (!entry?.isIntersecting) return;
+      seen.disconnect();
+      try {
+        const response = await fetch(url, { signal: stop.signal });
+        if (response.ok) text.value = await response.text();
+        else failed.value = `The server answered ${response.status}.`;
+      } catch {
+        if (!stop.signal.aborted) failed.value = "It could not be read.";
+      }
+    });
+    if (box.current) seen.observe(box.current);
+    return () => {
+      seen.disconnect();
+      stop.abort();
+    };
+  }, [url]);
+  return { text: text.value, failed: failed.value };
+}
+
+/** @param {{url: string}} props */
+export function Text({ url }) {
+  const box = useRef(/** @type {HTMLPreElement | null} */ (null));
+  const { text, failed } = useSeenText(url, box);
+  return html`<pre class="media-text" tabindex="0" ref=${box}>${failed || text.slice(0, MOST_LETTERS) || "…"}</pre>`;
+}
+
+/**
+ * Counts between edges, as the SDK stores them.
+ * @param {{url: string, name: string}} props name: what it is of, for who does not see it
+ */
+export function Histogram({ url, name }) {
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const { text, failed } = useSeenText(url, box);
+  const read = text ? histogramOf(text) : null;
+  return html`<div class="histogram" ref=${box}>${read ? html`<${Bars} of=${read} name=${name} />` : html`<span class="muted">${failed || (text ? "It is no histogram." : "…")}</span>`}</div>`;
+}
+
+const MOST_ROWS = 100;
+const NUMBERS = /^(u?int|float|double|half|decimal)/; // Arrow's types
+
+/** @typedef {{columns: {name: string, type: string}[], rows: (string | number | boolean | null)[][], total: number, total_columns: number}} Rows */
+
+/**
+ * The first rows of a table.
+ * @param {{url: string, name: string}} props url: of its bytes
+ */
+export function Table({ url, name }) {
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const { text, failed } = useSeenText(`${url.replace("?", "/rows?")}&limit=${MOST_ROWS}`, box);
+  /** @type {Rows | null} */
+  const read = text ? JSON.parse(text) : null;
+  return html`<div class="media-table" tabindex="0" role="region" aria-label=${`Rows of ${name}`} ref=${box}>
+    ${read ? html`<${Cells} of=${read} />` : html`<span class="muted">${failed || "…"}</span>`}
+  </div>
+  ${read && html`<p class="muted media-parts">${partsOf(read)} <a href=${url}>Download</a></p>`}`;
+}
+
+/** @param {{of: Rows}} props */
+function Cells({ of }) {
+  return html`<table>
+    <thead><tr>${of.columns.map((column) => html`<th scope="col" class=${NUMBERS.test(column.type) ? "number" : ""} title=${column.type}>${column.name}</th>`)}</tr></thead>
+    <tbody>${of.rows.map((row) => html`<tr>${row.map((cell) => html`<td class=${typeof cell === "number" ? "number" : ""}>${typeof cell === "number" ? number(cell) : shown(cell)}</td>`)}</tr>`)}</tbody>
+  </table>`;
+}
+
+/** @param {Rows} of */
+function partsOf({ rows, total, columns, total_columns }) {
+  const lines = rows.length < total ? `The first ${rows.length} of ${counted(total, "row")}` : counted(total, "row");
+  return columns.length < total_columns ? `${lines}, ${columns.length} of ${counted(total_columns, "column")}.` : `${lines}.`;
+}
+
+/** @typedef {{counts: number[], edges: number[], nan?: number, inf?: number, "-inf"?: number}} Counted */
+
+/** @param {string} text @returns {Counted | null} null where it is none */
+function histogramOf(text) {
+  try {
+    const found = JSON.parse(text);
+    const whole = Array.isArray(found.counts) && Array.isArray(found.edges) && found.edges.length === found.counts.length + 1 && found.counts.length > 0;
+    return whole && [...found.counts, ...found.edges].every((each) => typeof each === "number") ? found : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Each bar as wide as its bin, and as high as its count. @param {{of: Counted, name: string}} props */
+function Bars({ of, name }) {
+  const { counts, edges } = of;
+  const [low, high] = [edges[0] ?? 0, edges.at(-1) ?? 1];
+  const most = Math.max(...counts, 1);
+  const at = (/** @type {number} */ edge) => (high > low ? (100 * (edge - low)) / (high - low) : 0);
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  const words = `${number(total)} values from ${number(low)} to ${number(high)}, at most ${number(most)} in one of ${counts.length} bins`;
+  const apart = /** @type {const} */ (["nan", "inf", "-inf"]).filter((kind) => of[kind]).map((kind) => `${number(of[kind])} ${kind}`);
+  return html`
+    <svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label=${`Histogram of ${name}: ${words}`}>
+      ${counts.map((count, bin) => {
+        const left = at(edges[bin] ?? 0);
+        const width = high > low ? at(edges[bin + 1] ?? 0) - left : 100;
+        return count > 0 && html`<rect x=${left} y=${100 - (100 * count) / most} width=${width} height=${(100 * count) / most}><title>${`${number(edges[bin])} to ${number(edges[bin + 1])}: ${count}`}</title></rect>`;
+      })}
+    </svg>
+    <div class="histogram-ends"><span>${number(low)}</span>${apart.length > 0 && html`<span>${apart.join(", ")}</span>`}<span>${number(high)}</span></div>
+  `;
+}

@@ -1,0 +1,43 @@
+/** Tables that a click on a head orders; the order is in the URL: `order=name` upwards, `order=-name` downwards. */
+import { computed } from "@preact/signals";
+import { html } from "../lib/html.js";
+import { query, setQuery } from "../lib/url-state.js";
+
+const order = computed(() => query.value.get("order") ?? "");
+
+/**
+ * A head that orders by its column: upwards, then downwards, then as before.
+ * @param {{by: string, name: import("../lib/html.js").Children, right?: boolean}} props by: the column's name in the URL
+ */
+export function SortHead({ by, name, right = false }) {
+  const direction = order.value === by ? "ascending" : order.value === `-${by}` ? "descending" : "none";
+  const next = { none: by, ascending: `-${by}`, descending: null }[direction];
+  return html`<th scope="col" class=${right ? "right" : ""} aria-sort=${direction}>
+    <button class="quiet sort" type="button" onClick=${() => setQuery({ order: next })}>${name}<span aria-hidden="true">${{ none: "", ascending: " ↑", descending: " ↓" }[direction]}</span></button>
+  </th>`;
+}
+
+/**
+ * Rows as the URL orders them, as they are where it does not; those without a value are last either way.
+ * @template Row
+ * @param {Row[]} rows
+ * @param {(row: Row, by: string) => unknown} valueOf a column's value in a row
+ */
+export function ordered(rows, valueOf) {
+  const down = order.value.startsWith("-");
+  const by = order.value.slice(down ? 1 : 0);
+  if (!by) return rows;
+  const keyed = rows.map((row) => ({ row, value: valueOf(row, by) ?? null }));
+  keyed.sort((one, other) => {
+    if (one.value === null || other.value === null) return Number(one.value === null) - Number(other.value === null);
+    return (down ? -1 : 1) * compared(one.value, other.value);
+  });
+  return keyed.map(({ row }) => row);
+}
+
+/** Numbers by size and before all else, which is by its text. @param {unknown} one @param {unknown} other */
+function compared(one, other) {
+  if (typeof one === "number" && typeof other === "number") return one - other;
+  if (typeof one === "number" || typeof other === "number") return typeof one === "number" ? -1 : 1;
+  return String(one).localeCompare(String(other), undefined, { numeric: true });
+}

@@ -1,0 +1,123 @@
+"""What the page's modules make of texts: each function imported in the browser, and given a table of cases."""
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.server.browser.conftest import Served
+
+_CALL = "async ([module, name, cases]) => { const found = (await import(module))[name]; return cases.map((each) => found(...each)); }"
+
+
+@pytest.fixture
+def modules(page: Page, served: Served) -> Page:
+    page.goto(f"{served.url}/login")  # any page that has the import map
+    return page
+
+
+def _call(page: Page, module: str, name: str, cases: list[list[Any]]) -> list[Any]:
+    """What a module's function answers to each list of arguments."""
+    return list(page.evaluate(_CALL, [module, name, cases]))
+
+
+def _check(page: Page, module: str, name: str, table: dict[tuple[Any, ...], Any]) -> None:
+    answers = _call(page, module, name, [list(arguments) for arguments in table])
+    assert dict(zip(table, answers, strict=True)) == table
+
+
+def test_a_filter_is_narrowed_before_its_order_and_limit_and_names_are_no_keywords(modules: Page) -> None:
+    table = {
+        "": "x = 1",
+        "a = 1": "a = 1 and x = 1",
+        "a = 1 or b = 2": "(a = 1 or b = 2) and x = 1",
+        "a = 'this or that'": "a = 'this or that' and x = 1",
+        "order by a": "x = 1 order by a",
+        "a = 1 ORDER  BY b desc LIMIT 5": "a = 1 and x = 1 ORDER  BY b desc LIMIT 5",
+        "limit 5": "x = 1 limit 5",
+        "params.limit >= 0": "params.limit >= 0 and x = 1",
+        "params.order = 1 order by params.limit desc limit 3": "params.order = 1 and x = 1 order by params.limit desc limit 3",
+        'params."order by" > 1': 'params."order by" > 1 and x = 1',
+        "run = 'it''s order by limit 5'": "run = 'it''s order by limit 5' and x = 1",
+        "params.a/limit > 1 limit 2": "params.a/limit > 1 and x = 1 limit 2",
+        "params.größe = 1 order by run": "params.größe = 1 and x = 1 order by run",
+    }
+    answers = _call(modules, "/compare/filter-text.js", "narrowed", [[text, ["x = 1"]] for text in table])
+    assert dict(zip(table, answers, strict=True)) == table
+
+
+def test_a_click_on_a_column_orders_upwards_then_downwards_then_not_at_all(modules: Page) -> None:
+    table = {
+        ("", "run"): "order by run",
+        ("order by run", "run"): "order by run desc",
+        ("order by run desc", "run"): "",
+        ("a = 1 order by b, c limit 5", "run"): "a = 1 order by run limit 5",
+        ("params.limit > 0 order by params.limit limit 5", "params.limit"): "params.limit > 0 order by params.limit desc limit 5",
+        ('order by metrics."top 1, limit 5" asc, run', 'metrics."top 1, limit 5"'): 'order by metrics."top 1, limit 5" desc',
+        ("run = 'order by x'", "run"): "run = 'order by x' order by run",
+    }
+    _check(modules, "/compare/filter-text.js", "orderedBy", table)
+
+
+def test_fields_are_parted_at_commas_that_are_not_in_quotes(modules: Page) -> None:
+    table = {
+        ("",): [],
+        ("run",): ["run"],
+        ("run, params.lr,",): ["run", "params.lr"],
+        ('metrics."acc,top5",params."a""b,c"',): ['metrics."acc,top5"', 'params."a""b,c"'],
+        ('min(metrics."a,b"),run',): ['min(metrics."a,b")', "run"],
+    }
+    _check(modules, "/compare/filter-text.js", "fieldsOf", table)
+
+
+def test_what_fails_again_and_again_is_asked_for_ever_later_and_a_server_that_is_away_as_soon_as_before(modules: Page) -> None:
+    table = {(500, 0): 5, (500, 1): 10, (502, 2): 20, (500, 9): 60, (429, 1): 10, (0, 0): 5, (0, 9): 5}
+    _check(modules, "/lib/api.js", "pauseAfter", table)
+
+
+def test_a_status_is_completed_by_its_values(modules: Page) -> None:
+    table = {
+        "status = ": 6,
+        "status = f": 2,
+        "status != fa": 1,
+        "a = 1 and status in (failed, c": 1,
+        "mystatus = f": 0,
+        "status = failed": 0,
+    }
+    answers = _call(modules, "/compare/names.js", "suggestions", [[before] for before in table])
+    assert {before: len(answer["found"]) for before, answer in zip(table, answers, strict=True)} == table
+    assert [found["text"] for found in answers[1]["found"]] == ["finished", "failed"]
+
+
+def test_the_metric_that_a_filter_orders_by_is_found_whatever_its_name(modules: Page) -> None:
+    metrics = ["metrics.loss", 'metrics."val loss"', "metrics.acc"]
+    table = {
+        "": 'metrics."val loss"',
+        "order by params.lr": 'metrics."val loss"',
+        "params.lr > 1 order by metrics.acc desc limit 3": "metrics.acc",
+        'order by metrics."val loss"': 'metrics."val loss"',
+        'order by metrics."top 1, limit (5)" desc': 'metrics."top 1, limit (5)"',
+        'order by min(metrics."a ""b"" c)") desc, run': 'metrics."a ""b"" c)"',
+        "run = 'order by metrics.acc'": 'metrics."val loss"',
+    }
+    answers = _call(modules, "/compare/parameters.js", "objectiveOf", [[metrics, filter_text] for filter_text in table])
+    assert dict(zip(table, answers, strict=True)) == table
+
+
+def test_ranges_are_read_from_the_url_as_they_are_written_there_and_others_are_named(modules: Page) -> None:
+    texts = ["val/loss:-0.5_1e-3", "a:1_2:3_4", "params.optimizer:(adam)_(a ))_(b)))", 'metrics."val loss":0_0']
+    wrong = ["loss", "loss:1", "loss:2_1", "loss:1_(a)", "loss:1_1e999", ":1_2"]
+    script = """async (texts) => {
+        const { rangesOf, textsOf } = await import("/compare/ranges.js");
+        const { found, wrong } = rangesOf(texts);
+        return [[...found], textsOf(found), wrong];
+    }"""
+    found, written, left = modules.evaluate(script, [*texts, *wrong])
+    assert dict(found) == {
+        "val/loss": {"low": -0.5, "high": 0.001},
+        "a:1_2": {"low": 3, "high": 4},
+        "params.optimizer": {"low": "adam", "high": "a )_(b)"},
+        'metrics."val loss"': {"low": 0, "high": 0},
+    }
+    assert written == ["val/loss:-0.5_0.001", *texts[1:]]
+    assert left == wrong

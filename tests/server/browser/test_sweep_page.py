@@ -1,0 +1,55 @@
+"""A sweep's page while its trials report, and where it leads to."""
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from halving.trial.messages import ReachedRung
+from resources.scheduling.scheduler import Scheduler
+from server.settings import Settings
+from tests.server.browser.conftest import Served, after, searching, serving
+
+
+def test_a_ladder_and_the_best_so_far_rise_on_an_open_page_while_trials_report(page: Page, served: Served) -> None:
+    sweep = searching(served.backend, "rising")  # four of its trials wait behind the first rung or the second, a fifth trains
+    scheduler = Scheduler(served.backend.catalog, sweep)
+    ladder = page.get_by_role("region", name="Rung ladder").get_by_role("row")
+
+    def shown(rung: int, *cells: str) -> None:
+        expect(ladder.nth(1 + rung).get_by_role("cell")).to_have_text([re.compile(f"^{cell}$") for cell in cells])
+
+    def report(epochs: int, value: float) -> None:
+        scheduler.reached(training, ReachedRung(epochs, {"score": value}, f"sha256:{training.trial}-{epochs}"), 1.0)
+
+    page.goto(f"{served.url}/sweeps/{sweep}")
+    page.evaluate("window.sameDocument = true")
+    shown(0, "4 1 promoted, 3 paused", "1", ".+")
+    shown(1, "1 1 paused", "", ".+")
+    (training,) = scheduler.claimed()
+    report(1, 10.0)
+    shown(0, "5 2 promoted, 3 paused", "", "10")
+    shown(1, "1 1 paused", "1", ".+")  # the best goes on at once
+    report(3, 30.0)
+    shown(1, "2 2 paused", "", "30")
+    shown(2, "none yet", "", ".")
+    expect(page.locator(".figures")).to_contain_text(f"Best score30trial {training.trial}, 3 epochs")
+    assert page.evaluate("window.sameDocument"), "the page was loaded again"
+
+
+def test_links_lead_to_the_configured_address_of_dagster_s_ui_and_without_one_there_are_none(page: Page, served: Served) -> None:
+    pages = {
+        f"/sweeps/{served.finished}": f"sweep?view=partitions&partition={served.finished}",
+        "/models/small": f"promoted_checkpoint?view=partitions&partition={served.finished}",
+    }
+    link = page.get_by_role("main").get_by_role("link", name="Dagster")
+    with serving(Settings(root=served.backend.store.root, dagster_url="https://dagster.example/ui/")) as url:
+        for path, asset in pages.items():
+            page.goto(url + path)
+            expect(link).to_have_attribute("href", f"https://dagster.example/ui/assets/{asset}")
+            expect(page.get_by_role("banner").get_by_role("link", name="Dagster")).to_have_attribute("href", "https://dagster.example/ui/")
+        page.goto("about:blank")
+    with page.expect_response("**/api/v1/session") as known:
+        page.goto(f"{served.url}/sweeps/{served.finished}")
+    expect(page.get_by_role("heading", name="Rung ladder")).to_be_visible()
+    after(page, known.value)
+    expect(page.get_by_role("link", name="Dagster")).to_have_count(0)

@@ -1,0 +1,45 @@
+"""What a server acknowledged outlives it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import select
+
+from resources.backend import Backend
+from resources.catalog import IntentRow
+from resources.datasets.snapshots import take_snapshot
+from resources.sweep_spec import parse_spec
+from tests.server.processes import server_of
+
+KEY = {"Idempotency-Key": "0b1c"}
+Small = Callable[..., dict[str, Any]]
+
+
+@pytest.mark.parametrize("what", ["training-runs", "hpo/studies"])
+def test_what_was_acknowledged_outlives_a_kill_and_is_there_once(backend: Backend, small: Small, what: str) -> None:
+    snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(small()).dataset)
+    run = {
+        "project": "single",
+        "trainable": "tests.trainables:train",
+        "dataset": snapshot.key,
+        "objective": {"metric": "score", "direction": "maximize"},
+        "params": {"x": 0.4},
+        "epochs": 3,
+    }
+    with server_of(backend.store.root) as server:
+
+        def ask() -> httpx2.Response:
+            body = run if what == "training-runs" else small()
+            return httpx2.post(f"{server.address}/api/v1/{what}", json=body, headers=KEY, timeout=30)
+
+        first = ask()
+        server.kill()
+        assert first.status_code == 202, first.text
+        server.start()
+        again = ask()
+        assert (again.status_code, again.json()) == (202, first.json())
+    with backend.catalog.read() as session:
+        (intent,) = session.scalars(select(IntentRow))
+    assert (intent.id, intent.status) == (first.json()["intent"], "waiting")
