@@ -47,7 +47,7 @@ dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0
 test: install ## Run the fast tests, which need no server: six minutes on two cores
 	$(BIN)/pytest -m "not slow and not service"
 
-test-all: test ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names
+test-all: test $(shell command -v npm >/dev/null && echo $(PAGE_TOOLS)) ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names
 	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes
 	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes  # after the browser's tests: a pod that comes or goes breaks off what Chromium loads
 

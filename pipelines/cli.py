@@ -206,7 +206,7 @@ def _conclude(console: "Console", backend: Any, spec: Any, arguments: argparse.N
                 f"The search is done and its results are kept. Correct this and run it again: {again} goes on with the evaluation."
             )
         return 1
-    console.print("Next: [bold]make dev[/] opens Dagster's UI with this sweep's assets; [bold]halving models[/] lists the registry.")
+    console.print("Next: [bold]make serve[/] opens the page with this sweep; [bold]make dev[/] opens Dagster's UI beside it.")
     return 0
 
 

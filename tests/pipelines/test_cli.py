@@ -34,7 +34,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
         "Test split: accuracy 1.0000",
         "Promoted: model small 1.0.0 is champion",
         f"Report: {swept.shell.backend.store.root}/reports/{sweep}.html",
-        "Next: make dev",
+        "Next: make serve",
     ):
         assert said in swept.out
     assert "taking the dataset's snapshot" in swept.out
@@ -246,7 +246,7 @@ def test_a_sweep_as_data_is_its_leaderboard_in_the_store_that_is_named_with_prog
     assert status == 0, err
     data = json.loads(out)
     assert (data["status"], data["error"], len(data["standings"])) == ("finished", None, 3)
-    for said in ("small: maximize score", "Dagster's log: ", "Next: make dev"):
+    for said in ("small: maximize score", "Dagster's log: ", "Next: make serve"):
         assert said in err
     assert data == {**shell.data("leaderboard", "--root", other), "error": None}
     assert shell.data("runs", "--root", other)["total"] == 3

@@ -18,6 +18,8 @@ from tests.backends import CHECKOUT
 from tests.ports import free_port
 from tests.waiting import wait_for, working_in
 
+pytestmark = pytest.mark.slow  # Dagster starts, and npm, which `make test` needs nothing of
+
 _START_SECONDS = 240  # Dagster imports for half a minute where other tests run beside it
 _END_SECONDS = 150  # Dagster gives its webserver and its daemon a minute each
 
@@ -28,7 +30,6 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path / "root")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_make_serve_opens_the_page_until_it_is_interrupted(root: str) -> None:
     port = free_port()
@@ -40,7 +41,6 @@ def test_make_serve_opens_the_page_until_it_is_interrupted(root: str) -> None:
     assert "Traceback" not in log.read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_make_dev_opens_dagster_beside_the_page_and_an_interrupt_ends_both(root: str) -> None:
     port, dagster = free_port(), free_port()

@@ -71,7 +71,8 @@ def status_of(installation: Installation, sweep: str) -> str:
 
 def test_a_pod_taken_away_costs_its_trial_no_more_than_the_epochs_since_its_last_checkpoint(installation: Installation) -> None:
     """Reclaimed with a grace period, by both drivers; killed without one; the trial's process killed; out of memory."""
-    by_sensors, in_one_job = held("taken-away", trials=3), held("reclaimed-worker")
+    patient = {"cpus": 0.25, "grace_seconds": 120}  # a busy machine takes its time, and a pod ends as soon as it has saved
+    by_sensors, in_one_job = held("taken-away", trials=3, resources=patient), held("reclaimed-worker", resources=patient)
     wanted = {"cpus": 0.25, "memory": "1Gi", "grace_seconds": 5}
     hungry = slow("hungry", epochs=3, trainable="tests.kubernetes.trainables:train_hungry", resources=wanted)
     for spec in (by_sensors, in_one_job, hungry):
