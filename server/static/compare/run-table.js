@@ -204,7 +204,7 @@ function Head({ field, name, kind }) {
   const { field: by, down } = view.order.value;
   const mine = by === field;
   return html`<span role="columnheader" class=${kind} aria-sort=${mine ? (down ? "descending" : "ascending") : "none"} title=${field}>
-    <button class="quiet head" type="button" onClick=${() => view.orderBy(field)}>${name}<span aria-hidden="true">${mine ? (down ? "↓" : "↑") : ""}</span></button>
+    <button class="quiet head" type="button" onClick=${() => view.orderBy(field)}><span class="head-name">${name}</span><span aria-hidden="true">${mine ? (down ? "↓" : "↑") : ""}</span></button>
   </span>`;
 }
 
