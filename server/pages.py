@@ -44,7 +44,7 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml",
 _KEPT = "public, max-age=31536000, immutable"
 _ASKED = "no-cache"  # kept, but asked for (304) each time
 _FOR_GOOD = "/static/"
-_MODULES = 'data-modules=""'  # in the HTML; lib/early.js reads it
+_MODULES = 'data-modules=""'  # in the HTML; early.js reads it
 # `import{a}from"b"` and `import "b"`, of libraries and of our own; not `import("b")`, which is for later, nor JSDoc's types.
 _IMPORT = re.compile(r"""\b(?:import\s*|(?:import|export)\b[^"'();=]*?\bfrom\s*)["']([^"']+)["']""")
 _IMPORT_MAP = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)

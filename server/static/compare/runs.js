@@ -95,7 +95,7 @@ async function look() {
   asking = here;
   const query = new URLSearchParams({ limit: String(PAGE) });
   if (view.filter.peek()) query.set("filter", view.filter.peek());
-  const columns = [...new Set([...view.columns.peek(), view.group.peek()])].filter(Boolean); // as lib/early.js asks
+  const columns = [...new Set([...view.columns.peek(), view.group.peek()])].filter(Boolean); // as early.js asks
   if (columns.length) query.set("columns", columns.join(","));
   const question = query.toString();
   const fresh = question !== asked;

@@ -80,7 +80,7 @@ export async function jsonOf(response) {
  * @typedef {object} Early
  * @property {Map<string, Promise<Response | null>>} answers by path; null where there was none
  * @property {WeakMap<Response, Promise<any>>} bodies those that were read already
- * @property {{question: import("../compare/questions.js").Question, answer: Promise<Response | null>}[]} curves
+ * @property {{question: any, answer: Promise<Response | null>}[]} curves what Compare has asked, which alone knows these questions
  * @property {boolean} taken whether Compare asks for curves itself from now on
  */
 export const early = /** @type {Early | undefined} */ (/** @type {any} */ (window).early);

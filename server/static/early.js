@@ -33,7 +33,7 @@ if (location.pathname === "/") {
   const fetched = paths.map((path) => fetch(`/api/v1${path}`, { credentials: "same-origin", cache: "no-store", headers: { Accept: "application/json" } }));
   const answers = new Map(paths.map((path, index) => [path, fetched[index]?.catch(() => null)]));
   Object.assign(window, { early: { answers, bodies: new WeakMap(), curves: [], taken: false } });
-  import("../compare/first-curves.js").catch(() => {}); // without it the page asks a little later
+  import("./compare/first-curves.js").catch(() => {}); // without it the page asks a little later
 }
 
 // Then all modules that the page needs, as the server has found them: none waits until another one was read. They come last, because a
