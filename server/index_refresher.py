@@ -13,8 +13,9 @@ from resources.analysis.run_index.refresh import Refresher
 from server.state import State
 
 SHORTEST, SHARE, FIRST_SHARE = 2.0, 20, 3
-"""It looks every two seconds where that takes at most one part in so many of the time, else as seldom as it must. While runs are new to
-the index (a server's first start on an old store) it may take the greater part: they cannot be seen before."""
+"""It looks every two seconds where that takes at most one part in so many of the time, else as seldom as it must: of a core's time where
+the store is a folder, so that a machine that trains is not taken for a slow look; and of the store's, where it is elsewhere. While runs
+are new to the index (a server's first start on an old store) it may take the greater part: they cannot be seen before."""
 _LONGEST_LOOK = 2.0  # seconds; then another server's turn, or a stop, is noticed
 _FIRST_PAUSE, _LAST_PAUSE = 5.0, 60.0  # seconds after a failure
 _log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class IndexRefresher:
 
     def __init__(self, state: State) -> None:
         self._catalog, self._refresher = state.catalog, Refresher(state.store, state.catalog)
+        self._clock = time.monotonic if state.store.folder is None else time.thread_time
         self._name = new_holder()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="halving-index", daemon=True)
@@ -54,11 +56,11 @@ class IndexRefresher:
     def _run(self) -> None:
         failures, pause = 0, 0.0
         while not self._ended.wait(pause):
-            began = time.monotonic()
+            began = self._clock()
             try:
                 done = self._refresher.refresh(_LONGEST_LOOK) if hold_lease(self._catalog, self._name) else None
                 share = FIRST_SHARE if done and done.left else SHARE
-                failures, pause = 0, max(SHORTEST, (share - 1) * (time.monotonic() - began))
+                failures, pause = 0, max(SHORTEST, (share - 1) * (self._clock() - began))
             except Exception as error:  # noqa: BLE001  # store or catalog are away, or worse: the server goes on answering
                 pause = min(_FIRST_PAUSE * 2**failures, _LAST_PAUSE)
                 failures = min(failures + 1, 10)

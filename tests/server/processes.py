@@ -46,7 +46,11 @@ class ServerProcess:
 
     def start(self) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", _SERVE, self.root, str(self.port)], env=os.environ.copy())
-        wait_for(self._answers, 30, "the server answers")
+        try:
+            wait_for(self._answers, 120, "the server answers")
+        except BaseException:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         self.process.kill()

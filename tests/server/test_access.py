@@ -71,7 +71,7 @@ def test_a_token_that_is_wrong_revoked_or_too_old_does_not_hold(guarded: TestCli
     headers = {"Authorization": f"Bearer {token}"}
     assert guarded.get(STUDIES, headers=headers).status_code == 200
     revoke_token(backend.catalog, "gone")
-    wait_for(lambda: guarded.get(STUDIES, headers=headers).status_code == 401, FRESH_SECONDS + 10, "the token is revoked")
+    wait_for(lambda: guarded.get(STUDIES, headers=headers).status_code == 401, FRESH_SECONDS + 60, "the token is revoked")
 
 
 def test_an_address_with_many_wrong_tokens_is_told_to_wait_and_a_right_one_is_not(guarded: TestClient, bearer: Bearer) -> None:
@@ -163,7 +163,7 @@ def test_a_session_ends_with_its_token_and_when_it_is_logged_out(guarded: TestCl
     assert guarded.get("/api/v1/session").status_code == 401
     logged_in(guarded, create_token(backend.catalog, "bob"))
     revoke_token(backend.catalog, "bob")
-    wait_for(lambda: guarded.get("/api/v1/session").status_code == 401, FRESH_SECONDS + 10, "the session's token is revoked")
+    wait_for(lambda: guarded.get("/api/v1/session").status_code == 401, FRESH_SECONDS + 60, "the session's token is revoked")
 
 
 def test_a_cookie_that_was_changed_is_no_session(guarded: TestClient, backend: Backend) -> None:

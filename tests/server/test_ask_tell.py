@@ -63,7 +63,7 @@ def opened(client: TestClient, spec: dict[str, Any]) -> str:
 
 def asked(client: TestClient, study: str, **given: Any) -> dict[str, Any]:
     """The next trial, once there is one."""
-    answer = wait_for(lambda: _handed(client.post(f"/hpo/studies/{study}/ask", **given)), 30, "a trial")
+    answer = wait_for(lambda: _handed(client.post(f"/hpo/studies/{study}/ask", **given)), 60, "a trial")
     return dict(answer.json())
 
 
@@ -120,7 +120,7 @@ def test_a_sampler_that_fails_in_the_middle_of_a_study_is_named_to_its_loops_and
             told(client, study, answer.json(), 1, 0.5)
         return answer if answer.status_code not in (200, 204) else None
 
-    answer = wait_for(refused, 30, "the sampler's error")
+    answer = wait_for(refused, 60, "the sampler's error")
     assert answer.status_code == 409
     assert "and options gamma = 3, n_startup_trials = 4 fails: " in answer.json()["detail"]
     assert client.get(f"/hpo/studies/{study}").json()["problem"] == answer.json()["detail"]
@@ -221,7 +221,7 @@ def test_loops_of_one_study_that_come_at_once_hold_few_threads_and_keep_no_other
         try:
             asking = [pool.submit(client.post, f"/hpo/studies/{slow}/ask") for _ in range(6)]
             at_once = 4 if either_backend.catalog.engine.dialect.name == "postgresql" else 1
-            wait_for(lambda: slow in askers and askers[slow].asking == 6 and len(held) >= at_once, 30, "all have come", every=0.01)
+            wait_for(lambda: slow in askers and askers[slow].asking == 6 and len(held) >= at_once, 60, "all have come", every=0.01)
             assert client.post(f"/hpo/studies/{other}/ask").status_code == 204
             assert len(held) == at_once
         finally:
@@ -578,7 +578,7 @@ def test_the_example_of_the_documentation_drives_a_study_to_its_end(backend: Bac
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        wait_for(lambda: server.started, 30, "the server")
+        wait_for(lambda: server.started, 60, "the server")
         names = {"SPEC": {**spec, "snapshot": snapshot.digest}, "train": lambda params, epochs: score(params["x"], epochs)}
         exec(example.replace(":3001", f":{port}"), names)
         state = Scheduler(backend.catalog, names["study"]).state()  # type: ignore[arg-type]

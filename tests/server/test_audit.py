@@ -111,7 +111,7 @@ def test_what_changes_nothing_is_answered_while_the_audit_is_away_and_recorded_w
     assert "the audit could not be written" in caplog.text
     assert token not in caplog.text
     rename_audit(backend, "gone", "audit")
-    wait_for(lambda: guarded.get("/api/v1/audit?actor=ada", headers=root).json()["entries"], 20, "the entry")
+    wait_for(lambda: guarded.get("/api/v1/audit?actor=ada", headers=root).json()["entries"], 60, "the entry")
 
 
 def test_refused_writes_that_are_alike_are_one_entry_a_minute(guarded: TestClient, bearer: Bearer, sweep: str) -> None:
@@ -132,7 +132,7 @@ def test_how_often_a_refused_write_was_sent_again_is_in_the_log(
     for _ in range(3):
         guarded.post(f"{STUDIES}/{sweep}/stop", headers=headers)
     monkeypatch.setattr(audit, "REPEAT_SECONDS", 0.0)
-    wait_for(lambda: "bob asked for - 2 more times" in caplog.text, 20, "the log's line")
+    wait_for(lambda: "bob asked for - 2 more times" in caplog.text, 60, "the log's line")
 
 
 def test_whatever_changes_the_catalog_is_recorded_in_the_transaction_of_its_work(local: TestClient) -> None:
@@ -157,7 +157,7 @@ def test_the_audit_forgets_what_is_older_than_it_is_told_to_keep(backend: Backen
     assert audit.forget(backend.catalog, now - timedelta(days=30), most=3) == 3
     assert audit.forget(backend.catalog, now - timedelta(days=40)) == 0
     with client_of(Settings(root=backend.store.root, audit_days=30)) as client:
-        wait_for(lambda: len(client.get("/api/v1/audit?limit=3").json()["entries"]) == 2, 20, "what is too old to be gone")
+        wait_for(lambda: len(client.get("/api/v1/audit?limit=3").json()["entries"]) == 2, 60, "what is too old to be gone")
     for days in (0.0, -1.0, 1e9, float("nan")):
         with pytest.raises(InvalidInput, match="audit_days"):
             Settings(audit_days=days)

@@ -122,7 +122,7 @@ def test_curves_come_in_the_order_that_was_asked_for(store: Store, client: TestC
     for run, loss in (("a", 2.0), ("b", 1.0), ("c", 3.0)):
         with init(project="p", id=run, root=store.root, system_metrics=None) as training:
             training.log({"loss": loss, "acc": 1.0}, step=0)
-    wait_for(lambda: client.get("/api/v1/runs").json()["total"] == 3, 30, "the runs to be indexed")
+    wait_for(lambda: client.get("/api/v1/runs").json()["total"] == 3, 60, "the runs to be indexed")
 
     def order(**asked: Any) -> list[tuple[str, str]]:
         found = client.get("/api/v1/curves", params={"key": ["loss", "acc"], **asked})
@@ -260,7 +260,7 @@ def test_a_filter_chooses_the_first_runs_of_its_order(store: Store, client: Test
     def found() -> list[str]:
         return [curve["run"] for curve in client.get("/api/v1/curves", params=asked).json()["curves"]]
 
-    wait_for(lambda: found() == ["p/b", "p/c"], 20, "the index has the runs")
+    wait_for(lambda: found() == ["p/b", "p/c"], 60, "the index has the runs")
     assert client.post("/api/v1/curves", json={"filter": "nope nope", "keys": ["loss"]}).json()["column"]
     assert client.post("/api/v1/curves", json={"filter": "", "runs": ["p/a"], "keys": ["loss"]}).status_code == 422
 

@@ -76,12 +76,12 @@ def start(store: Store, run: str = "r") -> Any:
 def test_points_are_seen_while_the_run_trains_and_then_its_end(store: Store, server: ServerProcess) -> None:
     runs = [start(store, name) for name in ("a", "b")]
     stream = Stream(f"{server.address}/api/v1/live", {"run": ["p/a", "p/b"], "key": ["loss", "acc"]})
-    wait_for(lambda: stream.named("ready"), 10, "the stream is ready")
+    wait_for(lambda: stream.named("ready"), 60, "the stream is ready")
     assert sorted(data["run"] for data in stream.named("run")) == ["p/a", "p/b"]
     assert {data["status"] for data in stream.named("run")} == {"running"}
     for step in range(3):
         runs[0].log({"loss": step + 0.5, "unasked": 1.0}, step=step)
-        wait_for(lambda: len(stream.points()) > step, 20, "the point is seen")  # noqa: B023
+        wait_for(lambda: len(stream.points()) > step, 60, "the point is seen")  # noqa: B023
     (first, *_) = stream.named("points")
     assert (first["run"], first["key"], first["attempt"]) == ("p/a", "loss", 1)
     assert abs(first["t"][0] - time.time()) < 10
@@ -97,7 +97,7 @@ def test_points_are_seen_while_the_run_trains_and_then_its_end(store: Store, ser
 
 def test_a_run_is_streamed_from_its_beginning_to_its_end(store: Store, server: ServerProcess, training: Training) -> None:
     trainer = training(0, 200)
-    wait_for(lambda: store.exists("runs/project=p/r/record.json"), 20, "the run has begun")
+    wait_for(lambda: store.exists("runs/project=p/r/record.json"), 60, "the run has begun")
     stream = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})
     assert stream.ended.wait(30)
     assert stream.points() == logged(0, 200)
@@ -120,7 +120,7 @@ def test_a_restart_of_the_server_loses_no_point(store: Store, server: ServerProc
     log(0)
     streams = [Stream(metrics, {"key": "loss"})]
     for first in (0, 200):
-        wait_for(lambda last=first + 99: streams[-1].is_past(last), 20, "the points are seen, and how far they go")  # type: ignore[misc]
+        wait_for(lambda last=first + 99: streams[-1].is_past(last), 60, "the points are seen, and how far they go")  # type: ignore[misc]
         server.kill() if how == "killed" else server.stop()
         assert streams[-1].ended.wait(10)
         log(first + 100)  # while no server is there
@@ -137,16 +137,16 @@ def test_a_killed_trainer_is_seen_to_its_last_point_and_its_next_attempt_goes_on
     store: Store, server: ServerProcess, training: Training
 ) -> None:
     trainer = training(0, 50, "hang")
-    wait_for(lambda: store.exists("runs/project=p/r/record.json"), 20, "the run has begun")
+    wait_for(lambda: store.exists("runs/project=p/r/record.json"), 60, "the run has begun")
     stream = Stream(f"{server.address}/api/v1/live", {"run": "p/r", "key": "loss"})
-    wait_for(lambda: stream.named("ready"), 10, "the stream is ready")
-    wait_for((Path(store.root).parent / "logged").exists, 20, "all is logged")
+    wait_for(lambda: stream.named("ready"), 60, "the stream is ready")
+    wait_for((Path(store.root).parent / "logged").exists, 60, "all is logged")
     os.kill(trainer.pid, signal.SIGKILL)
     trainer.wait()
-    wait_for(lambda: (stream.named("run")[-1]["status"]) == "unfinished", 10, "the death is seen")
+    wait_for(lambda: (stream.named("run")[-1]["status"]) == "unfinished", 60, "the death is seen")
     assert max(step for _, _, step in stream.points()) == 49
     assert training(40, 60).wait(30) == 0
-    wait_for(lambda: stream.named("end"), 10, "the end is seen")
+    wait_for(lambda: stream.named("end"), 60, "the end is seen")
     assert stream.named("run")[-1]["attempt"] == 2
     assert {data["attempt"] for data in stream.named("points")} == {1, 2}
     assert max(step for _, _, step in stream.points()) == 59
@@ -157,7 +157,7 @@ def test_what_was_compacted_since_the_cursor_is_not_lost(store: Store, server: S
     run = start(store)
     run.log({"loss": 0.5}, step=0)
     stream = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})
-    wait_for(lambda: stream.points() and stream.last, 10, "the point is seen, and how far it goes")
+    wait_for(lambda: stream.points() and stream.last, 60, "the point is seen, and how far it goes")
     stream.close()
     for step in range(1, 50):
         run.log({"loss": step + 0.5}, step=step)
@@ -189,7 +189,7 @@ def test_a_slip_is_answered_before_a_stream_begins(store: Store, local: Any, ask
 def test_a_stop_of_the_server_ends_its_streams(store: Store, server: ServerProcess) -> None:
     run = start(store)
     stream = Stream(f"{server.address}/api/v1/live", {"run": "p/r", "key": "loss"})
-    wait_for(lambda: stream.named("ready"), 10, "the stream is ready")
+    wait_for(lambda: stream.named("ready"), 60, "the stream is ready")
     server.stop(4)
     assert stream.ended.wait(2)
     run.finish()

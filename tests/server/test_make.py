@@ -139,4 +139,4 @@ def _interrupt(made: "subprocess.Popen[bytes]", root: str, log: Path) -> None:
     """Ctrl-C, which a terminal sends to all that was started in it."""
     os.killpg(made.pid, signal.SIGINT)
     made.wait(_END_SECONDS)
-    wait_for(lambda: not working_in(root), 30, f"the end of what make started, which said: {log.read_text()}")
+    wait_for(lambda: not working_in(root), 60, f"the end of what make started, which said: {log.read_text()}")

@@ -73,7 +73,7 @@ def test_without_its_catalog_the_server_says_so_within_seconds_to_everybody(
         assert client.get("/api/v1/ready").status_code == 503
         assert client.get("/api/v1/health").status_code == client.get("/").status_code == 200
         line.open()
-        wait_for(lambda: client.get(STUDIES, headers=headers).status_code == 200, 30, "the catalog to be back")
+        wait_for(lambda: client.get(STUDIES, headers=headers).status_code == 200, 60, "the catalog to be back")
 
 
 def test_without_its_store_the_server_shows_what_the_catalog_has(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_without_its_store_the_server_shows_a_run_as_indexed_and_says_soon_of_th
         run.log({"loss": 0.5}, step=1)
     with client_of(Settings(root=root, catalog_url=f"sqlite:///{tmp_path}/catalog.db"), f"{ADDRESS}/api/v1") as client:
         state = client.app.state.halving  # type: ignore[attr-defined]
-        wait_for(lambda: client.get("/runs").json()["total"] == 1, 30, "the run to be indexed")
+        wait_for(lambda: client.get("/runs").json()["total"] == 1, 60, "the run to be indexed")
         whole = client.get("/runs/p/a").json()
         if outage is Gate.swallow:
             monkeypatch.setattr(StoreThreads, "read", partialmethod(StoreThreads.read, seconds=0.5))
@@ -151,7 +151,7 @@ def test_a_store_that_hangs_holds_up_only_what_reads_it(tmp_path: Path, monkeypa
         monkeypatch.setattr(Store, "names", hang)
         try:
             media = [pool.submit(client.get, "/api/v1/media", params=asked) for _ in range(60)]
-            wait_for(lambda: sum(one.done() for one in media) == 60 - store_threads.THREADS, 20, "those without a thread are refused")
+            wait_for(lambda: sum(one.done() for one in media) == 60 - store_threads.THREADS, 60, "those without a thread are refused")
             refused = [one.result() for one in media if one.done()]
             assert {answer.status_code for answer in refused} == {503}
             assert "wait for the store" in refused[0].json()["detail"]

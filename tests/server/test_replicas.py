@@ -38,12 +38,12 @@ def test_a_replica_goes_on_with_the_stream_of_another_and_repeats_its_answers(sh
         for step in range(50):
             run.log({"loss": step + 0.5}, step=step)
         begun = Stream(f"{one.address}{path}", {"key": "loss"})
-        wait_for(lambda: begun.is_past(49), 30, "the points are seen, and how far they go")
+        wait_for(lambda: begun.is_past(49), 60, "the points are seen, and how far they go")
         begun.close()
         for step in range(50, 100):
             run.log({"loss": step + 0.5}, step=step)
         resumed = Stream(f"{other.address}{path}", {"key": "loss"}, begun.last)
-        wait_for(lambda: resumed.is_past(99), 30, "the rest is seen")
+        wait_for(lambda: resumed.is_past(99), 60, "the rest is seen")
         resumed.close()
         run.finish()  # not before: of a run that is compacted a resumed stream repeats the points
         assert {step for _, _, step in begun.points()} == set(range(50))

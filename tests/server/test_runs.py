@@ -192,9 +192,9 @@ def test_a_server_finds_runs_by_itself_and_its_thread_ends_with_it(backend: Back
     monkeypatch.setattr(index_refresher, "SHORTEST", 0.05)
     write_runs(Path(backend.store.root))
     with client_of(Settings(root=backend.store.root), f"{ADDRESS}") as client:
-        wait_for(lambda: client.get(RUNS).json()["total"] == 5, 20, "the runs that were there")
+        wait_for(lambda: client.get(RUNS).json()["total"] == 5, 60, "the runs that were there")
         halving.init("digits", {}, backend.store.root, id="new", system_metrics=None).finish()
-        wait_for(lambda: client.get(RUNS).json()["total"] == 6, 20, "a new run")
+        wait_for(lambda: client.get(RUNS).json()["total"] == 6, 60, "a new run")
         assert any(thread.name == "halving-index" for thread in threading.enumerate())
     assert not any(thread.name == "halving-index" for thread in threading.enumerate())
 
@@ -208,12 +208,12 @@ def test_a_store_that_cannot_be_listed_stops_neither_the_server_nor_its_refreshe
     runs.rename(runs.with_name("away"))
     runs.write_text("no folder")
     with client_of(Settings(root=filled.store.root)) as client:
-        wait_for(lambda: "the index of runs was not refreshed" in caplog.text, 20, "a failure")
+        wait_for(lambda: "the index of runs was not refreshed" in caplog.text, 60, "a failure")
         assert client.get(RUNS).json()["total"] == 5
         runs.unlink()
         runs.with_name("away").rename(runs)
         halving.init("digits", {}, filled.store.root, id="new", system_metrics=None).finish()
-        wait_for(lambda: client.get(RUNS).json()["total"] == 6, 20, "a new run")
+        wait_for(lambda: client.get(RUNS).json()["total"] == 6, 60, "a new run")
 
 
 def test_the_schema_has_the_routes_with_examples(local: TestClient) -> None:

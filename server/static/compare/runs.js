@@ -53,12 +53,16 @@ export function firstRows(count) {
 /** The one run of a page of its own, in place of those that the filter chooses. */
 export const only = signal(/** @type {Run | null} */ (null));
 
+/** Ids of the address that are or were runs: what else is in it is not asked for, nor what nobody has looked for yet. @type {Set<string>} */
+const everKnown = new Set();
+
 /** The ids that are shown: the first `top` of the order without those hidden, and those that are shown besides. */
 const shownText = computed(() => {
   if (only.value) return only.value.id;
   const hidden = new Set(view.hiddenIds.value);
   const ids = firstRows(view.top.value).map((row) => row.id);
-  const besides = view.shownIds.value.filter((id) => !pinned.gone.value.has(id));
+  for (const id of view.shownIds.value) if (rowOf.value.has(id)) everKnown.add(id);
+  const besides = view.shownIds.value.filter((id) => everKnown.has(id) && !pinned.gone.value.has(id));
   return [...new Set([...ids.filter((id) => !hidden.has(id)), ...besides])].join(",");
 });
 export const shown = computed(() => (shownText.value ? shownText.value.split(",") : []));

@@ -56,7 +56,7 @@ def serving(settings: Settings) -> Iterator[str]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        wait_for(lambda: server.started or not thread.is_alive(), 30, "the server listens", every=0.02)
+        wait_for(lambda: server.started or not thread.is_alive(), 60, "the server listens", every=0.02)
         assert server.started, "the server did not start"
         yield f"http://127.0.0.1:{port}"
         assert thread.is_alive(), "the server ended by itself"

@@ -82,7 +82,7 @@ def test_runs_are_painted_with_colours_dashes_and_bands_and_the_one_under_the_po
         expect(page.locator(f'[data-metric="{metric}"] {_HIGHLIGHT}')).to_be_hidden()
 
     page.get_by_role("button", name="band").click()
-    wait_for(lambda: _band(_pixels(page, "many", _LINES), colours[0]) == 0, 20, "the chart without its bands")
+    wait_for(lambda: _band(_pixels(page, "many", _LINES), colours[0]) == 0, 60, "the chart without its bands")
     pixels = _pixels(page, "many", _LINES)
     assert [round(_line(pixels, colour)[1], 1) for colour in colours] == [round(_line(drawn["many"], colour)[1], 1) for colour in colours]
     assert not any(_band(pixels, colour) for colour in colours)
@@ -91,7 +91,7 @@ def test_runs_are_painted_with_colours_dashes_and_bands_and_the_one_under_the_po
 def _drawn(page: Page, metric: str, colours: list[np.ndarray], canvas: str = _LINES) -> np.ndarray:
     """The pixels of a chart once it has curves of all these colours."""
     expect(page.locator(f'[data-metric="{metric}"]')).to_have_attribute("data-state", "drawn")
-    wait_for(lambda: all(_line(_pixels(page, metric, canvas), colour)[1] for colour in colours), 20, f"curves on {metric}")
+    wait_for(lambda: all(_line(_pixels(page, metric, canvas), colour)[1] for colour in colours), 60, f"curves on {metric}")
     return _pixels(page, metric, canvas)
 
 

@@ -86,7 +86,7 @@ def test_points_that_are_streamed_while_curves_are_asked_for_again_are_kept(page
     page.route("**/api/v1/curves", hold_the_first)
     axis = page.get_by_label("Horizontal axis")
     axis.select_option("relative")
-    wait_for(lambda: page.wait_for_timeout(10) or held, 20, "the question is held")
+    wait_for(lambda: page.wait_for_timeout(10) or held, 60, "the question is held")
     answer = held[0].fetch()  # what the store had then
     _log(run, 10, 20)
     axis.select_option("step")
@@ -219,7 +219,7 @@ def test_an_open_page_says_that_its_server_is_away_and_catches_up_with_the_next_
         server.kill()
         tries: list[str] = []
         page.on("request", lambda request: tries.append(request.url) if "/live?" in request.url else None)
-        wait_for(lambda: page.clock.run_for(100) or len(tries) >= 2, 20, "two more tries", every=0)
+        wait_for(lambda: page.clock.run_for(100) or len(tries) >= 2, 60, "two more tries", every=0)
         page.clock.run_for(2_000)  # three seconds after the kill; the tries have not put off what is said then
         expect(page.get_by_text("not live:")).to_be_visible()
         page.clock.resume()

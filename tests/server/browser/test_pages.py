@@ -181,7 +181,7 @@ def test_a_run_whose_store_is_away_is_shown_as_the_index_has_it(
     expected_errors.append("503")
     run = f"{served.finished}.0000"
     index = f"{served.url}/api/v1/runs?filter=run='{run}'"
-    wait_for(lambda: httpx2.get(index).json()["total"] == 1, 30, "the run to be indexed")
+    wait_for(lambda: httpx2.get(index).json()["total"] == 1, 60, "the run to be indexed")
 
     def away(*_: object) -> list[str]:
         raise StoreUnavailable("no route to 10.0.0.7")
@@ -321,7 +321,7 @@ def test_a_page_without_its_catalog_says_so_keeps_what_it_knew_and_recovers_by_i
             expect(page.get_by_role("alert")).to_contain_text("Showing what was known at")
             expect(page.get_by_role("heading", name="Rung ladder")).to_be_visible()
             gate.open()
-            wait_for(lambda: httpx2.get(f"{url}/api/v1/ready").status_code == 200, 30, "the server to reach its catalog")
+            wait_for(lambda: httpx2.get(f"{url}/api/v1/ready").status_code == 200, 60, "the server to reach its catalog")
             page.clock.fast_forward(10_000)  # when the server has asked to come again
             expect(page.get_by_role("alert")).to_have_count(0)
     finally:

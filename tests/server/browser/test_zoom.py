@@ -17,10 +17,10 @@ _SEEN = "document.querySelector('[data-metric=loss] canvas').toDataURL()"
 
 def test_a_zoom_draws_each_panel_once(demo_url: str, page: Page) -> None:
     page.goto(demo_url)
-    wait_for(lambda: set(drawn_panels(page)) == {"loss", "val/accuracy"}, 20, "both panels are drawn")
+    wait_for(lambda: set(drawn_panels(page)) == {"loss", "val/accuracy"}, 60, "both panels are drawn")
     page.evaluate("performance.clearMarks('halving:painted')")
     drag(page, panel_of(page, "loss"), 0.3, 0.6)
-    wait_for(lambda: "val/accuracy" in drawn_panels(page), 20, "the other panel is drawn")
+    wait_for(lambda: "val/accuracy" in drawn_panels(page), 60, "the other panel is drawn")
     assert drawn_panels(page) == ["val/accuracy"], "the dragged one was drawn when it was let go"
 
 
@@ -39,7 +39,7 @@ def test_a_zoom_of_both_axes_stays_when_the_panel_is_drawn_again(demo_url: str, 
     zoomed = page.evaluate(_SEEN)
     page.evaluate("performance.clearMarks('halving:painted')")
     page.get_by_role("button", name="band").click()  # these curves have none, so nothing else is drawn
-    wait_for(lambda: "loss" in drawn_panels(page), 20, "the panel is drawn again")
+    wait_for(lambda: "loss" in drawn_panels(page), 60, "the panel is drawn again")
     assert page.evaluate(_SEEN) == zoomed
 
 
