@@ -6,6 +6,7 @@ from urllib.parse import quote
 from playwright.sync_api import Browser, Page, Request, expect
 
 import halving
+from tests.server.browser.conftest import fits
 from tests.server.browser.demo import apply_filter, expect_text, panel_of, question_of, row_of
 
 
@@ -200,6 +201,6 @@ def test_it_fits_a_phone(demo_url: str, page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(demo_url)
     expect(panel_of(page, "loss")).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    fits(page, 390)
     page.get_by_role("button", name="Runs", exact=True).click()
     expect(page.get_by_role("grid", name="Runs")).to_be_hidden()
