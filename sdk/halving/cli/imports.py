@@ -11,6 +11,7 @@ from halving.errors import HalvingError
 from halving.identifiers import check_name
 from halving.imports.copying import copy_run
 from halving.imports.foreign_run import ForeignRun, Skipped
+from halving.records.redaction import without_password
 from halving.store.store import Store
 
 TOOLS = {"tensorboard": "tensorboard", "wandb": "wandb_folder", "mlflow": "mlflow_tracking"}
@@ -34,7 +35,7 @@ def run_import(arguments: argparse.Namespace) -> int:
             print(_line(rows[-1]), file=sys.stderr, flush=True)
     failed = any(row["error"] for row in rows)
     if arguments.json:
-        where = {"store": store.root, "tool": arguments.tool, "source": arguments.source}
+        where = {"store": store.root, "tool": arguments.tool, "source": without_password(arguments.source)}
         print_json({**where, "runs": rows, "not_taken": dict(skipped.reasons)})
         return 1 if failed else 0
     _print_counts(rows, skipped)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from halving.errors import InvalidInput
 from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, artifact_name, iso, plain_name
 from halving.imports.mlflow_source import Experiment, MlflowRun, MlflowSource
+from halving.records.redaction import without_password
 
 _ACCEPTED = "give a server (http://host:5000), a database (sqlite:///mlflow.db) or a folder (./mlruns)"
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "terminated"}
@@ -72,7 +73,7 @@ def _source(source: str) -> MlflowSource:
     if scheme.split("+")[0] in ("postgresql", "mysql", "mssql"):
         advice = "start MLflow's server on it (mlflow server --backend-store-uri …) and give the server's address"
         raise InvalidInput(f"source {scheme}://… is not accepted: {advice}")
-    raise InvalidInput(f"source {source!r} is not accepted: {_ACCEPTED}")
+    raise InvalidInput(f"source {without_password(source)!r} is not accepted: {_ACCEPTED}")
 
 
 def _foreign_run(
@@ -84,7 +85,7 @@ def _foreign_run(
     return ForeignRun(
         project=project or plain_name(experiment.name, otherwise=f"experiment-{experiment.id}"),
         run=plain_name(run.id, otherwise="run"),
-        origin={"tool": "mlflow", "run": run.id, "uri": _without_password(source), "experiment": experiment.name},
+        origin={"tool": "mlflow", "run": run.id, "uri": without_password(source), "experiment": experiment.name},
         params={name: _typed(text) for name, text in run.params.items()},
         tags=kept | {name: value for name, value in named.items() if value},
         started=iso(run.started),
@@ -147,8 +148,3 @@ def _typed(text: str) -> Any:
         except (ValueError, OverflowError):
             continue
     return text
-
-
-def _without_password(source: str) -> str:
-    parts = urlsplit(source)
-    return source if "@" not in parts.netloc else parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
