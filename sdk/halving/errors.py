@@ -39,3 +39,7 @@ class CheckpointMissing(HalvingError, RuntimeError):
 
 class CheckpointMismatch(HalvingError, ValueError):
     """A checkpoint lacks names that ``restore`` asks for."""
+
+
+class ExtraMissing(HalvingError, ImportError):
+    """An optional package that this needs is not installed; the message says how to install it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from halving.errors import HalvingError
+from halving.errors import ExtraMissing
 from halving.query.plain_json import jsonable
 from halving.query.units import size as size
 
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NONE = "-"  # a cell without a value
-
-
-class ExtraMissing(HalvingError, ImportError):
-    """An optional package that this needs is not installed; the message says how to install it."""
 
 
 def print_json(value: Any) -> None:

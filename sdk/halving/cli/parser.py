@@ -10,7 +10,7 @@ _FILTER_HELP = """in quotes, such as 'status = finished and params.lr < 0.01 ord
 
 
 def add_commands(commands: Any) -> None:
-    """Add ``runs``, ``show``, ``compare``, ``export``, ``recover`` and ``compact`` to the ``halving`` command."""
+    """Add ``runs``, ``show``, ``compare``, ``export``, ``recover``, ``compact`` and ``import`` to the ``halving`` command."""
     runs = _command(commands, "runs", "list runs, newest first, or those that a filter chooses, in its order", "runs:run_runs")
     runs.add_argument("filter", nargs="?", metavar="FILTER", help=_FILTER_HELP)
     runs.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
@@ -46,6 +46,18 @@ def add_commands(commands: Any) -> None:
     compact.add_argument("run_names", nargs="*", metavar="RUN", help=_RUN_HELP)
     compact.add_argument("--project", "-p", metavar="NAME", help="every run of this project")
     compact.add_argument("--all", "-a", action="store_true", help="every run of the store")
+
+    imported = _command(
+        commands, "import", "copy the runs that another tool recorded; again, to go on or to take what is new", "imports:run_import"
+    )
+    imported.add_argument("tool", choices=("tensorboard", "wandb", "mlflow"), help="who recorded them")
+    imported.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="tensorboard: a folder of event files; wandb: a folder of offline runs; mlflow: a tracking URI, such as http://host:5000, "
+        "sqlite:///mlflow.db or ./mlruns",
+    )
+    imported.add_argument("--project", "-p", metavar="NAME", help="put every run into this project (default: as the tool has it)")
 
 
 def _command(commands: Any, name: str, summary: str, function: str) -> argparse.ArgumentParser:

@@ -43,10 +43,15 @@ def sort_values(values: Mapping[str, Any]) -> Sorted:
     return found
 
 
+def is_key(name: Any) -> bool:
+    """Whether a metric may have this name."""
+    return isinstance(name, str) and _KEY.fullmatch(name) is not None
+
+
 def _sort(prefix: str, values: Mapping[Any, Any], found: Sorted) -> None:
     for name, value in values.items():
         key = f"{prefix}{name}" if isinstance(name, str) else name
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
+        if not is_key(key):
             found.wrong[f"{key!r:.80}"] = f"metric name {key!r:.80} is not accepted: {KEY_RULE}"
         elif key in found.numbers or key in found.device or key in found.media:
             found.wrong[key] = f"metric {key!r} is given twice: once by its name with '/', once as a dict in a dict"

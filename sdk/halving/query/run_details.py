@@ -68,7 +68,8 @@ def code_of(info: RunInfo) -> dict[str, Any]:
         more = git.get("left_out_count", 0) - len(left_out)
         pairs["left out of it"] = ", ".join([*left_out, *([f"{more} smaller files"] if more > 0 else [])]) or None
     else:
-        pairs["commit"] = "not in a git checkout"
+        imported = info.parent.get("imported")
+        pairs["commit"] = f"not recorded by {imported['tool']}" if imported else "not in a git checkout"
     pairs["lockfile"] = f"{lockfile['name']} sha256:{lockfile['sha256'][:12]}" if lockfile else None
     pairs["command"] = " ".join(info.provenance.get("command") or []) or None
     return {name: value for name, value in pairs.items() if value is not None}
@@ -83,7 +84,7 @@ def environment_of(info: RunInfo) -> dict[str, Any]:
         "image": info.provenance.get("image"),
         **{name: hardware.get(name) for name in ("host", "platform", "cpus")},
         "memory": size(memory) if memory else None,
-        "gpus": "; ".join(hardware.get("gpus") or []) or "none",
+        "gpus": "; ".join(hardware.get("gpus") or []) or ("none" if hardware else None),
     }
     return {name: value for name, value in pairs.items() if value is not None}
 

@@ -35,7 +35,7 @@ export function Code({ run, id }) {
   const leftOut = (git?.left_out ?? []).map((/** @type {any} */ file) => `${file.path} (${size(file.bytes)})`).join(", ");
   return html`<${Section} title="Code">
     <${Facts} pairs=${[
-      ["commit", git?.commit ? html`<${Copy} text=${git.commit} shown=${git.commit.slice(0, 12)} label="the commit" />` : "not in a git checkout"],
+      ["commit", git?.commit ? html`<${Copy} text=${git.commit} shown=${git.commit.slice(0, 12)} label="the commit" />` : run.parent.imported ? `not recorded by ${run.parent.imported.tool}` : "not in a git checkout"],
       ["branch", git?.branch],
       ["remote", git?.remote],
       ["working tree", git && tree],
@@ -73,13 +73,13 @@ export function Environment({ provenance }) {
   const packages = Object.entries(provenance.packages ?? {});
   return html`<${Section} title="Environment">
     <${Facts} pairs=${[
-      ["python", provenance.python && `${provenance.python.implementation} ${provenance.python.version}`],
+      ["python", [provenance.python?.implementation, provenance.python?.version].filter(Boolean).join(" ")],
       ["image", provenance.image],
       ["host", hardware.host],
       ["platform", hardware.platform],
       ["CPUs", hardware.cpus],
       ["memory", hardware.memory_bytes && size(hardware.memory_bytes)],
-      ["GPUs", hardware.gpus?.join("; ") || "none"],
+      ["GPUs", Object.keys(hardware).length > 0 && (hardware.gpus?.join("; ") || "none")],
     ]} />
     ${packages.length > 0 && html`<details class="after"><summary>${counted(packages.length, "package")}</summary><pre tabindex="0">${packages.map(([name, version]) => `${name} ${version}`).join("\n")}</pre></details>`}
   <//>`;

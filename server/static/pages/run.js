@@ -104,6 +104,7 @@ function Found({ run, training, look }) {
             ["goes on from", run.parent.restored_from && html`<${Origin} from=${run.parent.restored_from} />`],
             ["dataset", run.parent.dataset && html`<${Dataset} name=${run.parent.dataset} snapshot=${run.parent.snapshot} />`],
             ["trainable", run.parent.trainable],
+            ["imported from", run.parent.imported && `${run.parent.imported.tool}: ${run.parent.imported.run} in ${run.parent.imported.path ?? run.parent.imported.uri}`],
             ["seed", run.seed === null ? "not set" : String(run.seed)],
             ...Object.entries(run.determinism ?? {}).map(([name, value]) => /** @type {[string, any]} */ ([name, value === null ? null : shown(value)])),
           ]} />

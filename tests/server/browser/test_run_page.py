@@ -9,6 +9,8 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 import halving
 from halving import Run
+from halving.imports.copying import copy_run
+from halving.imports.foreign_run import ForeignRun, Piece, PieceBuilder, Position, Skipped, iso
 from resources.catalog import IntentRow
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec import SweepSpec, parse_spec, stored_spec
@@ -200,3 +202,28 @@ def test_the_run_of_a_script_is_not_asked_for_in_the_catalog(page: Page, served:
     page.goto(f"{served.url}/runs/demo/script", wait_until="networkidle")
     expect(_badge(page)).to_have_text("finished")
     assert not [url for url in asked if "/training-runs/" in url]
+
+
+def test_a_run_that_was_imported_says_where_it_comes_from_and_nothing_that_its_tool_did_not_record(served: Served, page: Page) -> None:
+    def pieces(position: Position) -> Iterator[Piece]:
+        builder = PieceBuilder(Skipped(), position)
+        for step in range(3):
+            builder.add("loss", step, 1_700_000_000_000 + step, 1.0)
+        yield builder.take()
+
+    run = ForeignRun(
+        project="logs",
+        run="first-c0ffee",
+        origin={"tool": "tensorboard", "run": "first", "path": "/data/logs"},
+        params={},
+        tags={},
+        started=iso(1_700_000_000_000),
+        ended=None,
+        status="finished",
+        pieces=pieces,
+    )
+    copy_run(served.backend.store, run, Skipped())
+    page.goto(f"{served.url}/runs/logs/first-c0ffee")
+    expect(page.get_by_text("tensorboard: first in /data/logs")).to_be_visible()
+    expect(page.get_by_text("not recorded by tensorboard")).to_be_visible()
+    expect(page.get_by_text("undefined")).to_have_count(0)

@@ -1,0 +1,74 @@
+"""``halving import``: runs that TensorBoard, W&B or MLflow recorded."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+from halving.cli.output import console, print_json, print_table
+from halving.errors import HalvingError
+from halving.identifiers import check_name
+from halving.imports.copying import copy_run
+from halving.imports.foreign_run import ForeignRun, Skipped
+from halving.records.redaction import without_password
+from halving.store.store import Store
+
+TOOLS = {"tensorboard": "tensorboard", "wandb": "wandb_folder", "mlflow": "mlflow_tracking"}
+Reader = Callable[[str, str | None, Skipped], Iterator[ForeignRun]]
+
+
+def run_import(arguments: argparse.Namespace) -> int:
+    """Copy the runs of a source. A run that fails is reported and does not keep the others from being copied; the status is 1 then.
+
+    JSON: ``{"store", "tool", "source", "runs": [{"project", "run", "name", "outcome", "points", "media", "artifacts", "error"}],
+    "not_taken": {REASON: COUNT}}``; ``outcome`` is ``new``, ``continued``, ``unchanged`` or ``failed``, ``name`` what the tool calls it.
+    """
+    store = Store(arguments.root)
+    project = None if arguments.project is None else check_name("--project", arguments.project)
+    read: Reader = import_module(f"halving.imports.{TOOLS[arguments.tool]}").read_runs
+    skipped = Skipped()
+    rows: list[dict[str, Any]] = []
+    for run in read(arguments.source, project, skipped):
+        rows.append(_copied(store, run, skipped))
+        if not arguments.json:
+            print(_line(rows[-1]), file=sys.stderr, flush=True)
+    failed = any(row["error"] for row in rows)
+    if arguments.json:
+        where = {"store": store.root, "tool": arguments.tool, "source": without_password(arguments.source)}
+        print_json({**where, "runs": rows, "not_taken": dict(skipped.reasons)})
+        return 1 if failed else 0
+    _print_counts(rows, skipped)
+    return 1 if failed else 0
+
+
+def _copied(store: Store, run: ForeignRun, skipped: Skipped) -> dict[str, Any]:
+    row: dict[str, Any] = {"project": run.project, "run": run.run, "name": run.origin["run"]}
+    try:
+        return {**row, **copy_run(store, run, skipped)._asdict(), "error": None}
+    except (HalvingError, OSError, ValueError) as error:  # the store's, or a file that is damaged in the middle
+        return {**row, "outcome": "failed", "points": 0, "media": 0, "artifacts": 0, "error": str(error)}
+
+
+def _line(row: dict[str, Any]) -> str:
+    took = ", ".join(f"{row[kind]:,} {kind}" for kind in ("points", "media", "artifacts") if row[kind])
+    return f"{row['project']}/{row['run']}: {row['error'] or ' '.join((row['outcome'], took)).strip()}"
+
+
+def _print_counts(rows: list[dict[str, Any]], skipped: Skipped) -> None:
+    out = console()
+    if not rows:
+        out.print("nothing to import: no run was found there")
+    outcomes = ("new", "continued", "unchanged", "failed")
+    counts = [[outcome, *_sums([row for row in rows if row["outcome"] == outcome])] for outcome in outcomes]
+    columns = ("outcome", "runs", "points", "media", "artifacts")
+    if rows:
+        print_table(out, columns, [line for line in counts if line[1]], right=columns[1:], first=True)
+    if skipped.reasons:
+        print_table(out, ("not taken", "count"), sorted(skipped.reasons.items()), right=("count",))
+    if any(row["error"] for row in rows):
+        out.print("run the same command again to go on where it stopped", style="dim")
+
+
+def _sums(rows: list[dict[str, Any]]) -> list[int]:
+    return [len(rows), *(sum(row[kind] for row in rows) for kind in ("points", "media", "artifacts"))]

@@ -1,0 +1,203 @@
+"""A run of another tool, copied into the store's own files: again and again, wherever it was stopped, and never twice.
+
+Each segment says how far the source was read with it (as it does of a journal), and so does the end of an attempt. A run that has
+grown since it was copied gets another attempt with what is new, as a training that was continued does.
+"""
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from halving.errors import AlreadyExists, NotFound
+from halving.imports.foreign_run import ForeignRun, MediaPoint, Piece, Position, Skipped, iso
+from halving.metrics.manifest import run_files
+from halving.metrics.position import position_in_store
+from halving.metrics.segments import DRAINED, encode, live_folder, points_table, segment_name
+from halving.records.run_record import RunRecords
+from halving.store.json_files import to_json
+from halving.store.store import Store
+
+_ATTEMPT_FILE = re.compile(r"(start|end)-(\d{4,})\.json")
+_NO_PROVENANCE: dict[str, Any] = {
+    "git": None,
+    "lockfile": None,
+    "python": {},
+    "packages": {},
+    "image": None,
+    "hardware": {},
+    "command": [],
+}
+
+
+class Copied(NamedTuple):
+    """What was done for a run: ``outcome`` is ``new``, ``continued`` (there was a part of it) or ``unchanged``."""
+
+    outcome: str
+    points: int
+    media: int
+    artifacts: int
+
+
+def copy_run(store: Store, run: ForeignRun, skipped: Skipped) -> Copied:
+    """Copy what the store does not have of a run. It may be killed and called again.
+
+    Raises:
+        AlreadyExists: another run has this name, or another process copies this one.
+        StoreError: the store refuses, or is unavailable.
+    """
+    records = RunRecords(store, run.project, run.run)
+    opened = _opened(records, run, skipped)
+    before = _reached(store, records) if opened else _Reached(1, 0, {}, ended=False)
+    pieces = run.pieces(before.position)
+    piece = next(pieces, None)
+    if opened and before.ended and piece is None:
+        artifacts = _copy_artifacts(records, run)
+        return Copied("continued" if artifacts else "unchanged", 0, 0, artifacts)
+    attempt = _begin(records, run, opened, before, piece)
+    copy = _AttemptCopy(store, records, attempt, 0 if before.ended else before.sequence, before.position)
+    while piece is not None:
+        copy.write(piece)
+        piece = next(pieces, None)
+    artifacts = _copy_artifacts(records, run)
+    if run.status is not None:
+        copy.end(run.status, run.ended or run.started)
+    elif opened and not copy.points + copy.media + artifacts:
+        return Copied("unchanged", 0, 0, 0)
+    return Copied("continued" if opened else "new", copy.points, copy.media, artifacts)
+
+
+class _Reached(NamedTuple):
+    """What the store has: the last attempt, its next segment, how far the source was read, and whether the attempt has its end."""
+
+    attempt: int
+    sequence: int
+    position: Position
+    ended: bool
+
+
+def _opened(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict[str, Any] | None:
+    """The run's record, if there is one.
+
+    Raises:
+        AlreadyExists: it is that of another run.
+    """
+    try:
+        record = records.read()
+    except NotFound:
+        return None
+    there = record["parent"].get("imported")
+    if not there or any(there.get(field) != run.origin[field] for field in ("tool", "run")):
+        whose = f"{there['tool']}'s run {there['run']!r}" if there else "a run that was trained here"
+        raise AlreadyExists(f"run {run.run!r} of project {run.project!r} is {whose} already; take another project with --project NAME")
+    if to_json(record["params"]) != to_json(run.params):  # as text, where NaN is itself
+        skipped.add("runs' later changes of params: a run's params never change here")
+    if record["parent"].get("tags", {}) != run.tags:
+        skipped.add("runs' later changes of tags: what a run began with never changes here")
+    return record
+
+
+def _reached(store: Store, records: RunRecords) -> _Reached:
+    found = [(kind, int(number)) for kind, number in _ATTEMPT_FILE.findall("\n".join(store.names(records.folder)))]
+    last = max((number for kind, number in found if kind == "start"), default=1)
+    ends = [number for kind, number in found if kind == "end"]
+    position: Position = {}
+    for number in ends:
+        position |= json.loads(store.read(f"{records.folder}/end-{number:04d}.json")).get("imported", {})
+    sequence, later = position_in_store(store, last, run_files(store, records.project, records.run))
+    return _Reached(last, sequence, {part: max(later.get(part, []), position.get(part, [])) for part in position | later}, last in ends)
+
+
+def _begin(records: RunRecords, run: ForeignRun, opened: dict[str, Any] | None, before: _Reached, piece: Piece | None) -> int:
+    """The attempt that goes on: a new run's first, the one that was not ended, or another one."""
+    if opened and not before.ended:
+        return before.attempt
+    git = run.provenance.get("git")
+    unknown = {"dirty": None, "error": f"not recorded by {run.origin['tool']}"}
+    began = {
+        "provenance": _NO_PROVENANCE | run.provenance | {"git": git and {**unknown, **git}},
+        "seed": None,
+        "determinism": {},
+        "started": iso(min(piece.times)) if opened and piece and piece.times else run.started,
+        "token": hashlib.sha256(to_json([run.origin, before.position])).hexdigest()[:16],
+    }
+    parent = {"imported": run.origin, **({"tags": run.tags} if run.tags else {})}
+    return records.start(opened["params"] if opened else run.params, parent, None, began)
+
+
+def _copy_artifacts(records: RunRecords, run: ForeignRun) -> int:
+    """Copy the files that the run does not have yet, and count them."""
+    count = 0
+    for artifact in run.artifacts():
+        if records.store.exists(f"{records.folder}/artifacts/{artifact.name}.json"):
+            continue
+        with artifact.open() as content:
+            size = len(content) if isinstance(content, bytes) else content.stat().st_size
+            records.add_artifact(artifact.name, records.store.put_blob(content), size)
+        count += 1
+    return count
+
+
+class _AttemptCopy:
+    """Writes one attempt's pieces."""
+
+    def __init__(self, store: Store, records: RunRecords, attempt: int, sequence: int, position: Position) -> None:
+        self._store, self._records, self._attempt, self._sequence = store, records, attempt, sequence
+        self._whole = sequence == 0  # all of the attempt's points come by here
+        self._position, self._last, self._latest = position, dict[str, float](), 0
+        self.points = self.media = 0
+
+    def write(self, piece: Piece) -> None:
+        for medium in piece.media:
+            self._write_medium(medium)
+        if piece.values:
+            table = _table(self._records.run, self._attempt, piece)
+            segment = encode(table, {DRAINED: json.dumps(piece.position).encode()})
+            folder = live_folder(self._records.project, self._records.run)
+            self._store.create(f"{folder}/{segment_name(self._attempt, self._sequence)}", segment)
+            self._sequence += 1
+            self._last |= zip((piece.keys[code] for code in piece.codes), piece.values, strict=True)
+            self._latest = max(self._latest, *piece.times)
+        self._position = piece.position
+        self.points += len(piece.values)
+        self.media += len(piece.media)
+
+    def end(self, status: str, ended: str) -> None:
+        """Say how the attempt ended, and when, if its points do not know better. A summary of a part of its points would pass for one of
+        all, so there is none then."""
+        counted: Mapping[str, Any] = {"points": self.points, "summary": self._last} if self._whole else {}
+        ended = max(ended, iso(self._latest))
+        with contextlib.suppress(AlreadyExists):  # another process has just copied the same
+            self._records.end(self._attempt, {"status": status, "time": ended, "imported": self._position, **counted})
+
+    def _write_medium(self, medium: MediaPoint) -> None:
+        media = medium.media
+        content = media.encode()
+        reference = {
+            **media.describe(),
+            "kind": media.kind,
+            "media_type": media.media_type,
+            "caption": media.caption,
+            "key": medium.key,
+            "step": medium.step,
+            "attempt": self._attempt,
+            "wall_time": iso(medium.time),
+            "digest": self._store.put_blob(content),
+            "bytes": len(content),
+        }
+        name = f"{self._records.folder}/media/{self._attempt:04d}-{medium.place}.json"
+        self._store.create(name, to_json(reference), sole=True)
+
+
+def _table(run: str, attempt: int, piece: Piece) -> Any:
+    """The piece's points sorted by key, and within a key as logged."""
+    import numpy as np
+
+    keys = sorted(piece.keys)
+    places = {key: place for place, key in enumerate(keys)}
+    codes = np.array([places[key] for key in piece.keys], np.int32)[np.array(piece.codes, np.int32)]
+    order = np.argsort(codes, kind="stable")
+    columns = (np.array(piece.steps, np.int64), np.array(piece.times, np.int64), np.array(piece.values, np.float64))
+    return points_table(run, attempt, keys, codes[order], *(column[order] for column in columns))

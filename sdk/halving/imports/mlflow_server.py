@@ -1,0 +1,198 @@
+"""An MLflow tracking server, by its REST API (https://mlflow.org/docs/latest/api_reference/rest-api.html)."""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote, urlencode, urlsplit
+
+from halving.imports.foreign_run import SourceUnreadable
+from halving.imports.mlflow_source import Entry, Experiment, MlflowFile, MlflowRun
+
+_PAGE = 1_000  # runs, experiments
+_HISTORY_PAGE = 25_000
+_SECONDS = 120.0
+_LOGIN = "; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+class Server:
+    """A server's runs.
+
+    Args:
+        address: ``http://host:port``, perhaps with a path, and with ``user:password@``. Without these,
+            ``MLFLOW_TRACKING_USERNAME`` and ``MLFLOW_TRACKING_PASSWORD`` count, or ``MLFLOW_TRACKING_TOKEN``.
+    """
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        host = parts.netloc.rpartition("@")[2]
+        self._base = parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/")
+        self._headers = _authorization(parts.username, parts.password)
+
+    def experiments(self) -> list[Experiment]:
+        found = self._pages("experiments/search", "experiments", {"max_results": _PAGE})
+        return [Experiment(row["experiment_id"], row["name"]) for row in found]
+
+    def runs(self, experiment: Experiment) -> Iterator[MlflowRun]:
+        asked = {"experiment_ids": [experiment.id], "max_results": _PAGE, "order_by": ["attributes.start_time ASC"]}
+        for row in self._pages("runs/search", "runs", asked):
+            yield _run(row)
+
+    def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
+        token = ""
+        while True:
+            asked = {"run_id": run.id, "metric_key": metric, "max_results": _HISTORY_PAGE, **({"page_token": token} if token else {})}
+            answer = self._get("metrics/get-history", asked)
+            for row in answer.get("metrics", []):
+                yield Entry(int(row.get("step", 0)), int(row["timestamp"]), _number(row["value"]))
+            token = answer.get("next_page_token", "")
+            if not token:
+                return
+
+    def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
+        folders = [""]
+        while folders:
+            folder, token = folders.pop(), ""
+            while True:
+                asked = {"run_id": run.id, **({"path": folder} if folder else {}), **({"page_token": token} if token else {})}
+                answer = self._get("artifacts/list", asked)
+                for row in answer.get("files", []):
+                    if row.get("is_dir"):
+                        folders.append(row["path"])
+                    else:
+                        yield MlflowFile(row["path"], partial(self._fetched, run.id, row["path"]))
+                token = answer.get("next_page_token", "")
+                if not token:
+                    break
+
+    def left_out(self) -> dict[str, int]:
+        every = [experiment.id for experiment in self.experiments()]
+        deleted = {"max_results": _PAGE, "view_type": "DELETED_ONLY"}
+        asked = {"experiment_ids": every, "run_view_type": "DELETED_ONLY", "max_results": _PAGE}
+        found = {
+            "deleted experiments": sum(1 for _ in self._pages("experiments/search", "experiments", deleted)),
+            "deleted runs": sum(1 for _ in self._pages("runs/search", "runs", asked)) if every else 0,
+        }
+        with contextlib.suppress(SourceUnreadable):  # a server without a registry
+            found["registered models"] = sum(1 for _ in self._models())
+        with contextlib.suppress(SourceUnreadable):  # before MLflow 3
+            found["logged models"] = (
+                sum(1 for _ in self._pages("logged-models/search", "models", {"experiment_ids": every})) if every else 0
+            )
+        return {what: count for what, count in found.items() if count}
+
+    def _models(self) -> Iterator[Any]:
+        token = ""
+        while True:
+            answer = self._get("registered-models/search", {"max_results": 100, **({"page_token": token} if token else {})})
+            yield from answer.get("registered_models", [])
+            token = answer.get("next_page_token", "")
+            if not token:
+                return
+
+    def _pages(self, path: str, field: str, asked: dict[str, Any]) -> Iterator[Any]:
+        token = ""
+        while True:
+            body = json.dumps({**asked, **({"page_token": token} if token else {})}).encode()
+            with self._open(f"api/2.0/mlflow/{path}", body) as answer:
+                found = _json(answer, path)
+            yield from found.get(field, [])
+            token = found.get("next_page_token", "")
+            if not token:
+                return
+
+    def _get(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
+        with self._open(f"api/2.0/mlflow/{path}?{urlencode(asked)}") as answer:
+            return _json(answer, path)
+
+    @contextmanager
+    def _fetched(self, run: str, path: str) -> Iterator[bytes | Path]:
+        with tempfile.NamedTemporaryFile() as copy:
+            with self._open(f"get-artifact?{urlencode({'run_uuid': run, 'path': path})}") as answer:
+                shutil.copyfileobj(answer, copy)
+            copy.flush()
+            yield Path(copy.name)
+
+    @contextmanager
+    def _open(self, path: str, body: bytes | None = None) -> Iterator[IO[bytes]]:
+        """
+        Raises:
+            SourceUnreadable: the server does not answer, or refuses.
+        """
+        headers = {**self._headers, **({"Content-Type": "application/json"} if body is not None else {})}
+        request = urllib.request.Request(f"{self._base}/{path}", body, headers)  # the scheme was looked at
+        try:
+            with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+                yield answer
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read(2_000).decode(errors="replace")
+            hint = (
+                "; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN" if error.code in (401, 403) else ""
+            )
+            raise SourceUnreadable(f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(said)}{hint}") from None
+        except (OSError, ValueError) as error:  # ValueError: what is no HTTP at all
+            reason = getattr(error, "reason", error)
+            raise SourceUnreadable(f"{self._base} does not answer ({reason}); is MLflow's server running there?") from None
+
+
+def _authorization(user: str | None, password: str | None) -> dict[str, str]:
+    user = unquote(user) if user else os.environ.get("MLFLOW_TRACKING_USERNAME")
+    password = unquote(password) if password else os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
+    if user:
+        return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _run(row: dict[str, Any]) -> MlflowRun:
+    info, data = row["info"], row.get("data", {})
+    tags = {tag["key"]: tag.get("value", "") for tag in data.get("tags", [])}
+    inputs = row.get("inputs", {}).get("dataset_inputs", [])
+    return MlflowRun(
+        id=info["run_id"],
+        name=info.get("run_name") or tags.get("mlflow.runName", ""),
+        status=info.get("status", "RUNNING"),
+        started=int(info.get("start_time", 0)),
+        ended=int(info["end_time"]) if info.get("end_time") else None,
+        artifact_uri=info.get("artifact_uri", ""),
+        params={param["key"]: param.get("value", "") for param in data.get("params", [])},
+        tags=tags,
+        metrics=sorted({metric["key"] for metric in data.get("metrics", [])}),
+        datasets=[f"{given['dataset'].get('name', '')}@{given['dataset'].get('digest', '')}" for given in inputs],
+    )
+
+
+def _number(value: Any) -> float:
+    return _NUMBERS[value] if isinstance(value, str) and value in _NUMBERS else float(value)
+
+
+def _json(answer: IO[bytes], path: str) -> dict[str, Any]:
+    """
+    Raises:
+        SourceUnreadable: it is none, as where something else than MLflow answers.
+    """
+    try:
+        found = json.load(answer)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise SourceUnreadable(f"what answers to {path} is not MLflow's server: its answer is no JSON object")
+    return found
+
+
+def _message(said: str) -> str:
+    try:
+        return str(json.loads(said)["message"])
+    except (ValueError, KeyError, TypeError):
+        return "a page, not MLflow's words; is the address MLflow's?" if "<html" in said else said[:200].strip() or "nothing more"

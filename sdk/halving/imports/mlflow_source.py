@@ -1,0 +1,62 @@
+"""What an MLflow server or store is asked for, in whichever of its forms it is: see ``mlflow_server`` and ``mlflow_folder``."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+
+class Experiment(NamedTuple):
+    id: str
+    name: str
+
+
+class Entry(NamedTuple):
+    """One value of a metric's history; ``time`` is in ms since 1970."""
+
+    step: int
+    time: int
+    value: float
+
+
+@dataclass(frozen=True)
+class MlflowRun:
+    """A run as MLflow has it: ``started`` and ``ended`` in ms since 1970, ``metrics`` the names, ``datasets`` as ``NAME@DIGEST``."""
+
+    id: str
+    name: str
+    status: str
+    started: int
+    ended: int | None
+    artifact_uri: str
+    params: dict[str, str]
+    tags: dict[str, str]
+    metrics: list[str]
+    datasets: list[str] = field(default_factory=list)
+
+
+class MlflowFile(NamedTuple):
+    """A file of a run by its path; ``open`` fetches it."""
+
+    path: str
+    open: Callable[[], AbstractContextManager[bytes | Path]]
+
+
+class MlflowSource(Protocol):
+    """A server, a database or a folder. Every method raises :class:`~halving.imports.foreign_run.SourceUnreadable` where it fails."""
+
+    def experiments(self) -> list[Experiment]:
+        """Those that are not deleted."""
+
+    def runs(self, experiment: Experiment) -> Iterator[MlflowRun]:
+        """Those of an experiment that are not deleted."""
+
+    def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
+        """All values of a metric, in the order of their times."""
+
+    def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
+        """All artifacts of a run."""
+
+    def left_out(self) -> dict[str, int]:
+        """What it holds that is not copied: in words, and how many."""

@@ -1,0 +1,150 @@
+"""MLflow's runs: from a tracking server, a SQLite database, or a folder ``mlruns``.
+
+MLflow's own client is not used: its stores refuse databases of other versions, and it brings a server's dependencies. What is asked here
+(experiments, runs, histories, artifacts) has been the same since MLflow 1.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from halving.errors import InvalidInput
+from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, artifact_name, iso, plain_name
+from halving.imports.mlflow_source import Experiment, MlflowRun, MlflowSource
+from halving.records.redaction import without_password
+
+_ACCEPTED = "give a server (http://host:5000), a database (sqlite:///mlflow.db) or a folder (./mlruns)"
+_STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "terminated"}
+_NOTHING = [0, 0, 0]
+_ENDED = ""  # the place in a position that says when a run ended; no metric has this name
+_TAGS = {  # MLflow's own that are kept, and what they are called here
+    "mlflow.note.content": "notes",
+    "mlflow.parentRunId": "parent_run",
+    "mlflow.source.name": "source",
+    "mlflow.user": "user",
+}
+_GIT = {"commit": "mlflow.source.git.commit", "branch": "mlflow.source.git.branch", "remote": "mlflow.source.git.repoURL"}
+
+
+def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun]:
+    """The runs of a server or a store that are not deleted.
+
+    Args:
+        source: a tracking URI. A server's user and password may be in it, or in ``MLFLOW_TRACKING_USERNAME`` and
+            ``MLFLOW_TRACKING_PASSWORD``, or a token in ``MLFLOW_TRACKING_TOKEN``.
+        project: where they go (default: their experiment's name).
+
+    Raises:
+        InvalidInput: the URI is of another kind, or there is nothing.
+        SourceUnreadable: the server does not answer, or refuses.
+    """
+    mlflow = _source(source)
+    for what, count in mlflow.left_out().items():
+        skipped.add(what, count)
+    for experiment in mlflow.experiments():
+        for run in mlflow.runs(experiment):
+            yield _foreign_run(mlflow, source, experiment, run, project, skipped)
+
+
+def _source(source: str) -> MlflowSource:
+    scheme = urlsplit(source).scheme
+    if scheme in ("http", "https"):
+        from halving.imports.mlflow_server import Server
+
+        return Server(source)
+    if scheme == "sqlite":
+        from halving.imports.mlflow_folder import Database
+
+        path = Path(source.partition("://")[2].removeprefix("/"))
+        if not path.is_file():
+            raise InvalidInput(f"source {source!r} is not accepted: there is no file {str(path)!r}; {_ACCEPTED}")
+        return Database(path)
+    if scheme in ("", "file"):
+        from halving.imports.mlflow_folder import Folder
+
+        folder = Path(source.removeprefix("file://").removeprefix("file:")).expanduser()
+        if not any(folder.glob("*/meta.yaml")):
+            raise InvalidInput(f"source {source!r} is not accepted: no experiment is in that folder (*/meta.yaml); {_ACCEPTED}")
+        return Folder(folder)
+    if scheme.split("+")[0] in ("postgresql", "mysql", "mssql"):
+        advice = "start MLflow's server on it (mlflow server --backend-store-uri …) and give the server's address"
+        raise InvalidInput(f"source {scheme}://… is not accepted: {advice}")
+    raise InvalidInput(f"source {without_password(source)!r} is not accepted: {_ACCEPTED}")
+
+
+def _foreign_run(
+    mlflow: MlflowSource, source: str, experiment: Experiment, run: MlflowRun, project: str | None, skipped: Skipped
+) -> ForeignRun:
+    kept = {_TAGS.get(name, name): value for name, value in run.tags.items() if name in _TAGS or not name.startswith("mlflow.")}
+    named = {"name": run.name, "datasets": ", ".join(run.datasets)}
+    git = {ours: run.tags[theirs] for ours, theirs in _GIT.items() if run.tags.get(theirs)}
+    return ForeignRun(
+        project=project or plain_name(experiment.name, otherwise=f"experiment-{experiment.id}"),
+        run=plain_name(run.id, otherwise="run"),
+        origin={"tool": "mlflow", "run": run.id, "uri": without_password(source), "experiment": experiment.name},
+        params={name: _typed(text) for name, text in run.params.items()},
+        tags=kept | {name: value for name, value in named.items() if value},
+        started=iso(run.started),
+        ended=None if run.ended is None else iso(run.ended),
+        status=_STATUS.get(run.status),
+        provenance={"git": git} if "commit" in git else {},
+        pieces=partial(_pieces, mlflow, run, skipped),
+        artifacts=partial(_artifacts, mlflow, run, skipped),
+    )
+
+
+def _pieces(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped, position: Position) -> Iterator[Piece]:
+    """What the histories have after a position, which is ``[0, number of values, their checksum]`` for each metric.
+
+    MLflow gives a history by its values' times, so a value that was logged late with an earlier time moves the others: by the checksum
+    this is seen, and said.
+    """
+    ended = [0, run.ended or 0]
+    if run.status in _STATUS and position.get(_ENDED) == ended:
+        return
+    builder = PieceBuilder(skipped, position)
+    for metric in run.metrics:
+        _, begin, known = position.get(metric, _NOTHING)
+        checksum, moved = 0, 0
+        for number, entry in enumerate(mlflow.history(run, metric), start=1):
+            checksum = zlib.crc32(struct.pack("<qqd", *entry), checksum)
+            if number == begin and checksum != known:
+                moved = 1
+            elif moved:
+                moved += 1
+            elif number > begin:
+                builder.add(metric, entry.step, entry.time, entry.value)
+                builder.position[metric] = [0, number, checksum]
+            if builder.full:
+                yield builder.take()
+        if moved > 1:
+            skipped.add("new values of metrics that got values with earlier times since they were copied", moved - 1)
+    if run.status in _STATUS:
+        builder.position[_ENDED] = ended
+    if len(builder):
+        yield builder.take()
+
+
+def _artifacts(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped) -> Iterator[Artifact]:
+    taken: dict[str, str] = {}
+    for file in mlflow.files(run):
+        yield Artifact(artifact_name(file.path, taken), file.open)
+    if urlsplit(run.artifact_uri).scheme not in ("", "file", "mlflow-artifacts", "http", "https") and not taken:
+        skipped.add(f"runs whose artifacts are elsewhere ({urlsplit(run.artifact_uri).scheme}://)")
+
+
+def _typed(text: str) -> Any:
+    """A param, which MLflow has as text, as what it was: a number or a bool, where the text is just what Python writes for it."""
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            if repr(kind(text)) == text:
+                return kind(text)
+        except (ValueError, OverflowError):
+            continue
+    return text

@@ -1,0 +1,75 @@
+"""One value of an event, by the plugin of TensorBoard that shows it."""
+
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import InvalidInput
+from halving.imports.foreign_run import PieceBuilder, Skipped
+from halving.ingest.media import Histogram, Image, Text
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+Plugin = str
+_TEXT_SUFFIX = "/text_summary"  # that PyTorch's writer adds to a text's name
+_NOT_TAKEN = {
+    "audio": "audio clips",
+    "custom_scalars": "layouts of custom charts",
+    "hparams": None,  # read before all others
+    "mesh": "meshes",
+    "pr_curves": "precision-recall curves",
+}
+
+
+def add_value(builder: PieceBuilder, place: str, event: "Event", value: Any, plugins: dict[str, Plugin], skipped: Skipped) -> None:
+    """Take a value, or count it in ``skipped``.
+
+    Args:
+        place: where it is in the source.
+        plugins: a name's plugin, as its first value said; this adds to it.
+    """
+    time = round(event.wall_time * 1000)
+    if value.WhichOneof("value") == "simple_value":
+        builder.add(value.tag, event.step, time, value.simple_value)
+        return
+    if value.HasField("metadata") and value.metadata.plugin_data.plugin_name:
+        plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
+    if value.tag.startswith("_hparams_/"):
+        return
+    try:
+        _add(builder, place, event.step, time, value, plugins, skipped)
+    except (InvalidInput, ValueError, TypeError, IndexError) as error:
+        skipped.add(f"values that cannot be read, such as {value.tag!r} at step {event.step}: {error}")
+
+
+def _add(builder: PieceBuilder, place: str, step: int, time: int, value: Any, plugins: dict[str, Plugin], skipped: Skipped) -> None:
+    from tensorboard.data_compat import migrate_value
+    from tensorboard.util.tensor_util import make_ndarray
+
+    migrated = migrate_value(value)
+    plugin = plugins.get(value.tag) or migrated.metadata.plugin_data.plugin_name
+    array = make_ndarray(migrated.tensor)
+    if plugin == "scalars" or (not plugin and array.size == 1 and array.dtype.kind in "iufb"):
+        builder.add(value.tag, step, time, float(array.item()))
+    elif plugin == "images":
+        for number, encoded in enumerate(array[2:]):  # after its width and height
+            key = value.tag if len(array) == 3 else f"{value.tag}/{number}"
+            builder.add_media(f"{place}-{number:04d}", key, step, time, Image(bytes(encoded)))
+    elif plugin == "histograms":
+        builder.add_media(place, value.tag, step, time, _histogram(array))
+    elif plugin == "text":
+        key = value.tag.removesuffix(_TEXT_SUFFIX)
+        text = "\n\n".join(cell.decode(errors="replace") for cell in array.reshape(-1))
+        builder.add_media(place, key, step, time, Text(text, markdown=True))
+    else:
+        skipped.add(_NOT_TAKEN.get(plugin) or f"values of the plugin {plugin or 'unknown'!r}")
+
+
+def _histogram(buckets: Any) -> Histogram:
+    """From rows of left edge, right edge and count; a bucket may be as wide as a point where all values are equal."""
+    kept = [row for row in buckets.tolist() if row[1] > row[0]]
+    if len(kept) < len(buckets) and not kept:
+        middle, count = buckets[0][0], float(buckets[:, 2].sum())
+        width = max(abs(middle) * 1e-6, 1e-12)
+        kept = [[middle - width, middle + width, count]]
+    counts = [row[2] for row in kept]
+    return Histogram(counts=counts, edges=[row[0] for row in kept[:1]] + [row[1] for row in kept]) if kept else Histogram([])

@@ -1,0 +1,228 @@
+"""W&B's folders of runs: ``offline-run-DATE_TIME-ID/run-ID.wandb``, or ``run-…`` where it was online, with the run's files beside it.
+
+A run that was resumed has a folder for each time; together they are one run, here too.
+"""
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from halving.errors import InvalidInput
+from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, artifact_name, iso, plain_name
+from halving.imports.wandb_facts import Facts, logged_at
+from halving.imports.wandb_log import LogRecord, read_log
+from halving.imports.wandb_messages import NoMessage, milliseconds, parse, record_class
+from halving.imports.wandb_values import NOT_JSON, Moment, StepValues, number_of, parsed, tree_of
+from halving.query.liveness import RECENT_SECONDS
+
+_NO_PROJECT = "uncategorized"  # what W&B calls it
+_OWN_ARTIFACTS = frozenset({"run_table", "wandb-history"})  # which W&B makes of a history's tables, and of the history itself
+_ACCEPTED = "give a folder that has W&B's runs (offline-run-…/run-ID.wandb), one of them, or its .wandb file"
+
+
+class _Log(NamedTuple):
+    """A file that was looked through.
+
+    Attributes:
+        mark: tells it from every other one, wherever it is moved: a digest of its first record of the run.
+        run: the run's id; ``entity``, ``project`` and ``started`` (ms since 1970) as this file says.
+        until: where its last whole record ended; what is written later comes with the next import.
+    """
+
+    path: Path
+    mark: str
+    run: str
+    entity: str
+    project: str
+    started: int
+    until: int
+
+    @property
+    def files(self) -> Path:
+        return self.path.parent / "files"
+
+
+def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun]:
+    """The runs of a folder, or of one file.
+
+    Args:
+        source: a folder ``wandb``, a run's folder in it, or a ``.wandb`` file.
+        project: where they go (default: their project in W&B).
+
+    Raises:
+        InvalidInput: nothing is there that W&B wrote.
+        ExtraMissing: Protocol Buffers is not installed.
+    """
+    record_class()
+    top = Path(source).expanduser()
+    paths = [top.resolve()] if top.is_file() else sorted({path.resolve() for path in top.rglob("*.wandb") if path.is_file()})
+    if not paths:
+        raise InvalidInput(f"source {source!r} is not accepted: {_ACCEPTED}")
+    logs: dict[str, _Log] = {}
+    for path in paths:
+        try:
+            log = _look_for_run(path)
+        except (InvalidInput, OSError) as error:
+            if top.is_file():
+                raise InvalidInput(f"source {source!r} is not accepted: {error}; {_ACCEPTED}") from None
+            skipped.add(f"files, such as {path.name}: {error}")
+            continue
+        if log is None:
+            skipped.add("files that end before they say which run they are of")
+        elif log.mark not in logs or log.until > logs[log.mark].until:  # else a copy of a file that has more
+            logs[log.mark] = log
+    runs: dict[tuple[str, str, str], list[_Log]] = {}
+    for log in sorted(logs.values(), key=lambda log: (log.started, log.mark)):
+        runs.setdefault((log.entity, log.project, log.run), []).append(log)
+    for (_, _, run), own in runs.items():
+        try:
+            foreign = _foreign_run(own, project, skipped)
+        except (OSError, ValueError) as error:  # of a file that went away meanwhile, or texts that are not UTF-8
+            skipped.add(f"runs that cannot be read, such as {run}: {error}")
+        else:
+            yield foreign
+
+
+def _look_for_run(path: Path) -> _Log | None:
+    """What a file says of the run that it is of; None where it does not say so yet.
+
+    Raises:
+        InvalidInput: it is not W&B's.
+    """
+    found, until = None, 0
+    for place in read_log(path, Skipped()):
+        until = place.end
+        if found is None:
+            with contextlib.suppress(NoMessage):  # counted when the run's points are read
+                record = parse(place.data)
+                found = (hashlib.sha256(place.data).hexdigest()[:16], record.run) if record.HasField("run") else None
+    if found is None:
+        return None
+    mark, run = found
+    return _Log(path, mark, run.run_id, run.entity, run.project, milliseconds(run.start_time), until)
+
+
+def _messages(path: Path, skipped: Skipped, start: int = 0, until: int | None = None) -> Iterator[tuple[LogRecord, Any]]:
+    for record in read_log(path, skipped, start, until):
+        try:
+            message = parse(record.data)
+        except NoMessage:
+            skipped.add("records that are not of W&B's form")
+        else:
+            yield record, message
+
+
+def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> ForeignRun:
+    facts = Facts()
+    for log in logs:
+        facts.exit_code = None  # the run went on after the exit that an earlier file says
+        for _, record in _messages(log.path, Skipped(), 0, log.until):
+            facts.learn(record)
+        facts.learn_files(log.files)
+    said = facts.run
+    theirs = said.project or _NO_PROJECT
+    tags = {
+        "name": said.display_name,
+        "group": said.run_group,
+        "job_type": said.job_type,
+        "notes": said.notes,
+        "entity": said.entity,
+        "wandb_sweep": said.sweep_id,
+    }
+    named = {name: value for name, value in tags.items() if value}
+    if taken := named.keys() & set(said.tags):
+        skipped.add("tags with the name of another fact of the run (name, group, job_type, …)", len(taken))
+    return ForeignRun(
+        project=project or plain_name(theirs, otherwise=_NO_PROJECT),
+        run=plain_name(logs[0].run, otherwise="run"),
+        origin={
+            "tool": "wandb",
+            "run": "/".join(part for part in (said.entity, theirs, logs[0].run) if part),
+            "path": str(logs[0].path.parent),
+        },
+        params=facts.config,
+        tags={tag: "true" for tag in said.tags if tag} | named,
+        started=iso(facts.started),
+        ended=iso(facts.last) if facts.last else None,
+        status=_status(logs[-1].path, facts.exit_code),
+        pieces=partial(_pieces, logs, facts.started, skipped),
+        provenance=facts.provenance(),
+        artifacts=partial(_artifacts, logs, skipped),
+    )
+
+
+def _status(log: Path, exit_code: int | None) -> str | None:
+    """A run that has not said how it ended goes on if its file was written just now."""
+    if exit_code is None:
+        return None if time.time() - log.stat().st_mtime < RECENT_SECONDS else "crashed"
+    return "failed" if exit_code else "finished"
+
+
+def _pieces(logs: list[_Log], started: int, skipped: Skipped, position: Position) -> Iterator[Piece]:
+    """What the files have after a position, which is ``[0, bytes]`` for each file's mark.
+
+    A file's exit makes a piece even without points: a run that was copied while it ran has ended since.
+    """
+    builder = PieceBuilder(skipped, position)
+    exited = False
+    for log in logs:
+        moment = log.started
+        for place, record in _messages(log.path, skipped, position.get(log.mark, [0, 0])[1], log.until):
+            if record.HasField("history"):
+                moment = logged_at(record.history) or moment
+                at = Moment(f"{log.mark}-{place.start:012d}", _step_of(record.history), moment)
+                StepValues(builder, at, log.files, skipped).add(tree_of(record.history.item))
+            elif record.HasField("stats"):
+                _add_stats(builder, record.stats, started, skipped)
+            elif record.HasField("artifact") and record.artifact.type not in _OWN_ARTIFACTS:
+                skipped.add("artifacts logged with log_artifact (their files are not in the run's folder)")
+            exited = exited or record.HasField("exit")
+            builder.position[log.mark] = [0, place.end]
+            if builder.full:
+                yield builder.take()
+                exited = False
+    if len(builder) or exited:
+        yield builder.take()
+
+
+def _step_of(history: Any) -> int:
+    for item in history.item:
+        if (list(item.nested_key) or [item.key]) == ["_step"]:
+            said = parsed(item.value_json) if item.value_json else item.integer
+            return said if isinstance(said, int) else int(history.step.num)
+    return int(history.step.num)
+
+
+def _add_stats(builder: PieceBuilder, stats: Any, started: int, skipped: Skipped) -> None:
+    """What the machine did, by the whole seconds since the run's start."""
+    at = milliseconds(stats.timestamp)
+    for item in stats.item:
+        value = parsed(item.value_json)
+        number = number_of(value) if value is not NOT_JSON else None
+        if number is None:
+            skipped.add("system metrics that are no numbers")
+        else:
+            builder.add(f"system/{item.key}", max(0, (at - started) // 1000), at, number)
+
+
+def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
+    """The files that W&B keeps with the run, but for the media of its history. Names that are taken get six digits more."""
+    taken: dict[str, str] = {}
+    for log in logs:
+        for path in sorted(log.files.rglob("*")):
+            inner = path.relative_to(log.files).as_posix()
+            if inner.startswith("media/") or path.is_dir():
+                continue
+            if not path.is_file():  # W&B links to files that were saved; they may be gone
+                skipped.add("saved files that are gone")
+                continue
+            name = artifact_name(inner if log is logs[0] else f"{log.path.parent.name}/{inner}", taken)
+            yield Artifact(name, partial(_content, path))
+
+
+def _content(path: Path) -> contextlib.AbstractContextManager[bytes | Path]:
+    return contextlib.nullcontext(path)

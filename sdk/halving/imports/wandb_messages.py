@@ -1,0 +1,126 @@
+"""The messages in a ``.wandb`` file, as far as they are taken: a part of W&B's ``wandb_internal.proto``, by its field numbers.
+
+The package ``wandb`` is not needed for it. Fields that are not named here are passed over, as Protocol Buffers does.
+"""
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from halving.errors import ExtraMissing, HalvingError
+
+_FIELDS: dict[str, dict[str, tuple[int, str]]] = {  # message to field to its number and type; one with * is repeated
+    "Record": {
+        "history": (2, "HistoryRecord"),
+        "config": (5, "ConfigRecord"),
+        "stats": (7, "StatsRecord"),
+        "artifact": (8, "ArtifactRecord"),
+        "output_raw": (13, "OutputRawRecord"),
+        "run": (17, "RunRecord"),
+        "exit": (18, "RunExitRecord"),
+        "environment": (26, "EnvironmentRecord"),
+    },
+    "Timestamp": {"seconds": (1, "int64"), "nanos": (2, "int32")},
+    "GitRepoRecord": {"remote_url": (1, "string"), "commit": (2, "string")},
+    "RunRecord": {
+        "run_id": (1, "string"),
+        "entity": (2, "string"),
+        "project": (3, "string"),
+        "config": (4, "ConfigRecord"),
+        "run_group": (6, "string"),
+        "job_type": (7, "string"),
+        "display_name": (8, "string"),
+        "notes": (9, "string"),
+        "tags": (10, "string*"),
+        "sweep_id": (12, "string"),
+        "host": (13, "string"),
+        "start_time": (17, "Timestamp"),
+        "git": (21, "GitRepoRecord"),
+    },
+    "ConfigRecord": {"update": (1, "Item*"), "remove": (2, "Item*")},
+    "HistoryRecord": {"item": (1, "Item*"), "step": (2, "HistoryStep")},
+    "HistoryStep": {"num": (1, "int64")},
+    "Item": {  # of a config and of a history; a config's has value_json only
+        "key": (1, "string"),
+        "nested_key": (2, "string*"),
+        "boolean": (4, "bool"),
+        "integer": (5, "sint64"),
+        "number": (6, "double"),
+        "text": (7, "string"),
+        "json": (8, "string"),
+        "value_json": (16, "string"),
+    },
+    "StatsRecord": {"timestamp": (2, "Timestamp"), "item": (3, "StatsItem*")},
+    "StatsItem": {"key": (1, "string"), "value_json": (16, "string")},
+    "ArtifactRecord": {"type": (4, "string")},
+    "OutputRawRecord": {"timestamp": (2, "Timestamp")},
+    "RunExitRecord": {"exit_code": (1, "int32")},
+    "EnvironmentRecord": {
+        "os": (1, "string"),
+        "python": (2, "string"),
+        "args": (5, "string*"),
+        "program": (6, "string"),
+        "git": (9, "GitRepoRecord"),
+        "host": (12, "string"),
+        "executable": (14, "string"),
+        "cpu_count_logical": (17, "uint32"),
+        "gpu_type": (18, "string"),
+        "gpu_count": (19, "uint32"),
+        "memory": (21, "MemoryInfo"),
+        "gpu_nvidia": (24, "GpuNvidiaInfo*"),
+    },
+    "MemoryInfo": {"total": (1, "uint64")},
+    "GpuNvidiaInfo": {"name": (1, "string")},
+}
+
+
+class NoMessage(HalvingError, ValueError):
+    """Bytes that are not a message of W&B's."""
+
+
+@cache
+def record_class() -> Any:
+    """The class ``Record``, in a pool of its own, so that it may live beside W&B's.
+
+    Raises:
+        ExtraMissing: Protocol Buffers is not installed.
+    """
+    try:
+        descriptors = import_module("google.protobuf.descriptor_pb2")
+        pools = import_module("google.protobuf.descriptor_pool")
+        factory = import_module("google.protobuf.message_factory")
+    except ImportError:
+        raise ExtraMissing("W&B's files need the package protobuf: pip install 'halving[wandb]'") from None
+    kinds = descriptors.FieldDescriptorProto
+    file = descriptors.FileDescriptorProto(name="halving/wandb.proto", package="halving.wandb", syntax="proto2")
+    for message, fields in _FIELDS.items():
+        described = file.message_type.add(name=message)
+        for name, (number, kind) in fields.items():
+            plain = kind.rstrip("*")
+            field = described.field.add(name=name, number=number)
+            field.label = kinds.LABEL_REPEATED if kind.endswith("*") else kinds.LABEL_OPTIONAL
+            if plain in _FIELDS:
+                field.type, field.type_name = kinds.TYPE_MESSAGE, f".halving.wandb.{plain}"
+            else:
+                field.type = kinds.Type.Value(f"TYPE_{plain.upper()}")
+    pool = pools.DescriptorPool()
+    pool.Add(file)
+    return factory.GetMessageClass(pool.FindMessageTypeByName("halving.wandb.Record"))
+
+
+def parse(data: bytes) -> Any:
+    """A record.
+
+    Raises:
+        NoMessage: it is none.
+    """
+    kind = record_class()
+    try:
+        return kind.FromString(data)
+    except import_module("google.protobuf.message").DecodeError as error:
+        raise NoMessage(f"{len(data)} bytes are no record of W&B's ({error})") from None
+
+
+def milliseconds(time: Any) -> int:
+    """A ``Timestamp`` in ms since 1970; 0 where it was not set."""
+    return int(time.seconds * 1000 + time.nanos // 1_000_000)

@@ -1,0 +1,1 @@
+"""The ``halving import`` command, on what the tools themselves have written."""

@@ -1,0 +1,274 @@
+"""A database, a folder and a server that MLflow itself has made: from an environment of its own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.peers.installs import environment
+from halving.cli.main import main
+from halving.imports.foreign_run import Skipped
+from halving.imports.mlflow_tracking import read_runs
+from halving.query.runs import list_runs
+from halving.store.store import Store
+from tests.ports import free_port
+from tests.sdk.imports.copies import imported, outcomes, points
+from tests.sdk.imports.tools import python_with, run_script
+from tests.waiting import wait_for
+
+LOGGING = """
+import os, sys
+from pathlib import Path
+
+os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+os.environ["MLFLOW_TRACKING_URI"] = sys.argv[1]
+import mlflow
+from mlflow import MlflowClient
+from mlflow.entities import Metric
+
+client = MlflowClient()
+mlflow.set_experiment("My digits/größer")
+with mlflow.start_run(run_name="the first", tags={"team": "vision", "mlflow.source.git.commit": "c0ffee"}) as run:
+    mlflow.log_params({"lr": 0.1, "layers": 3, "flag": True, "optimizer": "adam", "nested/name": "007", "big": 1e400})
+    for step in range(20):
+        mlflow.log_metric("train/loss", 1 / (step + 1), step=step, timestamp=1_700_000_000_000 + step)
+    mlflow.log_metric("größe", 2.5, step=7)
+    mlflow.log_metric("odd", float("nan"), step=1)
+    Path("a.txt").write_text("hello")
+    mlflow.log_artifact("a.txt")
+    mlflow.log_artifact("a.txt", "deep/er")
+    mlflow.log_dict({"a": 1}, "deep-er-a.txt")
+experiment = mlflow.get_experiment_by_name("My digits/größer").experiment_id
+many = client.create_run(experiment, run_name="many").info.run_id
+for first in range(0, 26_000, 1_000):
+    client.log_batch(many, metrics=[Metric("loss", float(n), 1_700_000_000_000 + n, n) for n in range(first, first + 1_000)])
+client.set_terminated(many)
+running = client.create_run(experiment, run_name="running").info.run_id
+client.log_metric(running, "loss", 1.0, step=0, timestamp=1_700_000_000_000)
+failed = client.create_run(experiment, run_name="failed").info.run_id
+client.set_terminated(failed, "FAILED")
+killed = client.create_run(experiment, run_name="killed").info.run_id
+client.set_terminated(killed, "KILLED")
+client.delete_run(client.create_run(experiment).info.run_id)
+client.delete_experiment(client.create_experiment("gone"))
+client.create_registered_model("a model")
+Path("running").write_text(running)
+"""
+
+MORE = """
+import os, sys
+from pathlib import Path
+
+os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+os.environ["MLFLOW_TRACKING_URI"] = sys.argv[1]
+from mlflow import MlflowClient
+
+client, running = MlflowClient(), Path("running").read_text()
+client.log_metric(running, "loss", 0.5, step=1, timestamp=1_700_000_000_001)
+client.log_metric(running, "loss", 0.25, step=2, timestamp=1_600_000_000_000)
+client.log_metric(running, "later", 3.0, step=1, timestamp=1_700_000_000_001)
+client.set_terminated(running)
+"""
+
+STORES = {"database": "sqlite:///mlflow.db", "folder": "./mlruns", "server": "sqlite:///mlflow.db"}
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    return python_with("mlflow", "mlflow==3.17.2")
+
+
+@pytest.fixture(scope="module")
+def logged(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folder in which MLflow logged, by the kind of its store."""
+    folders = {}
+    for kind in ("database", "folder"):
+        folders[kind] = tmp_path_factory.mktemp(kind)
+        run_script(python, LOGGING, folders[kind], STORES[kind])
+    return {**folders, "server": folders["database"]}
+
+
+@pytest.fixture(params=list(STORES))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def own(kind: str, logged: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folder in which MLflow logged, for the test alone. The test works in it."""
+    shutil.copytree(logged[kind], tmp_path / "logs")
+    monkeypatch.chdir(tmp_path / "logs")
+    return tmp_path / "logs"
+
+
+@pytest.fixture
+def source(kind: str, own: Path, python: Path) -> Iterator[str]:
+    """What ``halving import mlflow`` is given."""
+    if kind != "server":
+        yield STORES[kind]
+        return
+    with _serving(python, own) as address:
+        yield address
+
+
+@contextmanager
+def _serving(python: Path, folder: Path) -> Iterator[str]:
+    port = free_port()
+    command = [str(python), "-m", "mlflow", "server", "--backend-store-uri", STORES["server"], "--port", str(port), "--workers", "1"]
+    with (folder / "server.log").open("w") as log:
+        variables = environment(folder) | {"PATH": f"{python.parent}:{os.environ['PATH']}"}
+        server = subprocess.Popen(command, cwd=folder, env=variables, stdout=log, stderr=log, start_new_session=True)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        wait_for(lambda: server.poll() is not None or _answers(address), 240, "MLflow's server to answer")
+        assert server.poll() is None, (folder / "server.log").read_text()
+        yield address
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/health") as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def by_name(root: str) -> dict[str, Any]:
+    return {info.tags.get("name", ""): info for info in list_runs(Store(root))}
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("mlflow")
+@pytest.mark.timeout(900)
+def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
+    kind: str, source: str, own: Path, python: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = imported(capsys, "mlflow", source, root)
+    names = {info.run: name for name, info in by_name(root).items()}
+    assert {names[run]: counts for run, counts in outcomes(found).items()} == {
+        "the first": ("new", 22, 0, 3),
+        "many": ("new", 26_000, 0, 0),
+        "running": ("new", 1, 0, 0),
+        "failed": ("new", 0, 0, 0),
+        "killed": ("new", 0, 0, 0),
+    }
+    assert found["not_taken"] == {"deleted runs": 1, "deleted experiments": 1, "registered models": 1}
+    first = by_name(root)["the first"]
+    assert first.project == "My-digits-gr-er"
+    assert first.params == {"lr": 0.1, "layers": 3, "flag": True, "optimizer": "adam", "nested/name": "007", "big": float("inf")}
+    assert (first.tags["team"], first.provenance["git"]["commit"]) == ("vision", "c0ffee")
+    assert {name: info.status for name, info in by_name(root).items()} == {
+        "the first": "finished",
+        "many": "finished",
+        "running": "running",
+        "failed": "failed",
+        "killed": "terminated",
+    }
+    of_first = [(key, step, value) for run, key, step, value, _ in points(root) if run == first.run]
+    expected = [("train/loss", step, 1 / (step + 1)) for step in range(20)]
+    assert of_first == sorted([*expected, ("größe", 7, 2.5), ("odd", 1, "nan")])
+    many = by_name(root)["many"].run
+    assert [(step, value, at) for run, _, step, value, at in points(root) if run == many] == [
+        (step, float(step), 1_700_000_000_000 + step) for step in range(26_000)
+    ]
+    rows = [json.loads(path.read_text()) for path in Path(root).glob(f"runs/*/{first.run}/artifacts/*.json")]
+    contents = {row["name"]: Store(root).get_blob(row["digest"]) for row in rows}
+    assert contents.pop("a.txt") == b"hello"
+    assert sorted(contents.values()) == sorted([b"hello", b'{\n  "a": 1\n}'])  # one of two with the same plain name has six digits more
+
+    assert {row[0] for row in outcomes(imported(capsys, "mlflow", source, root)).values()} == {"unchanged"}
+    run_script(python, MORE, own, source if kind == "server" else STORES[kind])
+    running = by_name(root)["running"].run
+    found = imported(capsys, "mlflow", source, root)
+    said, again = found["not_taken"], outcomes(found)
+    assert again.pop(running)[:2] == ("continued", 1 if kind == "server" else 3)
+    assert {row[0] for row in again.values()} == {"unchanged"}
+    grown = by_name(root)["running"]
+    assert (grown.status, len(grown.attempts)) == ("finished", 1)
+    values = [(key, value) for run, key, _, value, _ in points(root) if run == running]
+    if kind == "server":  # which orders by time: that the late value came before the first is seen
+        assert values == [("later", 3.0), ("loss", 1.0)]
+        assert said["new values of metrics that got values with earlier times since they were copied"] == 2
+    else:
+        assert values == [("later", 3.0), ("loss", 1.0), ("loss", 0.5), ("loss", 0.25)]
+
+
+KILLED = """
+import os, signal, sys
+from halving.cli.main import main
+from halving.imports import foreign_run
+from halving.store.store import Store
+
+foreign_run.PIECE_POINTS = 1_000
+create, left = Store.create, [int(sys.argv[2])]
+
+def dies(*given, **options):
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left[0] -= 1
+    create(*given, **options)
+
+Store.create = dies
+main(["import", "mlflow", sys.argv[1], "--root", sys.argv[3]])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("mlflow")
+@pytest.mark.timeout(900)
+def test_an_import_that_is_killed_goes_on_and_takes_nothing_twice(
+    logged: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(logged["database"])
+    whole = str(tmp_path / "whole")
+    imported(capsys, "mlflow", STORES["database"], whole)
+    for writes in (1, 3, 12):
+        root = str(tmp_path / f"killed{writes}")
+        done = subprocess.run([sys.executable, "-c", KILLED, STORES["database"], str(writes), root], capture_output=True, check=False)
+        assert done.returncode == -signal.SIGKILL
+        imported(capsys, "mlflow", STORES["database"], root)
+        assert points(root) == points(whole)
+        assert {info.run: info.status for info in list_runs(Store(root))} == {info.run: info.status for info in list_runs(Store(whole))}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("ftp://somewhere", "give a server (http://host:5000), a database (sqlite:///mlflow.db) or a folder (./mlruns)"),
+        ("postgresql://user:secret@host/db", "start MLflow's server on it"),
+        ("sqlite:///missing.db", "there is no file 'missing.db'"),
+        ("./missing", "no experiment is in that folder (*/meta.yaml)"),
+        ("http://127.0.0.1:1", "does not answer"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_refused_with_what_is_accepted(
+    source: str, said: str, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", "mlflow", source, "--root", root]) == 1
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "secret" not in shown
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"no database" * 100)
+    with pytest.raises(OSError, match="is not a database of MLflow's that can be read"):
+        list(read_runs(f"sqlite:///{tmp_path / 'mlflow.db'}", None, Skipped()))

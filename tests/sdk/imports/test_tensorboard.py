@@ -1,0 +1,207 @@
+"""Event files that TensorBoard's writer of PyTorch has written."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import halving
+from halving.errors import StoreError
+from halving.imports import foreign_run
+from halving.imports.tf_records import records
+from halving.maintenance.compaction import compact
+from halving.query.runs import list_runs
+from halving.store.store import Store
+from tests.sdk.imports.copies import imported, media, outcomes, points
+
+TIME = 1_700_000_000.0
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+@contextmanager
+def writing(folder: Path, **options: Any) -> Iterator[Any]:
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder), **options)
+    yield writer
+    writer.close()
+
+
+def log_scalars(folder: Path, steps: range, *, key: str = "train/loss", **options: Any) -> None:
+    with writing(folder, **options) as writer:
+        for step in steps:
+            writer.add_scalar(key, 1 / (step + 1), step, walltime=TIME + step)
+
+
+def events_file(folder: Path) -> Path:
+    (path,) = folder.glob("*tfevents*")
+    return path
+
+
+def test_what_was_written_is_there_with_its_steps_times_and_values(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = np.random.default_rng(0).integers(0, 255, (3, 8, 8), np.uint8)
+    with writing(tmp_path / "logs" / "first") as writer:
+        for step, value in enumerate((0.5, float("nan"), float("inf"), -1e30)):
+            writer.add_scalar("train/loss", value, step, walltime=TIME + step)
+        writer.add_scalar("größe", 3, 7, walltime=TIME)
+        writer.add_image("samples", picture, 2, walltime=TIME)
+        writer.add_images("batch", np.stack([picture, picture // 2]), 1, walltime=TIME)
+        writer.add_histogram("weights", np.arange(100.0), 3, walltime=TIME)
+        writer.add_histogram("all equal", np.zeros(10), 3, walltime=TIME)
+        writer.add_text("note", "*hello*", 0, walltime=TIME)
+        writer.add_pr_curve("pr", np.array([0, 1]), np.array([0.2, 0.8]), 0)
+        writer.add_audio("sound", np.zeros(100, np.float32)[None], 0)
+    found = imported(capsys, "tensorboard", tmp_path / "logs", root)
+    assert outcomes(found) == {"first": ("new", 5, 5, 0)}
+    assert found["not_taken"] == {"precision-recall curves": 1, "audio clips": 1}
+    run = found["runs"][0]["run"]
+    kept = [("train/loss", 0, 0.5, 0), ("train/loss", 1, "nan", 1), ("train/loss", 2, float("inf"), 2)]
+    kept += [("train/loss", 3, float(np.float32(-1e30)), 3), ("größe", 7, 3.0, 0)]
+    assert points(root) == sorted((run, key, step, value, int((TIME + at) * 1000)) for key, step, value, at in kept)
+    assert [(key, step, kind) for key, step, kind, _ in media(root)] == [
+        ("all equal", 3, "histogram"),
+        ("batch", 1, "image"),
+        ("note", 0, "text"),
+        ("samples", 2, "image"),
+        ("weights", 3, "histogram"),
+    ]
+    (info,) = list_runs(Store(root))
+    assert (info.project, info.status, info.summary["größe"]) == ("logs", "finished", 3.0)
+
+
+def test_hyperparameters_belong_to_the_run_that_wrote_them(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with writing(tmp_path / "logs" / "tried") as writer:
+        writer.add_scalar("loss", 0.1, 1)
+        writer.add_hparams({"lr": 0.01, "layers": 3, "optimizer": "adam"}, {"final": 0.9})
+    with writing(tmp_path / "logs" / "twice") as writer:
+        writer.add_scalar("loss", 0.2, 1)
+        writer.add_hparams({"lr": 1.0}, {"final": 0.1}, run_name="1.0")
+        writer.add_hparams({"lr": 2.0}, {"final": 0.2}, run_name="2.0")
+    imported(capsys, "tensorboard", tmp_path / "logs", root)
+    params = {info.parent["imported"]["run"]: (info.params, sorted(info.summary)) for info in list_runs(Store(root))}
+    assert params == {
+        "tried": ({"lr": 0.01, "layers": 3, "optimizer": "adam"}, ["final", "loss"]),
+        "twice": ({}, ["loss"]),
+        "twice/1.0": ({"lr": 1}, ["final"]),
+        "twice/2.0": ({"lr": 2}, ["final"]),
+    }
+
+
+def test_a_second_import_takes_nothing_and_one_of_a_grown_run_what_is_new(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_scalars(tmp_path / "logs" / "a", range(10))
+    log_scalars(tmp_path / "logs" / "b", range(5))
+    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {"a": ("new", 10, 0, 0), "b": ("new", 5, 0, 0)}
+    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {"a": ("unchanged", 0, 0, 0), "b": ("unchanged", 0, 0, 0)}
+    a = next(info for info in list_runs(Store(root)) if info.parent["imported"]["run"] == "a")
+    compact(Store(root), a.project, a.run)
+    log_scalars(tmp_path / "logs" / "a", range(10, 13), filename_suffix=".resumed")
+    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {"a": ("continued", 3, 0, 0), "b": ("unchanged", 0, 0, 0)}
+    assert [step for run, _, step, _, _ in points(root) if run == a.run] == list(range(13))
+    grown = next(info for info in list_runs(Store(root)) if info.run == a.run)
+    assert [(attempt.number, attempt.status) for attempt in grown.attempts] == [(1, "finished"), (2, "finished")]
+
+
+def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign_run, "PIECE_POINTS", 4)
+    log_scalars(tmp_path / "logs" / "a", range(10))
+    with writing(tmp_path / "logs" / "a", filename_suffix=".more") as writer:
+        writer.add_text("note", "hello", 3)
+        writer.add_scalar("acc", 0.5, 3)
+    whole = str(tmp_path / "whole")
+    create = Store.create
+    written: list[str] = []
+
+    def writes(store: Store, name: str, *given: Any, **options: Any) -> None:
+        if len(written) == most:
+            raise StoreError("the disk is full")
+        written.append(name)
+        create(store, name, *given, **options)
+
+    monkeypatch.setattr(Store, "create", writes)
+    most = -1
+    imported(capsys, "tensorboard", tmp_path / "logs", whole)
+    everything, number = (points(whole), media(whole)), len(written)
+    assert number == 6  # the record, three segments, a medium, the end
+    for stopped in range(number):
+        root = str(tmp_path / f"stopped{stopped}")
+        written, most = [], stopped
+        assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root, status=1))["a"][0] == "failed"
+        written, most = [], -1
+        assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root))["a"][0] == ("continued" if stopped else "new")
+        assert (points(root), media(root)) == everything
+        (info,) = list_runs(Store(root))
+        assert [attempt.status for attempt in info.attempts] == ["finished"]
+
+
+def test_a_file_that_is_being_written_gives_its_complete_records_and_later_the_rest(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_scalars(tmp_path / "logs", range(4))
+    path = events_file(tmp_path / "logs")
+    content, ends = path.read_bytes(), [record.end for record in records(path)]
+    for cut in range(ends[-3], len(content)):
+        path.write_bytes(content[:cut])
+        found = imported(capsys, "tensorboard", path, f"{root}{cut}")
+        complete = sum(end <= cut for end in ends) - 1  # the first record has the file's version
+        assert outcomes(found)["logs"][:2] == ("new", complete)
+        path.write_bytes(content)
+        assert outcomes(imported(capsys, "tensorboard", path, f"{root}{cut}"))["logs"] == ("continued", 4 - complete, 0, 0)
+
+
+def test_damage_ends_its_file_and_is_said_and_the_other_files_are_read(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_scalars(tmp_path / "logs" / "good", range(3))
+    log_scalars(tmp_path / "logs" / "bad", range(3))
+    path = events_file(tmp_path / "logs" / "bad")
+    content, ends = bytearray(path.read_bytes()), [record.end for record in records(path)]
+    content[ends[1]] ^= 0xFF
+    path.write_bytes(content)
+    found = imported(capsys, "tensorboard", tmp_path / "logs", root)
+    assert outcomes(found) == {"good": ("new", 3, 0, 0), "bad": ("new", 1, 0, 0)}
+    (reason,) = found["not_taken"]
+    assert reason.endswith(f"is damaged from byte {ends[1]} on")
+
+
+def test_the_name_of_a_run_that_was_trained_here_is_not_taken(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    log_scalars(tmp_path / "logs", range(3))
+    run = imported(capsys, "tensorboard", tmp_path / "logs", f"{root}-other")["runs"][0]["run"]
+    halving.init("logs", root=root, id=run, system_metrics=None).finish()
+    found = imported(capsys, "tensorboard", tmp_path / "logs", root, status=1)
+    assert "is a run that was trained here already; take another project with --project NAME" in found["runs"][0]["error"]
+    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root, "--project", "elsewhere"))["logs"][0] == "new"
+
+
+@pytest.mark.parametrize("source", ["missing", "."])
+def test_a_source_without_event_files_is_refused(
+    source: str, tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from halving.cli.main import main
+
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert main(["import", "tensorboard", source, "--root", root]) == 1
+    assert f"source '{source}' is not accepted: give a folder with event files" in capsys.readouterr().err
+    assert not Path(root).exists()
+
+
+def test_without_tensorboard_the_command_says_how_to_install_it(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from halving.cli.main import main
+
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
+    assert main(["import", "tensorboard", str(tmp_path), "--root", root]) == 1
+    assert "pip install 'halving[tensorboard]'" in capsys.readouterr().err
