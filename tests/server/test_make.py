@@ -21,7 +21,7 @@ from tests.waiting import wait_for, working_in
 pytestmark = pytest.mark.slow  # Dagster starts, and npm, which `make test` needs nothing of
 
 _START_SECONDS = 240  # Dagster imports for half a minute where other tests run beside it
-_END_SECONDS = 150  # Dagster gives its webserver and its daemon a minute each
+_END_SECONDS = 330  # Dagster gives its webserver and its daemon a minute each, and may first start its code server again and wait for it
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path / "root")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_make_serve_opens_the_page_until_it_is_interrupted(root: str) -> None:
     port = free_port()
     with _made(root, "serve", f"PORT={port}") as (made, log):
@@ -41,7 +41,7 @@ def test_make_serve_opens_the_page_until_it_is_interrupted(root: str) -> None:
     assert "Traceback" not in log.read_text()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_make_dev_opens_dagster_beside_the_page_and_an_interrupt_ends_both(root: str) -> None:
     port, dagster = free_port(), free_port()
     with _made(root, "dev", f"PORT={port}", f"DAGSTER_PORT={dagster}") as (made, log):
@@ -138,5 +138,16 @@ def _answers(made: "subprocess.Popen[bytes]", log: Path, address: str) -> httpx2
 def _interrupt(made: "subprocess.Popen[bytes]", root: str, log: Path) -> None:
     """Ctrl-C, which a terminal sends to all that was started in it."""
     os.killpg(made.pid, signal.SIGINT)
-    made.wait(_END_SECONDS)
-    wait_for(lambda: not working_in(root), 60, f"the end of what make started, which said: {log.read_text()}")
+    try:
+        wait_for(lambda: made.poll() is not None, _END_SECONDS, "the end of make")
+        wait_for(lambda: not working_in(root), 60, "the end of what make started")
+    except TimeoutError as error:
+        pytest.fail(f"{error}; these run: {_commands(root)}; they said: {log.read_text()}")
+
+
+def _commands(root: str) -> list[str]:
+    commands = []
+    for process in working_in(root):
+        with contextlib.suppress(OSError):
+            commands.append(Path(f"/proc/{process}/cmdline").read_text().replace("\0", " "))
+    return commands
