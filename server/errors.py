@@ -31,10 +31,18 @@ _log = logging.getLogger(__name__)
 
 
 class Busy(HalvingError):
-    """Too much is asked at a time; the same may be answered a little later."""
+    """Too much is asked at a time; the same may be answered a little later.
+
+    Attributes:
+        status: of the answer.
+        retry_seconds: after which it may be asked again.
+    """
+
+    status = 503
+    retry_seconds = RETRY_SECONDS
 
 
-_STATUS = {NotFound: 404, AlreadyExists: 409, InvalidInput: 422, StoreError: 503, Busy: 503}
+_STATUS = {NotFound: 404, AlreadyExists: 409, InvalidInput: 422, StoreError: 503}
 
 
 class Problem(BaseModel):
@@ -107,6 +115,8 @@ def store_fault(error: Exception | str) -> str:
 
 
 def _known(error: HalvingError, root: str | None) -> JSONResponse:
+    if isinstance(error, Busy):
+        return problem(error.status, str(error), {"Retry-After": str(error.retry_seconds)})
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
     column = getattr(error, "column", None)
     more = {"column": column} if column is not None else {}

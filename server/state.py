@@ -10,6 +10,8 @@ from resources.catalog import Catalog
 from resources.catalog.opening import open_catalog
 from server.curves.service import CurveService
 from server.identity.secret_keys import signing_key
+from server.ingest.points import IngestedPoints
+from server.ingest.room import Room
 from server.live.hub import Hub
 from server.loops import Loops
 from server.media.kept_records import KeptRecords
@@ -26,6 +28,11 @@ LOOPS, LOOPS_EACH = 16, 4
 threads would only keep the interpreter's lock from the one that decides."""
 LOOPS_WAITING, LOOP_SECONDS = 2_000, 5.0  # of one study; seconds that they wait for their turn
 
+INGEST_THREADS, INGEST_SECONDS = 8, 20.0
+"""Batches, records and blobs that are written into the store at a time, and seconds that others wait for their turn."""
+INGEST_BYTES = 256 << 20
+"""Of batches and records in memory at a time; what comes beyond that is sent again."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -38,6 +45,9 @@ class State:
         signing_key: what sessions and addresses are signed with; the same in all replicas.
         loops: studies that external loops train.
         records: of runs' media, artifacts and checkpoints, as far as they were read.
+        ingested: the points that clients send.
+        room: for what they send, in memory.
+        ingest_threads: write that into the store.
     """
 
     settings: Settings
@@ -51,7 +61,10 @@ class State:
     live: Hub
     loops: Loops = field(repr=False)
     records: KeptRecords = field(repr=False)
+    ingested: IngestedPoints = field(repr=False)
+    room: Room = field(default_factory=lambda: Room(INGEST_BYTES), repr=False)
     store_threads: StoreThreads = field(default_factory=StoreThreads, repr=False)
+    ingest_threads: StoreThreads = field(default_factory=lambda: StoreThreads(INGEST_THREADS, INGEST_SECONDS), repr=False)
 
     @classmethod
     def of(cls, settings: Settings) -> "State":
@@ -74,6 +87,7 @@ class State:
             live=Hub(store),
             loops=Loops(catalog),
             records=KeptRecords(store),
+            ingested=IngestedPoints(store),
         )
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ _V1 = "/api/v1"
 _OPEN = {("GET", f"{_V1}/health"), ("GET", f"{_V1}/ready"), ("POST", f"{_V1}/session")}  # nobody is known there yet
 _SIGNED = f"{_V1}/signed/"  # the address itself says that it was given to somebody who may
 _READS_BY_POST = {f"{_V1}/curves"}  # asks for more than fits into a URL, and changes nothing
+_UPLOADS = (f"{_V1}/ingest", f"{_V1}/files/", f"{_V1}/blobs/")  # their routes say how much they take, and read it themselves
 _ADMIN = (f"{_V1}/audit",)
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _PROXY = ("x-forwarded-for", "x-forwarded-host", "forwarded")
@@ -82,7 +83,8 @@ class Gate:
         if not path.startswith(API):
             return None
         length = headers.get("content-length", "0")
-        if len(length) > _MOST_DIGITS or (length.isdecimal() and int(length) > self._most_bytes):
+        limited = not path.startswith(_UPLOADS)
+        if len(length) > _MOST_DIGITS or (limited and length.isdecimal() and int(length) > self._most_bytes):
             return problem(413, f"the body has {length[:_MOST_DIGITS]} bytes: give at most {self._most_bytes}")
         # With a token in its header a request was made by who knows the token: neither a browser nor a proxy adds one of ours by itself.
         by_token = self.authentication.asks and given_token(headers) is not None

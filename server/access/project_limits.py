@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from fastapi import HTTPException, Request
 from fastapi.routing import iter_route_contexts
@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from server.identity.caller import Caller, caller_of
 
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _OF_ALL = ("/health", "/ready", "/session", "/signed/{address}")
 """Routes that name no run, sweep or model."""
 
@@ -42,6 +43,12 @@ class Routes:
         return "{project}" in path or path.endswith(_OF_ALL) or _takes_caller(endpoint)
 
 
+def foreign_is_forbidden(endpoint: _Endpoint) -> _Endpoint:
+    """Mark a route whose caller is told 403, not 404, for another project than theirs: a client that writes must know why it may not."""
+    endpoint.foreign_is_forbidden = True  # type: ignore[attr-defined]
+    return endpoint
+
+
 async def check_projects(request: Request) -> None:
     """Before every route of the API: refuse other projects than the caller's, and routes that would show them.
 
@@ -49,20 +56,22 @@ async def check_projects(request: Request) -> None:
 
     Raises:
         NotFound: the path or the query names another project.
-        HTTPException: the route knows no limits.
+        HTTPException: the same where the route forbids it, or the route knows no limits.
     """
     caller: Caller | None = request.scope.get("halving.caller")
     if caller is None or caller.projects is None:  # where nobody is known, the gate has let everybody in
         return
+    endpoint = request.scope["endpoint"]
+    check = caller.check_writes if getattr(endpoint, "foreign_is_forbidden", False) else caller.check
     if project := request.path_params.get("project"):
-        caller.check(project)
+        check(project)
     for project in request.query_params.getlist("project"):
-        caller.check(project)
+        check(project)
     for run in request.query_params.getlist("run"):
         if "/" in run:
             caller.check(run.partition("/")[0], f"run {run!r}")
     routes: Routes = request.app.state.routes
-    if not routes.limits(request.scope["endpoint"]):
+    if not routes.limits(endpoint):
         raise HTTPException(403, "this is of all projects, and the token is limited to some")
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fastapi import Depends, Request
+from fastapi import Depends, HTTPException, Request
 
 from halving.errors import NotFound
 
@@ -52,6 +52,17 @@ class Caller:
         """
         if self.projects is not None and project not in self.projects:
             raise NotFound(f"no {what or f'project {project!r}'}; this token may see the projects {', '.join(sorted(self.projects))}")
+
+    def check_writes(self, project: str) -> None:
+        """Refuse to write into a project that is not the caller's. It says nothing about whether there is such a project.
+
+        Raises:
+            HTTPException: 403.
+        """
+        if not self.sees(project):
+            raise HTTPException(
+                403, f"this token may not write into project {project!r}: it may into {', '.join(sorted(self.projects or ()))}"
+            )
 
 
 LOCAL = Caller("local", "admin")

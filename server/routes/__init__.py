@@ -6,7 +6,9 @@ from server.routes import (
     ask_tell,
     curves,
     datasets,
+    files,
     health,
+    ingest,
     live,
     media,
     models,
@@ -21,6 +23,8 @@ from server.routes import (
 
 ROUTERS: list[APIRouter] = [
     ask_tell.router,  # first, because routes are looked through in this order, and programs ask many times a second
+    ingest.router,
+    files.router,
     health.router,
     session.router,
     runs.router,

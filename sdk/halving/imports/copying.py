@@ -16,20 +16,12 @@ from halving.imports.foreign_run import ForeignRun, MediaPoint, Piece, Position,
 from halving.metrics.manifest import run_files
 from halving.metrics.position import position_in_store
 from halving.metrics.segments import DRAINED, encode, live_folder, points_table, segment_name
+from halving.records.provenance import NOT_CAPTURED
 from halving.records.run_record import RunRecords
 from halving.store.json_files import to_json
 from halving.store.store import Store
 
 _ATTEMPT_FILE = re.compile(r"(start|end)-(\d{4,})\.json")
-_NO_PROVENANCE: dict[str, Any] = {
-    "git": None,
-    "lockfile": None,
-    "python": {},
-    "packages": {},
-    "image": None,
-    "hardware": {},
-    "command": [],
-}
 
 
 class Copied(NamedTuple):
@@ -117,7 +109,7 @@ def _begin(records: RunRecords, run: ForeignRun, opened: dict[str, Any] | None, 
     git = run.provenance.get("git")
     unknown = {"dirty": None, "error": f"not recorded by {run.origin['tool']}"}
     began = {
-        "provenance": _NO_PROVENANCE | run.provenance | {"git": git and {**unknown, **git}},
+        "provenance": NOT_CAPTURED | run.provenance | {"git": git and {**unknown, **git}},
         "seed": None,
         "determinism": {},
         "started": iso(min(piece.times)) if opened and piece and piece.times else run.started,

@@ -5,22 +5,20 @@ and no point arrives twice.
 """
 
 import contextlib
-import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from halving.ingest.segment_sink import sink_of
 from halving.journal.format import Block
 from halving.journal.tail import Source, columns_of
 from halving.journal.trust import media_file, read_file
 from halving.metrics.manifest import run_files
 from halving.metrics.position import position_in_store
-from halving.metrics.segments import DRAINED, encode, live_folder, points_table, segment_name
+from halving.metrics.segments import points_table
 from halving.store.json_files import to_json
 from halving.store.store import Store
-
-_POINTS = 1_000_000  # in one segment, about
 
 
 class Drain:
@@ -37,6 +35,7 @@ class Drain:
 
     def __init__(self, store: Store, project: str, run: str, attempt: int, folder: Path) -> None:
         self._store, self._project, self._run, self._attempt, self._folder = store, project, run, attempt, folder
+        self._sink = sink_of(store, project, run, attempt)
         self.sequence = 0
         self.drained: dict[str, list[int]] = {}
         self.points = self.lost_media = self.unspooled = 0
@@ -65,10 +64,10 @@ class Drain:
                     count += found.points
                 else:
                     notes.append((f"{self._attempt:04d}-{appender}-{number:06d}-{found.pop('offset'):08d}.json", found))
-                if count >= _POINTS:
+                if count >= self._sink.most_points:
                     break
             reached[appender] = [number, reading.offset]
-            if count >= _POINTS:
+            if count >= self._sink.most_points:
                 break
         self._taken, self._notes, self._reached = taken, notes, reached
         return bool(taken or notes)
@@ -91,10 +90,8 @@ class Drain:
         if self._segment is None:
             columns = columns_of(self._taken)
             self._count, self._last = len(columns.values), columns.last()
-            table = points_table(self._run, self._attempt, *columns)
-            self._segment = encode(table, {DRAINED: json.dumps(self._reached).encode()})
-        name = f"{live_folder(self._project, self._run)}/{segment_name(self._attempt, self.sequence)}"
-        self._store.create(name, self._segment, sole=True)  # the journal's lock is this attempt's alone
+            self._segment = self._sink.encode(points_table(self._run, self._attempt, *columns), self._reached)
+        self._sink.publish(self.sequence, self._segment)
         self.sequence += 1
         self.points += self._count
         self.last |= self._last

@@ -220,7 +220,7 @@ class MetricWriter:
     def _pause(self) -> float:
         if self._pauses:
             return next(self._pauses)
-        if self._store.folder is not None:
+        if not self._store.is_paid_by_request:
             return self._delay
         return max(self._delay, min(_AGE_SHARE * (time.monotonic() - self._began), _LONGEST_DELAY))
 

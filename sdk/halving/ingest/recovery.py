@@ -6,7 +6,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from halving.errors import AlreadyExists
+from halving.errors import AlreadyExists, NotFound
 from halving.ingest.drain import Drain
 from halving.journal import directory
 from halving.journal.log_segment import is_written, log_segment_files
@@ -111,8 +111,9 @@ def _content(store: Store, whose: directory.Whose, first: int, end: int) -> tupl
     for sequence in range(max(first, 0), end):
         if sequence not in names:
             continue
-        with contextlib.suppress(FileNotFoundError):
-            table = pq.ParquetFile(store.path(names[sequence]), filesystem=store.filesystem).read(columns=["key", "wall_time", "value"])
+        with contextlib.suppress(NotFound):  # it is compacted since it was listed
+            with store.open_file(names[sequence]) as file:
+                table = pq.ParquetFile(file).read(columns=["key", "wall_time", "value"])
             points += len(table)
             last |= dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
             latest = max(table["wall_time"].to_pylist())

@@ -25,7 +25,8 @@ def position_in_store(store: Store, attempt: int, files: RunFiles) -> tuple[int,
         return absorbed.segments, dict(absorbed.drained)
     sequence = max(own)
     try:
-        metadata = pq.read_metadata(store.path(own[sequence]), filesystem=store.filesystem).metadata
-    except FileNotFoundError:
+        with store.open_file(own[sequence]) as file:
+            metadata = pq.read_metadata(file).metadata
+    except NotFound:
         raise NotFound(f"{own[sequence]} was compacted meanwhile") from None
     return sequence + 1, drained_of(metadata)

@@ -20,6 +20,17 @@ from halving.store.store import Store
 LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "constraints.txt", "requirements.txt")
 IMAGE_VARIABLES = ("HALVING_IMAGE_DIGEST", "CONTAINER_IMAGE_DIGEST", "DAGSTER_CURRENT_IMAGE")
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+NOT_CAPTURED: dict[str, Any] = {
+    "git": None,
+    "lockfile": None,
+    "python": {},
+    "packages": {},
+    "image": None,
+    "hardware": {},
+    "command": [],
+}
+"""What :func:`capture` gives, of a run whose process did not say."""
+
 _UNTRACKED_LIMIT = 10 * 2**20  # bytes of untracked files in the patch
 _CHANGED_LIMIT = 32 * 2**20  # bytes of changed files in the patch, before and after
 _LISTED = 100  # files that are left out

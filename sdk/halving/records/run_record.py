@@ -35,7 +35,7 @@ class RunRecords:
         """Write ``record.json`` on the first attempt and ``start-ATTEMPT.json`` on later ones; give the attempt.
 
         Args:
-            began: when it has a unique ``token``, calling again with it gives the same attempt. Without one, each call is another attempt.
+            began: its ``token`` is unique: calling again with it gives the same attempt. Without one, each call is another attempt.
 
         Raises:
             AlreadyExists: the run exists with other params, or another process took this very attempt.
@@ -51,14 +51,19 @@ class RunRecords:
         first = opened["params"]
         if to_json(first) != to_json(plain) and first != plain:  # NaN differs from itself, 1 and 1.0 as text
             raise AlreadyExists(f"run {self.run!r} already has the params {first}; params never change, so start another run")
+        if opened.get("token") == began["token"]:
+            return int(opened["attempt"])
         if attempt == opened["attempt"]:
             raise AlreadyExists(f"attempt {attempt} of run {self.run!r} was taken by another process")
         number = int(opened["attempt"]) + 1 if attempt is None else attempt
         while True:
+            name = f"{self.folder}/start-{number:04d}.json"
             try:
-                self.store.create(f"{self.folder}/start-{number:04d}.json", to_json({"attempt": number, **began}))
+                self.store.create(name, to_json({"attempt": number, **began}))
                 return number
             except AlreadyExists:
+                if json.loads(self.store.read(name)).get("token") == began["token"]:
+                    return number
                 if attempt is not None:
                     raise
                 number += 1

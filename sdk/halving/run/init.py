@@ -1,17 +1,21 @@
 """How a run begins: in your own script, or as an attempt at a trial."""
 
 import contextlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from halving.errors import NotFound
+from halving.errors import InvalidInput, NotFound
 from halving.identifiers import check_name, new_id
 from halving.records.run_record import RunRecords
 from halving.run.run import Run
 from halving.store.retry import retry_while_unavailable
+from halving.store.server_store import ServerStore
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
+
+URL_VARIABLE = "HALVING_URL"
 
 
 def init(
@@ -19,6 +23,8 @@ def init(
     config: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
     *,
+    url: str | None = None,
+    token: str | None = None,
     id: str | None = None,
     seed: int | None = None,
     tags: Mapping[str, str] | None = None,
@@ -31,6 +37,9 @@ def init(
         project: a name that groups runs.
         config: the hyperparameters; they never change afterwards. A run that is continued by ``id`` keeps its own.
         root: the store (default: ``HALVING_ROOT``, then ``./.halving``).
+        url: instead of a store, a Halving server's address, such as ``https://halving.example.org`` (default where no ``root`` is given:
+            ``HALVING_URL``). Everything is sent there; while it does not answer, the journal on this machine keeps it.
+        token: of that server (default: ``HALVING_TOKEN``).
         id: continue this run; ``restore`` gives its latest checkpoint. (A new id starts a run of that id.)
         seed: seeds ``random``, numpy and torch, and is recorded.
         tags: labels of your choice, recorded.
@@ -39,11 +48,12 @@ def init(
         system_metrics: seconds between samples of CPU, memory, disk, network and GPUs (extras ``system`` and ``gpu``); None for none.
 
     Raises:
-        InvalidInput: a name or a hyperparameter is not accepted.
+        InvalidInput: a name, a hyperparameter or the address is not accepted.
         AlreadyExists: the run ``id`` exists with other hyperparameters.
         StoreError: the store cannot be written, or was unavailable for ten minutes.
     """
-    store = Store(root)
+    run = id or new_id()
+    store = _store(root, url, token, f"{project}/{run}")
     if config is None and id is not None:
         records = RunRecords(store, check_name("project", project), check_name("run id", id))
         with contextlib.suppress(NotFound):
@@ -51,13 +61,23 @@ def init(
     return Run(
         store,
         project=project,
-        run_id=id or new_id(),
+        run_id=run,
         params=config or {},
         seed=seed,
         parent={"tags": dict(tags)} if tags else {},
         strict=strict,
         system_metrics=system_metrics,
     )
+
+
+def _store(root: str | Path | None, url: str | None, token: str | None, run: str) -> Store:
+    if root is not None and url is not None:
+        raise InvalidInput(f"root = {str(root)!r} and url = {url!r} are not accepted together: give the one where the run is to be")
+    if root is None and (address := url or os.environ.get(URL_VARIABLE)):
+        return ServerStore(address, token, run)
+    if token is not None:
+        raise InvalidInput("token is not accepted without url: give url=…, or set HALVING_URL")
+    return Store(root)
 
 
 def open_trial(context: TrialContext, controller: Controller) -> Run:

@@ -50,6 +50,11 @@ class Files:
         return open_filesystem(self.root)
 
     @property
+    def is_paid_by_request(self) -> bool:
+        """Whether each write costs money, so that few large ones are better than many small ones."""
+        return self.folder is None
+
+    @property
     def filesystem(self) -> "fs.FileSystem":
         """The Arrow filesystem whose paths :meth:`path` gives."""
         from pyarrow import fs
@@ -144,6 +149,17 @@ class Files:
                 return bytes(stream.read())
 
     @contextlib.contextmanager
+    def open_stream(self, name: str) -> "Iterator[pa.NativeFile]":
+        """A file to read from its beginning to its end, in parts.
+
+        Raises:
+            NotFound: there is no such file.
+            StoreError: it cannot be read, also where that happens in the ``with`` block.
+        """
+        with self._reading(name), self.filesystem.open_input_stream(self.path(name)) as stream:
+            yield stream
+
+    @contextlib.contextmanager
     def open_file(self, name: str) -> "Iterator[pa.NativeFile]":
         """A file to read at any position: memory-mapped in a folder, and on an object store only what is read is fetched.
 
@@ -206,7 +222,7 @@ class Files:
     def _holds(self, name: str, content: bytes | Path) -> bool:
         if isinstance(content, bytes):
             return self.read(name) == content
-        with self._reading(name), self.filesystem.open_input_stream(self.path(name)) as stream, content.open("rb") as file:
+        with self.open_stream(name) as stream, content.open("rb") as file:
             while chunk := stream.read(CHUNK):
                 if file.read(len(chunk)) != chunk:
                     return False

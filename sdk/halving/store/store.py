@@ -95,7 +95,7 @@ class Store(Files):
             yield self.folder / name
             return
         with temporary_file() as copy:
-            with self._reading(name), self.filesystem.open_input_stream(self.path(name)) as stream:
+            with self.open_stream(name) as stream:
                 while chunk := stream.read(CHUNK):
                     copy.write(chunk)
             copy.flush()

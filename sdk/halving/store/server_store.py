@@ -1,0 +1,98 @@
+"""The store as a Halving server gives it: for programs that have a token of the server, and no credentials of its store."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import quote
+
+from halving.errors import NotFound, StoreError
+from halving.store.http_calls import HttpCalls
+from halving.store.store import Store, digest_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import fs
+
+TOKEN_VARIABLE = "HALVING_TOKEN"
+_BLOBS = "artifacts/sha256/"
+
+
+class ServerStore(Store):
+    """What a run needs of a store, over HTTP: its own records and points, and blobs.
+
+    Args:
+        url: the server's address, such as ``http://127.0.0.1:3001``.
+        token: of the server (None: ``HALVING_TOKEN``; one that listens on this machine alone asks for none).
+        run: ``project/run``: blobs that its records name can be read.
+
+    Raises:
+        InvalidInput: the address or the token is none.
+    """
+
+    def __init__(self, url: str, token: str | None = None, run: str | None = None) -> None:
+        super().__init__(url)
+        self._calls, self._run = HttpCalls(url, token or os.environ.get(TOKEN_VARIABLE) or None), run
+
+    def create(self, name: str, content: bytes | Path, *, sole: bool = False) -> None:
+        self._calls.call("PUT", _place(name), content=content)
+
+    def append(self, query: Mapping[str, object], batch: bytes, headers: Mapping[str, str]) -> None:
+        """Send a batch of points: see ``docs/ingest.md``. The server has it durably when this returns.
+
+        Raises:
+            AlreadyExists: there is another batch with its sequence, or a batch before it is missing.
+            StoreError: the server refuses, or does not answer.
+        """
+        self._calls.call("POST", "/ingest", query, batch, headers)
+
+    def put_blob(self, content: bytes | Path) -> str:
+        digest = digest_of(content)
+        self._calls.call("PUT", f"/blobs/{digest}", content=content)
+        return digest
+
+    def exists(self, name: str) -> bool:
+        with contextlib.suppress(NotFound):
+            self._calls.call("HEAD", _place(name), self._naming(name))
+            return True
+        return False
+
+    def names(self, prefix: str) -> list[str]:
+        found: list[str] = json.loads(self._calls.call("GET", "/files", {"folder": prefix}).body)["names"]
+        return found
+
+    def read(self, name: str) -> bytes:
+        return self._calls.call("GET", _place(name), self._naming(name)).body
+
+    @contextlib.contextmanager
+    def open_file(self, name: str) -> "Iterator[pa.NativeFile]":
+        import pyarrow as pa
+
+        with pa.BufferReader(self.read(name)) as file:
+            yield file
+
+    @contextlib.contextmanager
+    def open_stream(self, name: str) -> Iterator[IO[bytes]]:
+        with self._calls.stream(_place(name), self._naming(name)) as answer:
+            yield answer
+
+    @property
+    def is_paid_by_request(self) -> bool:
+        return False
+
+    @property
+    def filesystem(self) -> "fs.FileSystem":
+        raise StoreError(f"{self.root} is a server, which gives a run's own process what it needs: read runs with its API, or its store")
+
+    def _naming(self, name: str) -> dict[str, object] | None:
+        """A blob is read through the run whose records name it."""
+        return {"run": self._run or ""} if name.startswith(_BLOBS) else None
+
+
+def _place(name: str) -> str:
+    """Where the API has what the store has under a name."""
+    if name.startswith(_BLOBS):
+        return f"/blobs/sha256:{name.rpartition('/')[2]}"
+    return f"/files/{quote(name)}"

@@ -1,0 +1,67 @@
+"""Reading a request's body: a small one into memory, where there is room for it; a large one into a file without a name."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO
+
+import anyio.to_thread
+from fastapi import HTTPException, Request
+
+from halving.store.local_files import path_of, temporary_file
+from server.ingest.room import Room
+
+_PIECE = 1 << 20
+_DIGITS = 18
+
+
+@asynccontextmanager
+async def read_body(request: Request, room: Room, most: int) -> AsyncIterator[bytes]:
+    """A body of at most ``most`` bytes, which has room in memory for the length of the ``with`` block.
+
+    Raises:
+        NoRoom: there is none now.
+        HTTPException: it is larger.
+    """
+    with room.reserve(min(_announced(request, most), most)):
+        parts, size = [], 0
+        async for part in request.stream():
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                raise HTTPException(413, f"the body has more than {most} bytes, which is the most: send it in smaller parts")
+        yield b"".join(parts)
+
+
+@asynccontextmanager
+async def body_file(request: Request) -> AsyncIterator[tuple[Path, str]]:
+    """A body of any size as a local file, with its digest, ``sha256:<64 hex>``. Nothing of it is left at the end of the ``with`` block,
+    nor when the process is killed.
+
+    Raises:
+        OSError: the disk has no room for it.
+    """
+    digest = hashlib.sha256()
+    with temporary_file() as file:
+        waiting, size = [], 0
+        async for part in request.stream():
+            waiting.append(part)
+            size += len(part)
+            if size >= _PIECE:
+                await anyio.to_thread.run_sync(_write, file, digest, b"".join(waiting))
+                waiting, size = [], 0
+        await anyio.to_thread.run_sync(_write, file, digest, b"".join(waiting))
+        file.flush()
+        yield path_of(file), f"sha256:{digest.hexdigest()}"
+
+
+def _write(file: IO[bytes], digest: "hashlib._Hash", content: bytes) -> None:
+    file.write(content)
+    digest.update(content)
+
+
+def _announced(request: Request, most: int) -> int:
+    """The bytes that a body has as its client says, or the most that it may have."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() and len(length) <= _DIGITS else most

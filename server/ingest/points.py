@@ -1,0 +1,142 @@
+"""Batches of points become segments of their run, each once: whatever is sent again, by whichever replica it is taken."""
+
+import json
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+
+from halving.errors import AlreadyExists, HalvingError, NotFound
+from halving.metrics.manifest import run_files
+from halving.metrics.position import segments_of
+from halving.metrics.segments import DRAINED, encode, live_folder, points_table, segment_name
+from halving.store.store import Store
+from server.ingest.batch import Columns
+
+BATCH = b"halving.batch"
+"""In a segment's metadata: the digest of the batch that it was made of. A later server may write the same points as other bytes."""
+
+_ATTEMPTS = 20_000  # of which the next sequence is remembered
+
+
+class Attempt(NamedTuple):
+    """Whose points a batch has."""
+
+    project: str
+    run: str
+    number: int
+
+
+class TooEarly(HalvingError):
+    """A batch whose sequence is not the next one: those before it are not in the store.
+
+    Attributes:
+        next: the sequence to go on with.
+    """
+
+    def __init__(self, attempt: Attempt, sequence: int, expected: int) -> None:
+        super().__init__(
+            f"sequence = {sequence} of attempt {attempt.number} of {attempt.project}/{attempt.run} comes too early: "
+            f"{expected} is the next; send one batch after the other"
+        )
+        self.next = expected
+
+
+class IngestedPoints:
+    """Appends batches to attempts. Several threads, and several servers on one store, may append to one attempt."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._next: OrderedDict[Attempt, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def append(self, attempt: Attempt, sequence: int, columns: Columns, digest: str) -> bool:
+        """Publish a batch as the attempt's segment of this number; False: it was there already.
+
+        It is durable when this returns.
+
+        Args:
+            digest: of the batch, by which it is known again.
+
+        Raises:
+            NotFound: the attempt was never begun.
+            TooEarly: a batch before it is missing.
+            AlreadyExists: there is another batch with this number.
+            StoreError: the store refuses.
+        """
+        if sequence != self._next.get(attempt):
+            expected = self._look(attempt)
+            if sequence > expected:
+                raise TooEarly(attempt, sequence, expected)
+            if sequence < expected:
+                self._check_same(attempt, sequence, digest)
+                return False
+        metadata = {BATCH: digest.encode()}
+        if columns.drained:
+            metadata[DRAINED] = json.dumps(columns.drained).encode()
+        table = points_table(attempt.run, attempt.number, *columns[:5])
+        try:
+            self._store.create(_name(attempt, sequence), encode(table, metadata))
+            new = True
+        except AlreadyExists:  # another server has taken it, or one that was killed before it said so
+            self._check_same(attempt, sequence, digest)
+            new = False
+        self._remember(attempt, sequence + 1)
+        return new
+
+    def next_sequence(self, attempt: Attempt) -> int:
+        """The number of the batch to send next.
+
+        Raises:
+            NotFound: the attempt was never begun.
+        """
+        return self._look(attempt)
+
+    def _look(self, attempt: Attempt) -> int:
+        """The next sequence as the store has it."""
+        folder = f"runs/project={attempt.project}/{attempt.run}"
+        if attempt not in self._next and not _is_begun(self._store, folder, attempt.number):
+            raise NotFound(f"no attempt {attempt.number} of run {attempt.run!r} in project {attempt.project!r}: begin it first")
+        files = run_files(self._store, attempt.project, attempt.run)
+        absorbed = files.manifest.absorbed.get(attempt.number)
+        expected = max([absorbed.segments if absorbed else 0, *(number + 1 for number in segments_of(files, attempt.number))])
+        self._remember(attempt, expected)
+        return expected
+
+    def _check_same(self, attempt: Attempt, sequence: int, digest: str) -> None:
+        """Refuse a batch where the store has another one of this number.
+
+        What compaction has absorbed is not compared any more: it only absorbs what was acknowledged.
+        """
+        name = _name(attempt, sequence)
+        try:
+            with self._store.open_file(name) as file:
+                metadata = pq.read_metadata(file).metadata or {}
+        except NotFound:
+            return
+        if metadata.get(BATCH, b"").decode() != digest:
+            raise AlreadyExists(
+                f"attempt {attempt.number} of {attempt.project}/{attempt.run} has another batch with sequence = {sequence}: "
+                "two clients write this attempt; begin one for each"
+            )
+
+    def _remember(self, attempt: Attempt, expected: int) -> None:
+        with self._lock:
+            self._next[attempt] = max(expected, self._next.get(attempt, 0))
+            self._next.move_to_end(attempt)
+            while len(self._next) > _ATTEMPTS:
+                self._next.popitem(last=False)
+
+
+def _name(attempt: Attempt, sequence: int) -> str:
+    return f"{live_folder(attempt.project, attempt.run)}/{segment_name(attempt.number, sequence)}"
+
+
+def _is_begun(store: Store, folder: str, number: int) -> bool:
+    if store.exists(f"{folder}/start-{number:04d}.json"):
+        return True
+    try:
+        return int(json.loads(store.read(f"{folder}/record.json"))["attempt"]) == number
+    except NotFound:
+        return False

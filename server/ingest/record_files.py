@@ -1,0 +1,187 @@
+"""The files of a run that its own process writes: which names there are, and what must be in them so that everybody can read them."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from halving.errors import InvalidInput
+from halving.identifiers import check_name
+from halving.ingest.values import is_key
+from halving.store.store import blob_name
+
+_NAMED = re.compile(r"(?:runs/project=([^/]*)/([^/]*)|metrics/project=([^/]*)/run=([^/]*))(?:/(.*))?", re.DOTALL)
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
+_MOST_STATUS = 64
+
+
+class RunFile(NamedTuple):
+    """Whose a file is, and its name in the run's folder; that is empty for the folder itself."""
+
+    project: str
+    run: str
+    rest: str
+
+
+Check = Callable[[dict[str, Any], RunFile], None]
+
+
+def run_file(name: str) -> RunFile:
+    """What the name of a file or a folder in the store means.
+
+    Raises:
+        InvalidInput: it is no such name.
+    """
+    found = _NAMED.fullmatch(name)
+    if found is None:
+        raise InvalidInput(f"name {name!r:.200} is not accepted: give runs/project=PROJECT/RUN/… or metrics/project=PROJECT/run=RUN/…")
+    project, run, rest = found[1] or found[3] or "", found[2] or found[4] or "", found[5] or ""
+    check_name("project", project)
+    check_name("run id", run)
+    if rest and not all(_PART.fullmatch(part) for part in rest.split("/")):
+        raise InvalidInput(f"name {name!r:.200} is not accepted: each part begins with a letter or digit, and has no others than . _ @ + -")
+    return RunFile(project, run, rest)
+
+
+def check_record(name: str, content: bytes) -> None:
+    """Refuse a file that a run's process does not write, or that others could not read.
+
+    Raises:
+        InvalidInput: the message names the field, the value, and what is accepted.
+    """
+    file = run_file(name)
+    check = next((check for pattern, check in _CHECKS if name.startswith("runs/") and pattern.fullmatch(file.rest)), None)
+    if check is None:
+        raise InvalidInput(f"name {name!r:.200} is not accepted: no run's process writes such a file")
+    try:
+        given = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{file.rest} is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise InvalidInput(f"{file.rest} is not accepted: give a JSON object")
+    check(given, file)
+
+
+def check_status(value: Any) -> str:
+    """How an attempt ended: mostly ``finished`` or ``failed``.
+
+    Raises:
+        InvalidInput: it is no such word.
+    """
+    if not isinstance(value, str) or not _PART.fullmatch(value) or len(value) > _MOST_STATUS:
+        raise InvalidInput(
+            f"status = {value!r:.80} is not accepted: give finished, failed, or another word of at most {_MOST_STATUS} letters"
+        )
+    return value
+
+
+def _record(given: dict[str, Any], file: RunFile) -> None:
+    for field, value in (("project", file.project), ("run", file.run)):
+        if given.get(field) != value:
+            raise InvalidInput(f"{field} = {given.get(field)!r:.80} is not accepted: the file's name says {value!r}")
+    _object(given, "params")
+    parent = _object(given, "parent")
+    _texts(parent.get("tags", {}), "parent.tags")
+    _attempt(given, file)
+
+
+def _attempt(given: dict[str, Any], file: RunFile) -> None:
+    _count(given, "attempt", least=1)
+    _moment(given, "started")
+    if given.get("seed") is not None and type(given["seed"]) is not int:
+        raise InvalidInput(f"seed = {given['seed']!r:.80} is not accepted: give an integer or null")
+    for field in ("provenance", "determinism"):
+        if given.get(field) is not None:
+            _object(given, field)
+
+
+def _end(given: dict[str, Any], file: RunFile) -> None:
+    check_status(given.get("status"))
+    _moment(given, "time")
+    summary = given.get("summary") or {}
+    if not isinstance(summary, dict) or not all(is_key(key) and _is_number(value) for key, value in summary.items()):
+        raise InvalidInput("summary is not accepted: give an object of metrics' names to their last values")
+    for field in ("points", "epoch", "dropped_points", "rejected_values"):
+        if given.get(field) is not None:
+            _count(given, field)
+
+
+def _checkpoint(given: dict[str, Any], file: RunFile) -> None:
+    _count(given, "epoch")
+    _count(given, "attempt", least=1)
+    _digest(given)
+    reported = given.get("reported")
+    if not isinstance(reported, dict) or not all(_is_number(value) for value in reported.values()):
+        raise InvalidInput("reported is not accepted: give an object of metrics' names to numbers")
+
+
+def _artifact(given: dict[str, Any], file: RunFile) -> None:
+    if check_name("artifact name", given.get("name", "")) + ".json" != file.rest.removeprefix("artifacts/"):
+        raise InvalidInput(f"name = {given['name']!r} is not accepted: the file's name is {file.rest!r}")
+    _digest(given)
+    _count(given, "bytes")
+
+
+def _medium(given: dict[str, Any], file: RunFile) -> None:
+    if not is_key(given.get("key")):
+        raise InvalidInput(f"key = {given.get('key')!r:.80} is not accepted: give a metric's name")
+    step = given.get("step")
+    if type(step) is not int or not -(2**63) <= step < 2**63:
+        raise InvalidInput(f"step = {step!r:.80} is not accepted: give an integer of at most 63 bits")
+    _count(given, "attempt", least=1)
+    _moment(given, "wall_time")
+    _digest(given)
+    _count(given, "bytes")
+    for field in ("kind", "media_type"):
+        if not isinstance(given.get(field), str):
+            raise InvalidInput(f"{field} = {given.get(field)!r:.80} is not accepted: give a string")
+
+
+_CHECKS: list[tuple[re.Pattern[str], Check]] = [
+    (re.compile(r"record\.json"), _record),
+    (re.compile(r"start-\d{4,9}\.json"), _attempt),
+    (re.compile(r"end-\d{4,9}\.json"), _end),
+    (re.compile(r"checkpoints/\d{8,}-\d{4,9}-\d{6,}\.json"), _checkpoint),
+    (re.compile(r"artifacts/[^/]+\.json"), _artifact),
+    (re.compile(r"media/[^/]+\.json"), _medium),
+]
+
+
+def _object(given: dict[str, Any], field: str) -> dict[str, Any]:
+    value = given.get(field)
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give an object")
+    return value
+
+
+def _texts(value: Any, field: str) -> None:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give an object of names to texts")
+
+
+def _count(given: dict[str, Any], field: str, least: int = 0) -> None:
+    value = given.get(field)
+    if type(value) is not int or not least <= value < 2**63:
+        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give an integer from {least}")
+
+
+def _moment(given: dict[str, Any], field: str) -> None:
+    value = given.get(field)
+    try:
+        known = isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        known = False
+    if not known:
+        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give a time with its zone, such as 2026-11-20T12:00:00.000+00:00")
+
+
+def _digest(given: dict[str, Any]) -> None:
+    value = given.get("digest")
+    if not isinstance(value, str):
+        raise InvalidInput(f"digest = {value!r:.80} is not accepted: give sha256:<64 lowercase hex digits>")
+    blob_name(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,39 @@
+"""How much that clients send is in memory at a time. What finds no room is sent again: nobody loses a point by it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from server.errors import Busy
+
+
+class NoRoom(Busy):
+    """Too much is being taken; the client keeps what it has and sends it again."""
+
+    status = 429  # nothing is wrong with the server
+    retry_seconds = 1
+
+
+class Room:
+    """Bytes that may be in memory; to be used from the event loop.
+
+    Args:
+        most: bytes. One request that is larger has room where it is alone.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken = most, 0
+
+    @contextmanager
+    def reserve(self, size: int) -> Iterator[None]:
+        """Room for so many bytes for the length of the ``with`` block.
+
+        Raises:
+            NoRoom: there is none.
+        """
+        if self._taken and self._taken + size > self._most:
+            raise NoRoom(f"{self._taken >> 20} MiB are being taken already: send this again in {NoRoom.retry_seconds} s")
+        self._taken += size
+        try:
+            yield
+        finally:
+            self._taken -= size
