@@ -51,10 +51,8 @@ class IngestedPoints:
         self._next: OrderedDict[Attempt, int] = OrderedDict()
         self._lock = threading.Lock()
 
-    def append(self, attempt: Attempt, sequence: int, columns: Columns, digest: str) -> bool:
-        """Publish a batch as the attempt's segment of this number; False: it was there already.
-
-        It is durable when this returns.
+    def append(self, attempt: Attempt, sequence: int, columns: Columns, digest: str) -> None:
+        """Publish a batch as the attempt's segment of this number, unless it is there already. It is durable when this returns.
 
         Args:
             digest: of the batch, by which it is known again.
@@ -71,19 +69,16 @@ class IngestedPoints:
                 raise TooEarly(attempt, sequence, expected)
             if sequence < expected:
                 self._check_same(attempt, sequence, digest)
-                return False
+                return
         metadata = {BATCH: digest.encode()}
         if columns.drained:
             metadata[DRAINED] = json.dumps(columns.drained).encode()
         table = points_table(attempt.run, attempt.number, *columns[:5])
         try:
             self._store.create(_name(attempt, sequence), encode(table, metadata))
-            new = True
         except AlreadyExists:  # another server has taken it, or one that was killed before it said so
             self._check_same(attempt, sequence, digest)
-            new = False
         self._remember(attempt, sequence + 1)
-        return new
 
     def next_sequence(self, attempt: Attempt) -> int:
         """The number of the batch to send next.

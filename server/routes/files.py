@@ -22,6 +22,8 @@ from server.store_threads import reads_store
 router = APIRouter(tags=["files"])
 MOST_BYTES = 4 << 20
 """Of a record."""
+MOST_BLOB_BYTES = 1 << 42
+"""4 TiB: the disk, or the object store, ends earlier."""
 _EXAMPLE = "runs/project=digits/digits-7f3a.0007/record.json"
 Name = Annotated[str, Path(description="The file's name in the store.", examples=[_EXAMPLE])]
 
@@ -61,7 +63,7 @@ async def create_file(request: Request, state: Shared, caller: Viewer, name: Nam
     return answer({"name": name}, 201)
 
 
-@router.put("/blobs/{digest}", status_code=201, response_model=dict[str, str], max_body_size=None)
+@router.put("/blobs/{digest}", status_code=201, response_model=dict[str, str], max_body_size=MOST_BLOB_BYTES)
 @unaudited
 @foreign_is_forbidden
 async def put_blob(request: Request, state: Shared, caller: Viewer, digest: Digest) -> Response:

@@ -76,7 +76,6 @@ class Taken(BaseModel):
     """A batch that is in the store."""
 
     points: int = Field(examples=[1000])
-    new: bool = Field(description="False: it was there already.")
     next: int = Field(description="The sequence of the next batch.", examples=[1])
 
 
@@ -132,10 +131,10 @@ async def ingest(
     whose = Attempt(check_name("project", project), check_name("run id", run), attempt)
     async with read_body(request, state.room, MOST_BYTES) as body:
         try:
-            points, new = await state.ingest_threads.run(_append, state, whose, sequence, body, content_type, content_encoding)
+            points = await state.ingest_threads.run(_append, state, whose, sequence, body, content_type, content_encoding)
         except TooEarly as early:
             return problem(409, str(early), next=early.next)
-    return answer({"points": points, "new": new, "next": sequence + 1})
+    return answer({"points": points, "next": sequence + 1})
 
 
 @router.post("/end")
@@ -167,8 +166,9 @@ def position(state: Shared, caller: Viewer, project: Project, run: RunId, attemp
     return answer({"project": project, "run": run, "attempt": attempt, "next": state.ingested.next_sequence(whose)})
 
 
-def _append(state: State, whose: Attempt, sequence: int, body: bytes, media_type: str, encoding: str) -> tuple[int, bool]:
+def _append(state: State, whose: Attempt, sequence: int, body: bytes, media_type: str, encoding: str) -> int:
     plain = decompressed(body, encoding.strip().lower())
     columns = columns_of(plain, media_type)
     digest = hashlib.sha256(plain).hexdigest()
-    return len(columns.values), state.ingested.append(whose, sequence, columns, digest)
+    state.ingested.append(whose, sequence, columns, digest)
+    return len(columns.values)

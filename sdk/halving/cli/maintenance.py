@@ -6,7 +6,10 @@ from typing import Any
 
 from halving.cli.output import console, print_json, print_table, size
 from halving.errors import HalvingError, InvalidInput
+from halving.identifiers import check_name
 from halving.query.runs import find_run, list_names
+from halving.store.opening import open_store
+from halving.store.server_store import ServerStore
 from halving.store.store import Store
 
 
@@ -19,10 +22,10 @@ def run_recover(arguments: argparse.Namespace) -> int:
     from halving.ingest.recovery import recover
     from halving.journal.directory import journal_home
 
-    store = Store(arguments.root)
+    store = open_store(arguments.root, arguments.url)
     project, run = arguments.project, None
     if arguments.run_name:
-        project, run = find_run(store, arguments.run_name)
+        project, run = _on_server(arguments.run_name) if isinstance(store, ServerStore) else find_run(store, arguments.run_name)
         if arguments.project not in (None, project):
             raise InvalidInput(f"--project {arguments.project!r} is not accepted: run {run!r} is of project {project!r}")
     found = recover(store, project, run)
@@ -86,6 +89,12 @@ def run_compact(arguments: argparse.Namespace) -> int:
     for row in failed:
         out.print(f"{row['project']}/{row['run']}: {row['error']}", style="red")
     return 1 if failed else 0
+
+
+def _on_server(name: str) -> tuple[str, str]:
+    """A run of a server, which is not asked for the runs that it has."""
+    project, _, run = name.partition("/")
+    return check_name("project", project), check_name("run id", run)
 
 
 def _asked(store: Store, arguments: argparse.Namespace) -> list[tuple[str, str]]:

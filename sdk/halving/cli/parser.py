@@ -39,6 +39,7 @@ def add_commands(commands: Any) -> None:
     )
     recover.add_argument("run_name", nargs="?", metavar="RUN", help=f"only this run; {_RUN_HELP}")
     recover.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
+    recover.add_argument("--url", metavar="URL", help="of the server that the runs were sent to (default without --root: HALVING_URL)")
 
     compact = _command(
         commands, "compact", "join runs' segments into one file with rollups, to read them faster", "maintenance:run_compact"

@@ -25,11 +25,12 @@ def is_running(store: Store, project: str, run: str, attempt: int, started: floa
     lock when it dies. Elsewhere the attempt counts as running if the store got a file of it within :data:`RECENT_SECONDS`.
 
     Args:
-        started: when the attempt began, seconds since 1970.
+        started: when the attempt began, seconds since 1970, by the clock of its machine. One in the future says nothing.
     """
     for folder in directory.attempt_folders(store, project, run, attempt):
         return is_held(folder) and not (folder / "end.json").exists()
-    return time.time() - max(started, last_written(store, project, run) or 0.0) < RECENT_SECONDS
+    now = time.time()
+    return now - max(started if started <= now else 0.0, last_written(store, project, run) or 0.0) < RECENT_SECONDS
 
 
 def is_held(folder: Path) -> bool:

@@ -1,21 +1,18 @@
 """How a run begins: in your own script, or as an attempt at a trial."""
 
 import contextlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from halving.errors import InvalidInput, NotFound
+from halving.errors import NotFound
 from halving.identifiers import check_name, new_id
 from halving.records.run_record import RunRecords
 from halving.run.run import Run
+from halving.store.opening import open_store
 from halving.store.retry import retry_while_unavailable
-from halving.store.server_store import ServerStore
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
-
-URL_VARIABLE = "HALVING_URL"
 
 
 def init(
@@ -53,7 +50,7 @@ def init(
         StoreError: the store cannot be written, or was unavailable for ten minutes.
     """
     run = id or new_id()
-    store = _store(root, url, token, f"{project}/{run}")
+    store = open_store(root, url, token, f"{project}/{run}")
     if config is None and id is not None:
         records = RunRecords(store, check_name("project", project), check_name("run id", id))
         with contextlib.suppress(NotFound):
@@ -68,16 +65,6 @@ def init(
         strict=strict,
         system_metrics=system_metrics,
     )
-
-
-def _store(root: str | Path | None, url: str | None, token: str | None, run: str) -> Store:
-    if root is not None and url is not None:
-        raise InvalidInput(f"root = {str(root)!r} and url = {url!r} are not accepted together: give the one where the run is to be")
-    if root is None and (address := url or os.environ.get(URL_VARIABLE)):
-        return ServerStore(address, token, run)
-    if token is not None:
-        raise InvalidInput("token is not accepted without url: give url=…, or set HALVING_URL")
-    return Store(root)
 
 
 def open_trial(context: TrialContext, controller: Controller) -> Run:

@@ -123,6 +123,9 @@ def test_on_another_machine_a_run_is_running_while_it_writes_something_from_time
     assert only(store).status == "running"
     os.utime(segment, (old, old))
     assert only(store).status == "unfinished"
+    record.write_text(record.read_text().replace("2020-01-01", "2999-01-01"))  # the other machine's clock is wrong
+    assert only(store).status == "unfinished"
+    record.write_text(record.read_text().replace("2999-01-01", "2020-01-01"))
     assert only(store).seconds == pytest.approx(old - 1577836800, abs=1)
 
 
