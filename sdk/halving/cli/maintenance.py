@@ -1,6 +1,7 @@
 """``halving recover`` and ``halving compact``."""
 
 import argparse
+import contextlib
 import sys
 from typing import Any
 
@@ -28,7 +29,8 @@ def run_recover(arguments: argparse.Namespace) -> int:
         project, run = _on_server(arguments.run_name) if isinstance(store, ServerStore) else find_run(store, arguments.run_name)
         if arguments.project not in (None, project):
             raise InvalidInput(f"--project {arguments.project!r} is not accepted: run {run!r} is of project {project!r}")
-    found = recover(store, project, run)
+    with contextlib.closing(store):
+        found = recover(store, project, run)
     kept = [row for row in found if row.state.startswith("kept")]
     home = str(journal_home(store))
     if arguments.json:

@@ -246,6 +246,7 @@ class Run:
             self._finish(status)
         finally:
             signals.closed(self)
+            self.store.close()
 
     def __enter__(self) -> Self:
         return self

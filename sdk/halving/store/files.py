@@ -49,6 +49,9 @@ class Files:
     def _remote(self) -> "tuple[fs.FileSystem, str]":
         return open_filesystem(self.root)
 
+    def close(self) -> None:
+        """Give back what it holds of the system: connections to a server. It may be used again."""
+
     @property
     def is_paid_by_request(self) -> bool:
         """Whether each write costs money, so that few large ones are better than many small ones."""

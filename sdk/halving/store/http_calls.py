@@ -51,7 +51,7 @@ class HttpCalls:
         self._host, self._port, self._path = parts.hostname, port, f"{parts.path.rstrip('/')}/api/v1"
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._secure = parts.scheme == "https"
-        self._kept = threading.local()
+        self._kept: dict[tuple[int, int], http.client.HTTPConnection] = {}  # by process and thread
 
     def call(
         self,
@@ -76,6 +76,12 @@ class HttpCalls:
         """
         with self._asked(method, path, query, content, headers) as answer:
             return Answer(answer.status, answer.read())
+
+    def close(self) -> None:
+        """Close the connections of all threads. Another call opens one again."""
+        while self._kept:
+            with contextlib.suppress(KeyError):  # another thread has just closed its own
+                self._kept.popitem()[1].close()
 
     @contextlib.contextmanager
     def stream(self, path: str, query: Mapping[str, object] | None = None) -> Iterator[http.client.HTTPResponse]:
@@ -106,17 +112,12 @@ class HttpCalls:
 
     def _exchanged(self, method: str, target: str, content: bytes | Path, headers: dict[str, str]) -> http.client.HTTPResponse:
         """Send a request. A server may have closed a kept connection meanwhile: then once more, over a new one."""
-        connection = self._connection()
+        connection = self._kept.get(_here())
         if connection is not None:
             with contextlib.suppress(http.client.HTTPException, ConnectionError):
                 return _send(connection, method, target, content, headers)
             self._close()
         return _send(self._connect(), method, target, content, headers)
-
-    def _connection(self) -> http.client.HTTPConnection | None:
-        """This thread's, unless it is the parent process's."""
-        process, connection = getattr(self._kept, "connection", (0, None))
-        return connection if process == os.getpid() else None
 
     def _connect(self) -> http.client.HTTPConnection:
         connection: http.client.HTTPConnection
@@ -126,7 +127,7 @@ class HttpCalls:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
         connection.connect()
         connection.sock.settimeout(ANSWER_SECONDS)
-        self._kept.connection = (os.getpid(), connection)
+        self._kept[_here()] = connection
         return connection
 
     @cached_property
@@ -134,8 +135,7 @@ class HttpCalls:
         return ssl.create_default_context()
 
     def _close(self) -> None:
-        connection = self._connection()
-        self._kept.connection = (0, None)
+        connection = self._kept.pop(_here(), None)
         if connection is not None:
             connection.close()
 
@@ -153,6 +153,11 @@ class HttpCalls:
         if status < 400:
             return StoreError(f"{self.url} answered {what} with {status}: give the address that it leads to")
         return InvalidInput(f"{self.url} does not take {what}: {text}")
+
+
+def _here() -> tuple[int, int]:
+    """This process and thread: a forked child must not write into its parent's connection."""
+    return os.getpid(), threading.get_ident()
 
 
 def _send(

@@ -78,6 +78,9 @@ class ServerStore(Store):
         with self._calls.stream(_place(name), self._naming(name)) as answer:
             yield answer
 
+    def close(self) -> None:
+        self._calls.close()
+
     @property
     def is_paid_by_request(self) -> bool:
         return False
