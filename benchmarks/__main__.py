@@ -24,6 +24,7 @@ PARTS = (
     "queries",
     "runs",
     "server",
+    "ingest",
     "page",
     "pages",
     "search",
