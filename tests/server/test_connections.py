@@ -1,5 +1,6 @@
 """No request holds a connection to the catalog while it waits for another: requests that come together would wait for each other."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -71,6 +72,7 @@ def test_every_route_answers_where_the_catalog_has_one_connection(lonely: TestCl
         _look(requests, version.sweep)
         _search(requests, small(), snapshot)
         _train(requests, snapshot)
+        _send(requests)
     of_version = {"model": "small", "version": version.version}
     link = requests("GET", "/models/{model}/champion", model="small")["url"]
     requests("GET", "/signed/{address}", address=link.rpartition("/")[2])
@@ -123,6 +125,19 @@ def _search(requests: Requests, spec: dict[str, Any], snapshot: str) -> None:
         for _ in range(2):
             requests("POST", f"{TRIAL}/{word}", **of_trial, json={"attempt": given["attempt"], **said})
     requests("POST", f"{STUDY}/stop", study=study)
+
+
+def _send(requests: Requests) -> None:
+    run = requests("POST", "/ingest/begin", 201, json={"project": "small"})["run"]
+    attempt = {"project": "small", "run": run, "attempt": 1}
+    requests("POST", "/ingest", params={**attempt, "sequence": 0}, json={"points": [{"key": "a", "step": 0, "value": 1}]})
+    requests("GET", "/ingest", params=attempt)
+    requests("POST", "/ingest/end", json=attempt)
+    folder = f"runs/project=small/{run}"
+    requests("GET", "/files", params={"folder": folder})
+    requests("GET", "/files/{name}", name=f"{folder}/record.json")
+    requests("PUT", "/files/{name}", 201, name=f"{folder}/end-0002.json", json={"status": "failed", "time": "2026-01-01T00:00:00+00:00"})
+    requests("PUT", "/blobs/{digest}", 201, digest=f"sha256:{hashlib.sha256(b'').hexdigest()}")
 
 
 def _train(requests: Requests, snapshot: str) -> None:

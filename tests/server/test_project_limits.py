@@ -52,6 +52,14 @@ ASKED: list[tuple[str, str, str, Any]] = [
     ("GET", "/media", "run={project}/{run}", None),
     ("GET", "/blobs/{digest}", "run={project}/{run}", None),
     ("GET", "/blobs/{digest}/rows", "run={project}/{run}", None),
+    ("PUT", "/blobs/{digest}", "", None),
+    ("GET", "/files", "folder=runs/project={project}/{run}", None),
+    ("GET", "/files/{name}", "", None),
+    ("PUT", "/files/{name}", "", {"status": "finished"}),
+    ("POST", "/ingest/begin", "", {"project": "{project}", "run": "{run}"}),
+    ("POST", "/ingest", "project={project}&run={run}&attempt=1&sequence=0", {"points": [{"key": "a", "step": 0, "value": 1}]}),
+    ("GET", "/ingest", "project={project}&run={run}&attempt=1", None),
+    ("POST", "/ingest/end", "", {"project": "{project}", "run": "{run}", "attempt": 1}),
     ("GET", "/hpo/studies", "", None),
     ("GET", "/hpo/studies", "project={project}", None),
     ("GET", "/hpo/studies/{study}", "", None),
@@ -117,6 +125,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     Refresher(backend.store, backend.catalog).refresh()
     token = create_token(backend.catalog, "ada", scope="write", projects=["mine", "empty"])
     studies = [mine.sweep, other.sweep, UNKNOWN, *(row.sweep for row in waiting)]
+    their_runs = [(MINE, mine.sweep), (OTHER, other.sweep), (OTHER, UNKNOWN)]
     values = {
         "project": ["mine", "empty", "secretproj"],
         "run": [f"{study}.0000" for study in studies],
@@ -127,7 +136,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         "intent": [*(row.id for row in waiting), "none"],
         "digest": [mine.snapshot, mine.checkpoint, other.checkpoint, OTHER_DATA, DIGEST],
         "digits": [mine.snapshot[7:15], OTHER_DATA[7:15], "0000"],
-        "name": ["points", "secretdata", "nothing"],
+        "name": ["points", "secretdata", "nothing", *(f"runs/project={one.name}/{study}.0000/record.json" for one, study in their_runs)],
         "epoch": ["1"],
         "number": ["0"],
     }
