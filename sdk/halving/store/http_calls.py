@@ -71,7 +71,7 @@ class HttpCalls:
             NotFound: 404.
             AlreadyExists: 409.
             InvalidInput: the server does not accept what was sent (413, 422 and the like).
-            StoreUnavailable: it does not answer, is too busy (429), or is in trouble (5xx).
+            StoreUnavailable: it does not answer, is too busy (408, 429), or is in trouble (5xx).
             StoreError: it refuses (401, 403).
         """
         with self._asked(method, path, query, content, headers) as answer:
@@ -148,7 +148,7 @@ class HttpCalls:
         if status in (401, 403):
             hint = "; give halving.init(token=…) or HALVING_TOKEN one that may write" if status == 401 or "scope" in text else ""
             return StoreError(f"{self.url} refuses: {text}{hint}")
-        if status == 429 or status >= 500:
+        if status in (408, 429) or status >= 500:
             return StoreUnavailable(f"{self.url} answered {what} with {status}: {text}")
         if status < 400:
             return StoreError(f"{self.url} answered {what} with {status}: give the address that it leads to")

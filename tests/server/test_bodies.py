@@ -1,0 +1,89 @@
+"""Bodies of requests as they come: in parts, too slowly, or broken off."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+
+import pytest
+from fastapi import HTTPException, Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
+
+from server.ingest.bodies import body_file, read_body
+from server.ingest.room import Room
+
+
+def _request(parts: list[bytes | None], announced: int | None = None) -> Request:
+    """A request whose body comes in parts; at None nothing comes any more, and at the end of the list the client has left."""
+    coming = iter(parts)
+
+    async def receive() -> Message:
+        part = next(coming, b"")
+        if part is None:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": part, "more_body": True} if part else {"type": "http.disconnect"}
+
+    headers = [] if announced is None else [(b"content-length", str(announced).encode())]
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
+
+
+async def _read(request: Request, room: Room, most: int = 100) -> bytes:
+    async with read_body(request, room, most, seconds=0.05) as body:
+        return body
+
+
+def test_a_body_that_does_not_come_gives_its_room_back() -> None:
+    room = Room(100)
+
+    async def ask() -> None:
+        with pytest.raises(HTTPException) as late:
+            await _read(_request([b"a", None], announced=100), room)
+        assert late.value.status_code == 408
+
+    asyncio.run(ask())
+    with room.reserve(1), room.reserve(99):
+        pass
+
+
+def test_a_client_that_leaves_gives_its_room_back() -> None:
+    room = Room(100)
+
+    async def ask() -> None:
+        with pytest.raises(ClientDisconnect):
+            await _read(_request([b"a" * 50], announced=100), room)
+
+    asyncio.run(ask())
+    with room.reserve(1), room.reserve(99):
+        pass
+
+
+def test_a_body_without_a_length_takes_the_room_that_it_may_need() -> None:
+    room = Room(100)
+
+    async def ask() -> None:
+        with pytest.raises(HTTPException) as large:
+            await _read(_request([b"a" * 60, b"b" * 60]), room)
+        assert large.value.status_code == 413
+
+    asyncio.run(ask())
+
+
+def test_a_large_body_is_a_file_with_its_digest_and_is_given_up_where_nothing_comes() -> None:
+    parts = [bytes([number]) * 300_000 for number in range(10)]
+
+    async def whole() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    async def ask() -> None:
+        request = _request([])
+        request.stream = whole  # type: ignore[method-assign, assignment]
+        async with body_file(request) as (path, digest):
+            assert path.read_bytes() == b"".join(parts)
+            assert digest == f"sha256:{hashlib.sha256(b''.join(parts)).hexdigest()}"
+        with pytest.raises(HTTPException) as silent:
+            async with body_file(_request([parts[0], None]), silent_seconds=0.05):
+                pass
+        assert silent.value.status_code == 408
+
+    asyncio.run(ask())
