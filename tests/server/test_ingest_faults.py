@@ -290,6 +290,8 @@ def test_a_token_is_needed_and_a_wrong_address_is_said_at_once(backend: Backend,
             for given, message in refused:
                 with pytest.raises(StoreError, match=message):
                     halving.init("mine", {}, url=address, **given)
+            with contextlib.closing(ServerStore(address)) as store, pytest.raises(StoreError, match="a token is needed"):
+                store.put_blob(os.urandom(32 << 20))  # which is refused before it is read
             monkeypatch.setenv("HALVING_TOKEN", token)
             with pytest.raises(StoreError, match="may not write into project 'theirs': it may into mine"):
                 halving.init("theirs", {}, url=address)

@@ -163,11 +163,17 @@ def _here() -> tuple[int, int]:
 def _send(
     connection: http.client.HTTPConnection, method: str, target: str, content: bytes | Path, headers: dict[str, str]
 ) -> http.client.HTTPResponse:
-    if isinstance(content, bytes):
-        connection.request(method, target, content or None, headers)
-    else:
-        with content.open("rb") as file:
-            connection.request(method, target, file, {**headers, "Content-Length": str(content.stat().st_size)})
+    try:
+        if isinstance(content, bytes):
+            connection.request(method, target, content or None, headers)
+        else:
+            with content.open("rb") as file:
+                connection.request(method, target, file, {**headers, "Content-Length": str(content.stat().st_size)})
+    except ConnectionError as broken:
+        # A server that refuses a large body answers before it has read it, and closes: what it says is worth more than that it has.
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return connection.getresponse()
+        raise broken
     return connection.getresponse()
 
 
