@@ -42,6 +42,16 @@ for name in (
 settings.register_profile("halving", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("halving")
 
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """A trial's process leaves Ctrl-C to its worker. Where a test is one, the next tests and what they start want it back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 _SERVICES = {"browser", "postgres", "s3"}  # fixtures, and the values of "any_store" and "any_catalog" that need them
 
 

@@ -5,11 +5,9 @@ import json
 import math
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +21,6 @@ from halving.trial.messages import Granted, Message, Raised, ReachedRung, Return
 from halving.trial_process.main import run_trial
 
 CHECKOUT = Path(__file__).parents[3]
-
-
-@pytest.fixture(autouse=True)
-def ctrl_c() -> Iterator[None]:
-    """A trial's process leaves Ctrl-C to its worker; here it runs in the tests' own process, which wants it back."""
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def context(store: Store, attempt: int = 1, **params: Any) -> TrialContext:
