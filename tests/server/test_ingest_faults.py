@@ -86,7 +86,7 @@ def test_a_server_that_is_killed_again_and_again_loses_nothing_and_takes_nothing
     ended = threading.Event()
 
     def kill() -> None:
-        for _ in range(4):
+        for _ in range(3):
             before = len(_steps(root, run.id))
             wait_for(lambda before=before: len(_steps(root, run.id)) > before, 60, "a batch more")  # type: ignore[misc]
             server.kill()

@@ -21,7 +21,7 @@ from tests.waiting import wait_for, working_in
 pytestmark = pytest.mark.slow  # Dagster starts, and npm, which `make test` needs nothing of
 
 _START_SECONDS = 240  # Dagster imports for half a minute where other tests run beside it
-_END_SECONDS = 330  # Dagster gives its webserver and its daemon a minute each, and may first start its code server again and wait for it
+_END_SECONDS = 150  # Dagster gives its webserver and its daemon a minute each
 
 
 @pytest.fixture
