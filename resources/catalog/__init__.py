@@ -7,6 +7,7 @@ from resources.catalog.access_tables import AnswerRow, AuditRow, SecretRow, Toke
 from resources.catalog.catalog import Catalog, masked, utcnow
 from resources.catalog.index_tables import RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.tables import AttemptRow, Base, IntentRow, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
+from resources.catalog.tracking_tables import ExperimentRow, TrackedArtifactRow, TrackedRunRow
 
 __all__ = [
     "AnswerRow",
@@ -14,6 +15,7 @@ __all__ = [
     "AuditRow",
     "Base",
     "Catalog",
+    "ExperimentRow",
     "IntentRow",
     "ModelVersionRow",
     "ReportRow",
@@ -26,6 +28,8 @@ __all__ = [
     "SnapshotRow",
     "SweepRow",
     "TokenRow",
+    "TrackedArtifactRow",
+    "TrackedRunRow",
     "TrialRow",
     "masked",
     "utcnow",

@@ -8,7 +8,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ from halving.query.liveness import is_running, last_written
 from halving.store.store import Store
 
 RUNNING, UNFINISHED = "running", "unfinished"
+_AMENDMENT = "amend-"
+_LISTINGS = 10  # tries at reading the newest amendment while others are written
 _THREADS = 16
 _SHOWN = 8  # candidates named in a message
 _Item = TypeVar("_Item")
@@ -51,7 +53,7 @@ class RunAttempt:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run by its record files.
+    """A run by its record files. Params and tags are as the newest amendment has them, where there is one.
 
     Attributes:
         parent: what it belongs to (``sweep``, ``trial``, ``dataset``…).
@@ -166,6 +168,7 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
     if "record.json" not in names:
         raise NotFound(f"no run {run!r} in project {project!r} of {store.root}")
     record = read_json(store, f"{folder}/record.json")
+    amended = _amendment(store, folder, names)
     begun = {int(record["attempt"]): record}
     begun |= {_number(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("start-")}
     ended = {_number(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("end-")}
@@ -174,18 +177,20 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
         _attempt(store, project, run, number, begun[number]["started"], ended.get(number), newest=number == numbers[-1])
         for number in numbers
     )
+    if (status := amended.get("status")) and amended["attempt"] == numbers[-1]:
+        attempts = (*attempts[:-1], replace(attempts[-1], status=str(status)))
     summary: dict[str, float] = {}
     for number in sorted(ended):
         summary |= ended[number].get("summary") or {}
     parent = dict(record["parent"])
-    tags = parent.pop("tags", {})
+    tags: dict[str, str] = parent.pop("tags", {})
     del begun[int(record["attempt"])]
     return RunInfo(
         project=project,
         run=run,
-        params=record["params"],
+        params=amended.get("params", record["params"]),
         parent=parent,
-        tags=tags,
+        tags=amended.get("tags", tags),
         seed=record.get("seed"),
         attempts=attempts,
         summary=summary,
@@ -253,6 +258,18 @@ def _attempt(store: Store, project: str, run: str, number: int, started: str, en
         return RunAttempt(number, RUNNING, started, None, max(0.0, datetime.now(UTC).timestamp() - began))
     written = last_written(store, project, run)
     return RunAttempt(number, UNFINISHED, started, None, written - began if written and written > began else None)
+
+
+def _amendment(store: Store, folder: str, names: list[str]) -> dict[str, Any]:
+    """What has changed of a run that is tracked over HTTP since it began; empty: nothing. Only the newest of these files counts."""
+    for _ in range(_LISTINGS):
+        found = [name for name in names if name.startswith(_AMENDMENT)]
+        if not found:
+            return {}
+        with contextlib.suppress(NotFound):  # newer ones were written, and this one deleted, since the folder was listed
+            return read_json(store, f"{folder}/{max(found, key=_number)}")
+        names = store.names(folder)
+    raise StoreError(f"the amendments of {store.address(folder)} are missing each time they are opened")
 
 
 def _number(name: str) -> int:

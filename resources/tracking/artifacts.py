@@ -1,0 +1,127 @@
+"""Artifacts of tracked runs: blobs of the store, by the paths that clients gave them.
+
+A path can be written again, and the files of the store cannot: the next content has a record of its own (``NAME@2.json``), and the old
+record is deleted when the catalog has the new one.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sqlalchemy import delete, or_, select
+from sqlalchemy.orm import Session
+
+from halving.errors import InvalidInput, NotFound
+from halving.imports.foreign_run import plain_name, run_name
+from halving.records.run_record import RunRecords
+from halving.store.store import Store
+from resources.catalog import TrackedArtifactRow
+from resources.tracking.runs import Tracked
+
+LONGEST_PATH = 2_000
+"""Characters."""
+
+_AGAIN = re.compile(r"(.*)@(\d+)")
+
+
+def check_path(path: str) -> str:
+    """Give a path below a run's artifacts back if it is plain: relative, without ``.`` and ``..``, and no other way to write another.
+
+    Raises:
+        InvalidInput: it is not.
+    """
+    parts = path.split("/")
+    if (
+        len(path) > LONGEST_PATH
+        or any(part in ("", ".", "..") for part in parts)
+        or "\\" in path
+        or re.search(r"[\x00-\x1f\x7f]|%2[ef]", path, re.I)
+    ):
+        raise InvalidInput("Invalid path")
+    return path
+
+
+def put_artifact(session: Session, store: Store, tracked: Tracked, path: str, digest: str, size: int) -> str | None:
+    """Give a locked run's path a content that is a blob already; the name of the record that it had, to be deleted after the commit.
+
+    Raises:
+        InvalidInput: a folder has this path, or a file has that of one of its folders.
+    """
+    run = tracked.row.id
+    above = [path.rsplit("/", count)[0] for count in range(1, path.count("/") + 1)]
+    in_the_way = select(TrackedArtifactRow.path).where(
+        TrackedArtifactRow.run == run,
+        or_(TrackedArtifactRow.path.in_(above), TrackedArtifactRow.path.startswith(f"{path}/", autoescape=True)),
+    )
+    if (other := session.scalar(in_the_way.limit(1))) is not None:
+        raise InvalidInput(f"artifact path {path!r} is not accepted: there is {other!r}, and a path is a file or a folder")
+    records = RunRecords(store, tracked.project, run)
+    row = session.get(TrackedArtifactRow, (run, path))
+    if row is None:
+        name = _plain(path)
+        while store.exists(f"{records.folder}/artifacts/{name}.json"):  # of a server that was killed, or what was deleted
+            name = _next(name)
+        records.add_artifact(name, digest, size)
+        session.add(TrackedArtifactRow(run=run, path=path, name=name, digest=digest, bytes=size))
+        return None
+    if row.digest == digest:
+        return None
+    before = row.name
+    name = _next(before)
+    while store.exists(f"{records.folder}/artifacts/{name}.json"):
+        name = _next(name)
+    records.add_artifact(name, digest, size)
+    row.name, row.digest, row.bytes = name, digest, size
+    return before
+
+
+def list_artifacts(session: Session, run: str, path: str = "") -> list[tuple[str, int | None]]:
+    """What is directly in a folder of a run's artifacts, by name: the bytes of a file, None for a folder."""
+    query = select(TrackedArtifactRow.path, TrackedArtifactRow.bytes).where(TrackedArtifactRow.run == run)
+    before = f"{path}/" if path else ""
+    if before:
+        query = query.where(TrackedArtifactRow.path.startswith(before, autoescape=True))
+    found: dict[str, int | None] = {}
+    for full, size in session.execute(query):
+        name, slash, _ = full[len(before) :].partition("/")
+        found[name] = None if slash else size
+    return sorted(found.items())
+
+
+def find_artifact(session: Session, run: str, path: str) -> TrackedArtifactRow:
+    """The content at a path.
+
+    Raises:
+        NotFound: there is none.
+    """
+    row = session.get(TrackedArtifactRow, (run, path))
+    if row is None:
+        raise NotFound(f"No such artifact: {path!r}")
+    return row
+
+
+def delete_artifacts(session: Session, run: str, path: str) -> list[str]:
+    """Forget a file or a folder of a run; the names of the records to be deleted after the commit."""
+    condition = (
+        TrackedArtifactRow.run == run,
+        or_(TrackedArtifactRow.path == path, TrackedArtifactRow.path.startswith(f"{path}/", autoescape=True)),
+    )
+    names = list(session.scalars(select(TrackedArtifactRow.name).where(*condition)))
+    session.execute(delete(TrackedArtifactRow).where(*condition))
+    return names
+
+
+def delete_records(store: Store, tracked: Tracked, names: Sequence[str]) -> None:
+    """Delete records that nothing names any more; their blobs are collected a week later."""
+    folder = RunRecords(store, tracked.project, tracked.row.id).folder
+    for name in names:
+        store.delete(f"{folder}/artifacts/{name}.json")
+
+
+def _plain(path: str) -> str:
+    """The name of a path's first record: the path where it is a name of ours that no later record can have."""
+    return path if plain_name(path, otherwise="") == path and not _AGAIN.fullmatch(path) else run_name(path, path)
+
+
+def _next(name: str) -> str:
+    found = _AGAIN.fullmatch(name)
+    return f"{found[1]}@{int(found[2]) + 1}" if found else f"{name}@2"

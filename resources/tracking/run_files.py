@@ -1,0 +1,132 @@
+"""A tracked run's files in the store: its record, segments of points, and amendments with what has changed since it began.
+
+``runs/project=P/RUN/amend-NNNNNN.json`` has all that may change of a run as it is from then on, so that only the newest is read
+(:func:`halving.query.runs.read_run`); the last few stay for who reads them now. To be called with the run's row locked: numbers are taken
+from what the store has, also of a server that was killed before its transaction ended.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from halving.errors import AlreadyExists
+from halving.imports.foreign_run import iso
+from halving.metrics.manifest import Absorbed, run_files
+from halving.metrics.position import segments_of
+from halving.metrics.segments import encode, live_folder, points_table, segment_name
+from halving.query.runs import read_json
+from halving.records.run_record import RunRecords
+from halving.store.json_files import to_json
+from halving.store.store import Store
+
+MOST_LIVE = 200
+"""Segments of a run that are not compacted; with more it is worth it."""
+
+_KEPT = 8  # amendments
+_AMENDMENT = "amend-"
+_OURS = {  # MLflow's own tags that are shown, and what they are called here; an import of its runs calls them the same
+    "mlflow.note.content": "notes",
+    "mlflow.parentRunId": "parent_run",
+    "mlflow.source.name": "source",
+    "mlflow.user": "user",
+}
+_GIT = {"commit": "mlflow.source.git.commit", "branch": "mlflow.source.git.branch", "remote": "mlflow.source.git.repoURL"}
+_NOT_RECORDED = {"dirty": None, "error": "not recorded by mlflow"}
+
+
+class TrackedPoint(NamedTuple):
+    """One value of a metric; ``time`` is in ms since 1970."""
+
+    key: str
+    step: int
+    time: int
+    value: float
+
+
+def begin(store: Store, project: str, run: str, experiment: int, started: int, facts: Mapping[str, Any]) -> None:
+    """Write the run's record.
+
+    Args:
+        started: ms since 1970.
+        facts: as :func:`amend` takes them.
+    """
+    tags: dict[str, str] = facts["tags"]
+    git = {ours: tags[theirs] for ours, theirs in _GIT.items() if tags.get(theirs)}
+    provenance: dict[str, Any] = {"git": None, "lockfile": None, "python": {}, "packages": {}, "image": None, "hardware": {}, "command": []}
+    began = {
+        "provenance": provenance | ({"git": {**_NOT_RECORDED, **git}} if "commit" in git else {}),
+        "seed": None,
+        "determinism": {},
+        "started": iso(started),
+    }
+    parent = {"tracked": {"tool": "mlflow", "experiment": str(experiment), "facts": dict(facts)}, "tags": _shown(facts)}
+    RunRecords(store, project, run).start({}, parent, 1, began)
+
+
+def add_points(store: Store, project: str, run: str, attempt: int, points: Sequence[TrackedPoint]) -> int:
+    """Write points as the attempt's next segment; how many segments of the run are not compacted now."""
+    import numpy as np
+
+    keys = sorted({point.key for point in points})
+    places = {key: place for place, key in enumerate(keys)}
+    codes = np.array([places[point.key] for point in points], np.int32)
+    order = np.argsort(codes, kind="stable")
+    columns = (
+        np.array([point.step for point in points], np.int64),
+        np.array([point.time for point in points], np.int64),
+        np.array([point.value for point in points], np.float64),
+    )
+    segment = encode(points_table(run, attempt, keys, codes[order], *(column[order] for column in columns)))
+    files = run_files(store, project, run)
+    own = segments_of(files, attempt)
+    sequence = max(own) + 1 if own else files.manifest.absorbed.get(attempt, Absorbed(0)).segments
+    store.create(f"{live_folder(project, run)}/{segment_name(attempt, sequence)}", segment)
+    return len(files.segments) + 1
+
+
+def amend(store: Store, project: str, run: str, facts: Mapping[str, Any]) -> None:
+    """Write what the run is now.
+
+    Args:
+        facts: ``name``, ``params`` and ``tags`` (all of them, by key), ``stage`` (active or deleted), ``status``: null where the newest
+            attempt's own is right, that ``attempt``, and ``inputs``.
+    """
+    folder = RunRecords(store, project, run).folder
+    numbers = [int(name[len(_AMENDMENT) :].removesuffix(".json")) for name in store.names(folder) if name.startswith(_AMENDMENT)]
+    number = max(numbers, default=-1) + 1
+    shown = {"params": facts["params"], "tags": _shown(facts), "status": facts["status"], "attempt": facts["attempt"]}
+    store.create(_name(folder, number), to_json({**shown, "facts": dict(facts)}))
+    for old in numbers:
+        if old <= number - _KEPT:
+            store.delete(_name(folder, old))
+
+
+def end_attempt(store: Store, project: str, run: str, attempt: int, status: str, ended: int) -> str:
+    """Write the attempt's end; the status that it has, which is another one where a server was killed before its transaction ended."""
+    records = RunRecords(store, project, run)
+    try:
+        records.end(attempt, {"status": status, "time": iso(ended)})
+    except AlreadyExists:
+        return str(read_json(store, f"{records.folder}/end-{attempt:04d}.json")["status"])
+    return status
+
+
+def begin_attempt(store: Store, project: str, run: str, attempt: int, started: int) -> None:
+    """Write that the run goes on after its end."""
+    records = RunRecords(store, project, run)
+    record = records.read()
+    with contextlib.suppress(AlreadyExists):  # by a server that was killed before its transaction ended
+        began = {"provenance": record["provenance"], "seed": None, "determinism": {}, "started": iso(started)}
+        records.start(record["params"], {}, attempt, began)
+
+
+def _shown(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Tags as pages show them, and as an import of the same run would have them."""
+    tags: dict[str, str] = facts["tags"]
+    found = {_OURS.get(name, name): value for name, value in tags.items() if name in _OURS or not name.startswith("mlflow.")}
+    named = {"name": facts["name"], "lifecycle": "deleted" if facts["stage"] == "deleted" else ""}
+    return found | {name: value for name, value in named.items() if value}
+
+
+def _name(folder: str, number: int) -> str:
+    return f"{folder}/{_AMENDMENT}{number:06d}.json"

@@ -1,0 +1,266 @@
+"""Tracked runs: rows of the catalog whose changes are written to the store first.
+
+Every change is one transaction that holds the run's row: what it may depend on (stage, params) is checked, the files are written, then the
+row, and it is answered after the commit. Killed in between it has left a file that nobody was told of: the next change goes past it.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from halving.errors import InvalidInput, NotFound
+from halving.store.store import Store
+from resources.catalog import ExperimentRow, TrackedRunRow
+from resources.tracking import run_files
+from resources.tracking.experiments import ACTIVE, DELETED, check_active, now_ms
+from resources.tracking.run_files import TrackedPoint
+
+NAME_TAG = "mlflow.runName"
+OPEN = ("running", "scheduled")
+STATUSES = (*OPEN, "finished", "failed", "terminated")
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """A run with its experiment.
+
+    Attributes:
+        locked: whether nobody else changes it until the transaction ends.
+    """
+
+    row: TrackedRunRow
+    experiment: int
+    project: str
+    artifacts: str
+    locked: bool = False
+
+
+def create_run(
+    session: Session,
+    store: Store,
+    experiment: ExperimentRow,
+    run: str,
+    *,
+    name: str,
+    user: str,
+    started: int,
+    tags: Mapping[str, str],
+) -> Tracked:
+    """Begin a run.
+
+    Raises:
+        InvalidInput: the experiment is deleted.
+    """
+    check_active(experiment)
+    row = TrackedRunRow(
+        id=run,
+        experiment=experiment.id,
+        name=name,
+        user=user,
+        status="running",
+        stage=ACTIVE,
+        started=started,
+        attempt=1,
+        metrics="[]",
+        params="[]",
+        tags=as_items({**tags, NAME_TAG: name}),
+        inputs="[]",
+    )
+    run_files.begin(store, experiment.project, run, experiment.id, started, _facts(row))
+    session.add(row)
+    session.flush()
+    return Tracked(row, experiment.id, experiment.project, experiment.artifacts)
+
+
+def find_run(session: Session, run: str, *, lock: bool = False) -> Tracked:
+    """A run, deleted ones too.
+
+    Raises:
+        NotFound: there is none of this id.
+    """
+    query = select(TrackedRunRow).where(TrackedRunRow.id == run)
+    row = session.scalar(query.with_for_update() if lock else query)
+    if row is None:
+        raise NotFound(f"Run with id={run} not found")
+    found = session.get_one(ExperimentRow, row.experiment)
+    return Tracked(row, found.id, found.project, found.artifacts, lock)
+
+
+def log(
+    store: Store,
+    tracked: Tracked,
+    *,
+    points: Sequence[TrackedPoint] = (),
+    params: Sequence[tuple[str, str]] = (),
+    tags: Sequence[tuple[str, str]] = (),
+    inputs: Sequence[dict[str, Any]] = (),
+) -> int:
+    """Add to a locked run; how many of its segments are not compacted, 0 where it got no points.
+
+    Raises:
+        InvalidInput: it is deleted, or a param has another value already.
+    """
+    row = tracked.row
+    check_run_active(row)
+    known = of_items(row.params)
+    new = _new_params(row.id, known, params)
+    changed = of_items(row.tags) | dict(tags)
+    live = run_files.add_points(store, tracked.project, row.id, row.attempt, points) if points else 0
+    amended = bool(new) or bool(inputs) or changed != of_items(row.tags)
+    if points:
+        row.metrics = _with_latest(row.metrics, points)
+    if new:
+        row.params = as_items(known | new)
+    if tags:
+        row.tags, row.name = as_items(changed), changed.get(NAME_TAG, row.name)
+    if inputs:
+        row.inputs = _with_inputs(row.inputs, inputs)
+    if amended:
+        _amend(store, tracked)
+    return live
+
+
+def delete_tag(store: Store, tracked: Tracked, key: str) -> None:
+    """Delete a tag of a locked run.
+
+    Raises:
+        InvalidInput: the run is deleted.
+        NotFound: it has no such tag.
+    """
+    row = tracked.row
+    check_run_active(row)
+    tags = of_items(row.tags)
+    if key not in tags:
+        raise NotFound(f"No tag with name: {key} in run with id {row.id}")
+    del tags[key]
+    row.tags = as_items(tags)
+    _amend(store, tracked)
+
+
+def update(store: Store, tracked: Tracked, *, name: str | None, status: str | None, ended: int | None) -> None:
+    """Change the name or the status of a locked run. One that runs again after its end begins another attempt.
+
+    Args:
+        status: one of :data:`STATUSES`.
+        ended: ms since 1970; None is now, where the status says that it ended.
+
+    Raises:
+        InvalidInput: it is deleted.
+    """
+    row = tracked.row
+    check_run_active(row)
+    if status is not None:
+        if status in OPEN:
+            if row.ended is not None:
+                run_files.begin_attempt(store, tracked.project, row.id, row.attempt + 1, now_ms())
+                row.attempt, row.ended = row.attempt + 1, None
+        else:
+            ended = now_ms() if ended is None else ended
+            if row.ended is None:
+                row.ended = run_files.end_attempt(store, tracked.project, row.id, row.attempt, status, ended)
+        row.status = status
+        if ended is not None or status in OPEN:
+            row.ended_at = ended
+    elif ended is not None:
+        row.ended_at = ended
+    renamed = name is not None and name != row.name
+    if renamed and name is not None:
+        row.name = name
+        row.tags = as_items(of_items(row.tags) | {NAME_TAG: name})
+    if renamed or (row.ended is not None and row.ended != row.status):
+        _amend(store, tracked)
+
+
+def set_stage(store: Store, tracked: Tracked, stage: str) -> None:
+    """Delete or restore a locked run; nothing of it goes away."""
+    row = tracked.row
+    if row.stage != stage:
+        row.stage, row.deleted_at = stage, now_ms() if stage == DELETED else None
+        _amend(store, tracked)
+
+
+def check_run_active(row: TrackedRunRow) -> None:
+    """Refuse a run that is deleted.
+
+    Raises:
+        InvalidInput: it is.
+    """
+    if row.stage != ACTIVE:
+        raise InvalidInput(f"The run {row.id} must be in the 'active' state. Current state is {row.stage}.")
+
+
+def as_items(values: Mapping[str, str]) -> str:
+    """Params or tags as their column has them."""
+    return json.dumps([{"key": key, "value": value} for key, value in values.items()], separators=(",", ":"))
+
+
+def of_items(text: str) -> dict[str, Any]:
+    """The values of params, tags or metrics by key, as their column has them."""
+    return {item["key"]: item["value"] for item in json.loads(text)}
+
+
+def plain_number(value: float) -> float | str:
+    """A metric's value in JSON."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _new_params(run: str, known: Mapping[str, str], params: Iterable[tuple[str, str]]) -> dict[str, str]:
+    new: dict[str, str] = {}
+    for key, value in params:
+        before = known.get(key, new.get(key))
+        if before is not None and before != value:
+            raise InvalidInput(
+                f"Changing param values is not allowed. Param with key='{key}' was already logged with value='{before}' "
+                f"for run ID='{run}'. "
+                f"Attempted logging new value '{value}'."
+            )
+        if before is None:
+            new[key] = value
+    return new
+
+
+def _with_latest(text: str, points: Iterable[TrackedPoint]) -> str:
+    """The latest value of each metric: at the greatest step, of these at the latest time, of these the greatest."""
+    found = {item["key"]: item for item in json.loads(text)}
+    for point in points:
+        known = found.get(point.key)
+        if known is None or _order(known["step"], known["timestamp"], float(known["value"])) <= _order(*point[1:]):
+            found[point.key] = {"key": point.key, "value": plain_number(point.value), "timestamp": point.time, "step": point.step}
+    return json.dumps([found[key] for key in sorted(found)], separators=(",", ":"))
+
+
+def _order(step: int, time: int, value: float) -> tuple[int, int, float]:
+    return step, time, -math.inf if math.isnan(value) else value  # NaN compares with nothing
+
+
+def _with_inputs(text: str, inputs: Iterable[dict[str, Any]]) -> str:
+    """Inputs with the new ones; a dataset is known by its name and digest, and once among them."""
+    found = {(one["dataset"]["name"], one["dataset"]["digest"]): one for one in json.loads(text)}
+    for one in inputs:
+        found.setdefault((one["dataset"]["name"], one["dataset"]["digest"]), one)
+    return json.dumps(list(found.values()), separators=(",", ":"))
+
+
+def _amend(store: Store, tracked: Tracked) -> None:
+    run_files.amend(store, tracked.project, tracked.row.id, _facts(tracked.row))
+
+
+def _facts(row: TrackedRunRow) -> dict[str, Any]:
+    overridden = row.ended is not None and row.ended != row.status
+    return {
+        "name": row.name,
+        "user": row.user,
+        "stage": row.stage,
+        "status": row.status if overridden else None,
+        "attempt": row.attempt,
+        "params": of_items(row.params),
+        "tags": of_items(row.tags),
+        "inputs": json.loads(row.inputs),
+    }
