@@ -1,0 +1,139 @@
+"""Artifacts: their lists, and the proxy through which clients read and write them without the store's credentials."""
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.orm import Session
+from starlette.responses import Response, StreamingResponse
+
+from halving.store.files import CHUNK
+from halving.store.store import Store, blob_name
+from resources.tracking import artifacts
+from resources.tracking.runs import Tracked, check_run_active, find_run
+from server.mlflow.call import Call
+from server.mlflow.forms import artifact_uri
+from server.mlflow.refusals import Refused
+from server.mlflow.runs import seen
+
+_BUFFER = 1 << 20
+
+
+def list_of_run(call: Call) -> dict[str, Any]:
+    path = (call.maybe_text("path") or "").rstrip("/")
+    if path:
+        artifacts.check_path(path)
+    with call.state.catalog.read() as session:
+        found = seen(call, session)
+        files = artifacts.list_artifacts(session, found.row.id, path)
+    shown = [_file(f"{path}/{name}" if path else name, size) for name, size in files]
+    return {"root_uri": artifact_uri(found.artifacts, found.row.id), **({"files": shown} if shown else {})}
+
+
+def list_of_proxy(call: Call) -> dict[str, Any]:
+    with call.state.catalog.read() as session:
+        found, path = _named(call, session, call.text("path").strip("/"))
+        files = artifacts.list_artifacts(session, found.row.id, path)
+    shown = [_file(name, size) for name, size in files]
+    return {"files": shown} if shown else {}
+
+
+async def get(call: Call, address: str) -> Response:
+    def find() -> tuple[str, int]:
+        with call.state.catalog.read() as session:
+            found, path = _named(call, session, address)
+            row = artifacts.find_artifact(session, found.row.id, path)
+            return row.digest, row.bytes
+
+    digest, size = await run_in_threadpool(find)
+    parts = _blob(call.state.store, digest)
+    # The first is read before the answer begins, so that a fault of the store is answered as one.
+    first = await call.state.store_threads.run(next, parts, b"")
+    rest = call.state.store_threads.stream(parts)
+    headers = {"Content-Length": str(size), "Content-Disposition": "attachment"}
+    return StreamingResponse(_joined(first, rest), 200, headers, media_type="application/octet-stream")
+
+
+async def put(call: Call, address: str, body: AsyncIterator[bytes]) -> dict[str, Any]:
+    """Keep a body as it comes, whole or not at all: a client that leaves in the middle has written nothing."""
+    await run_in_threadpool(_check, call, address)  # before many bytes are taken
+    with tempfile.NamedTemporaryFile(prefix="halving-upload-") as file:
+        size = await _take(body, file)
+        await call.state.store_threads.run(_put, call, address, Path(file.name), size)
+    return {}
+
+
+def delete(call: Call, address: str) -> dict[str, Any]:
+    with call.state.catalog.write() as session:
+        found, path = _named(call, session, address, lock=True)
+        check_run_active(found.row)
+        names = artifacts.delete_artifacts(session, found.row.id, path)
+    artifacts.delete_records(call.state.store, found, names)
+    return {}
+
+
+def _put(call: Call, address: str, file: Path, size: int) -> None:
+    store = call.state.store
+    digest = store.put_blob(file)
+    with call.state.catalog.write() as session:
+        found, path = _named(call, session, address, lock=True)
+        check_run_active(found.row)
+        before = artifacts.put_artifact(session, store, found, path, digest, size)
+    if before is not None:
+        artifacts.delete_records(store, found, [before])
+
+
+def _check(call: Call, address: str) -> None:
+    with call.state.catalog.read() as session:
+        found, path = _named(call, session, address)
+        check_run_active(found.row)
+        if not path:
+            raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
+
+
+def _named(call: Call, session: Session, address: str, *, lock: bool = False) -> tuple[Tracked, str]:
+    """The run and the path in it that an address means: ``EXPERIMENT/RUN/artifacts/PATH``."""
+    artifacts.check_path(address)
+    experiment, _, rest = address.partition("/")
+    run, _, rest = rest.partition("/")
+    below, _, path = rest.partition("/")
+    if run == "models":
+        raise Refused("NOT_IMPLEMENTED", "the artifacts of logged models are not kept by this server yet: log the model into a run")
+    if below != "artifacts":
+        raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
+    found = find_run(session, run, lock=lock)
+    if str(found.experiment) != experiment:
+        raise Refused("RESOURCE_DOES_NOT_EXIST", f"Run with id={run} not found")
+    call.check(found.project, f"run {run!r}")
+    return found, path
+
+
+async def _take(body: AsyncIterator[bytes], file: IO[bytes]) -> int:
+    size, waiting = 0, bytearray()
+    async for part in body:
+        waiting += part
+        size += len(part)
+        if len(waiting) >= _BUFFER:
+            await run_in_threadpool(file.write, bytes(waiting))
+            waiting.clear()
+    await run_in_threadpool(file.write, bytes(waiting))
+    file.flush()
+    return size
+
+
+def _blob(store: Store, digest: str) -> Iterator[bytes]:
+    with store.open_file(blob_name(digest)) as file:
+        while part := file.read(CHUNK):
+            yield part
+
+
+async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for part in rest:
+        yield part
+
+
+def _file(path: str, size: int | None) -> dict[str, Any]:
+    return {"path": path, "is_dir": True} if size is None else {"path": path, "is_dir": False, "file_size": size}

@@ -1,0 +1,219 @@
+"""One request to MLflow's API: who asks, its fields, and what is refused of them, in the words of MLflow's own server."""
+
+import json
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+from starlette.types import Scope
+
+from server.access.audit import AUDITED, Audit
+from server.identity.caller import Caller
+from server.mlflow.refusals import Refused
+from server.state import State
+
+LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6_000, 8_000  # characters
+_LATEST = 253_402_300_799_999  # ms: the end of the year 9999, after which no calendar goes
+_SEE = "See the API docs for more information about request parameters."
+_KEY = re.compile(r"[/\w.\- :]*")
+_KEYS = "Names may only contain alphanumerics, underscores (_), dashes (-), periods (.), spaces ( ), colon(:) and slashes (/)."
+_INTEGERS = 2**63
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request. Its methods raise :class:`Refused` with ``INVALID_PARAMETER_VALUE`` where a field is not accepted."""
+
+    state: State
+    caller: Caller
+    audit: Audit
+    scope: Scope
+    fields: dict[str, Any]
+    status: int = 200
+
+    def check(self, project: str, what: str) -> None:
+        """Refuse what is of a project that is not among the caller's.
+
+        Raises:
+            Refused: ``PERMISSION_DENIED``.
+        """
+        if not self.caller.sees(project):
+            raise Refused("PERMISSION_DENIED", f"{what} is of another project than those of this token")
+
+    def audited(self, session: Session) -> None:
+        """Add the request to the audit, in the transaction of its work."""
+        self.audit.add(session, self.scope, self.status)
+        self.scope[AUDITED] = True
+
+    def text(self, name: str, *other: str) -> str:
+        """A field that must be given."""
+        found = self.maybe_text(name, *other)
+        if not found:
+            raise missing(name)
+        return found
+
+    def maybe_text(self, name: str, *other: str) -> str | None:
+        """A field that may be left out; ``other`` are its earlier names."""
+        for each in (name, *other):
+            value = self.fields.get(each)
+            if value is not None:
+                return checked_text(name, value)
+        return None
+
+    def number(self, name: str, otherwise: int) -> int:
+        """An integer, which may be given as text."""
+        return integer(name, self.fields.get(name), otherwise)
+
+    def maybe_number(self, name: str) -> int | None:
+        return None if self.fields.get(name) in (None, "") else self.number(name, 0)
+
+    def moment(self, name: str) -> int | None:
+        """A time in ms since 1970; None where none is given, or 0."""
+        found = self.number(name, 0)
+        if not 0 <= found <= _LATEST:
+            raise invalid(name, found, f"give ms since 1970, at most {_LATEST}")
+        return found or None
+
+    def texts(self, name: str) -> list[str]:
+        return [checked_text(name, value) for value in self.items(name)]
+
+    def items(self, name: str) -> list[Any]:
+        found = self.fields.get(name)
+        if found is None:
+            return []
+        if isinstance(found, str) and self.scope["method"] == "GET":
+            return [found]
+        if not isinstance(found, list):
+            raise invalid(name, found)
+        return found
+
+    def objects(self, name: str) -> list[dict[str, Any]]:
+        found = self.items(name)
+        for place, value in enumerate(found):
+            if not isinstance(value, dict):
+                raise invalid(f"{name}[{place}]", value)
+        return found
+
+    def experiment(self) -> int:
+        """The id of an experiment."""
+        return experiment_number(self.fields.get("experiment_id") or self.text("experiment_id"))
+
+    def tags(self, name: str = "tags") -> dict[str, str]:
+        """Tags of something that is made."""
+        return dict(tag(item, f"{name}[{place}]") for place, item in enumerate(self.objects(name)))
+
+
+def experiment_number(value: Any) -> int:
+    try:
+        found = int(value)
+    except (ValueError, TypeError):
+        raise Refused("INVALID_PARAMETER_VALUE", f"Invalid experiment ID '{value}'. Experiment ID must be a valid integer.") from None
+    if not -_INTEGERS <= found < _INTEGERS:
+        raise Refused("RESOURCE_DOES_NOT_EXIST", f"No Experiment with id={value} exists")
+    return found
+
+
+def missing(name: str) -> Refused:
+    return Refused("INVALID_PARAMETER_VALUE", f"Missing value for required parameter '{name}'. {_SEE}")
+
+
+def invalid(name: str, value: Any, hint: str = "") -> Refused:
+    shown = json.dumps(value, default=str)[:200]
+    hint = hint or f"Hint: Value was of type '{type(value).__name__}'. {_SEE}"
+    return Refused("INVALID_PARAMETER_VALUE", f"Invalid value {shown} for parameter '{name}' supplied: {hint}")
+
+
+def too_long(name: str, most: int) -> Refused:
+    return Refused("INVALID_PARAMETER_VALUE", f"'{name}' exceeds the maximum length of {most} characters")
+
+
+def checked_text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise invalid(name, value)
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise invalid(name, value, "it holds NUL or half of a surrogate pair, which no database takes")
+    return value
+
+
+def integer(name: str, value: Any, otherwise: int) -> int:
+    """An integer of 64 bits; what protobuf takes for one."""
+    if value is None or value == "":
+        return otherwise
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not -_INTEGERS <= value < _INTEGERS:
+        raise invalid(name, value)
+    return value
+
+
+def key(name: str, value: Any) -> str:
+    """The name of a param, metric or tag."""
+    if value is None or value == "":
+        raise missing(name)
+    found = checked_text(name, value)
+    if not _KEY.fullmatch(found):
+        raise invalid(name, found, _KEYS)
+    plain = posixpath.normpath(found)
+    if plain != found or plain == "." or plain.startswith(("..", "/")):
+        raise invalid(
+            name,
+            found,
+            "Names may be treated as files in certain cases, and must not resolve to other names when treated as such. "
+            f"This name would resolve to {plain!r}",
+        )
+    if len(found) > LONGEST_KEY:
+        raise too_long(name, LONGEST_KEY)
+    return found
+
+
+def param(item: dict[str, Any], path: str = "") -> tuple[str, str]:
+    """A param's key and value; of a long value its beginning, as MLflow's server keeps it."""
+    before = f"{path}." if path else ""
+    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", item.get("value", ""))[:LONGEST_PARAM]
+
+
+def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
+    """A tag's key and value; of a long value its beginning, as MLflow's server keeps it."""
+    before = f"{path}." if path else ""
+    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", item.get("value", ""))[:LONGEST_TAG]
+
+
+def time_of(name: str, value: Any) -> int:
+    """A metric's time in ms since 1970."""
+    if value is None or value == "":
+        raise missing(name)
+    found = integer(name, value, 0)
+    if not 0 <= found <= _LATEST:
+        raise invalid(name, found, f"Timestamp must be a nonnegative long (64-bit integer), at most {_LATEST}: ms since 1970")
+    return found
+
+
+def number(name: str, value: Any) -> float:
+    """A double; NaN and infinities may be given as text."""
+    if value is None or value == "":
+        raise missing(name)
+    if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
+    if isinstance(value, str) and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", value):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise invalid(name, value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise invalid(name, "…", "Please specify value as a valid double (64-bit floating point)") from None
+
+
+def at_most(what: str, most: int, items: Sequence[object]) -> None:
+    """Refuse more than so many."""
+    if len(items) > most:
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            f"A batch logging request can contain at most {most} {what}. Got {len(items)} {what}. Please split up {what} across multiple "
+            "requests and try again.",
+        )

@@ -1,0 +1,33 @@
+"""Compaction of runs that have got many small segments: each request of a client that logs makes one."""
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from halving.maintenance.compaction import compact
+from halving.store.store import Store
+
+_one = ThreadPoolExecutor(1, thread_name_prefix="halving-compaction")
+_waiting: set[tuple[str, str, str]] = set()
+_lock = threading.Lock()
+_log = logging.getLogger(__name__)
+
+
+def compact_soon(store: Store, project: str, run: str) -> None:
+    """Compact a run in a thread, one run at a time; one that waits already waits once. What fails is tried with the run's next points."""
+    key = (store.root, project, run)
+    with _lock:
+        if key in _waiting:
+            return
+        _waiting.add(key)
+    _one.submit(_compact, store, *key)
+
+
+def _compact(store: Store, root: str, project: str, run: str) -> None:
+    try:
+        compact(store, project, run)
+    except Exception as error:  # noqa: BLE001  # the run is read as it is
+        _log.warning("run %s/%s was not compacted: %s: %s", project, run, type(error).__name__, error)
+    finally:
+        with _lock:
+            _waiting.discard((root, project, run))

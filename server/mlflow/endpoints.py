@@ -1,0 +1,100 @@
+"""The table of MLflow's endpoints: the function that answers each, and why the others are not answered."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from server.mlflow import artifacts, experiments, history, recording, runs, search
+from server.mlflow.call import Call
+
+Answered = Callable[[Call], dict[str, Any] | bytes]
+
+
+class Endpoint(NamedTuple):
+    """A supported endpoint.
+
+    Attributes:
+        answer: gives a message, or its JSON.
+        audited: whether the audit has each call. What training code logs many times a second is in the run's own files.
+        looks: whether it asks the catalog about many runs, and so takes turns with other questions.
+        about: for the table in the documentation.
+    """
+
+    answer: Answered
+    audited: bool = False
+    looks: bool = False
+    about: str = ""
+
+
+_PRESIGNED = "artifacts go through the server: clients need none of the store's credentials"
+
+ENDPOINTS: dict[tuple[str, str], Endpoint] = {
+    ("POST", "experiments/create"): Endpoint(experiments.create, audited=True, about="an experiment is a project"),
+    ("GET", "experiments/get"): Endpoint(experiments.get),
+    ("GET", "experiments/get-by-name"): Endpoint(experiments.get_by_name),
+    ("GET", "experiments/search"): Endpoint(experiments.search),
+    ("POST", "experiments/search"): Endpoint(experiments.search),
+    ("POST", "experiments/update"): Endpoint(experiments.update, audited=True, about="the name; the project stays"),
+    ("POST", "experiments/delete"): Endpoint(experiments.delete, audited=True, about="with its runs; nothing goes away"),
+    ("POST", "experiments/restore"): Endpoint(experiments.restore, audited=True),
+    ("POST", "experiments/set-experiment-tag"): Endpoint(experiments.set_tag, audited=True),
+    ("POST", "experiments/delete-experiment-tag"): Endpoint(experiments.delete_tag, audited=True),
+    ("POST", "runs/create"): Endpoint(runs.create),
+    ("GET", "runs/get"): Endpoint(runs.get),
+    ("POST", "runs/update"): Endpoint(runs.update, about="one that runs again after its end begins another attempt"),
+    ("POST", "runs/delete"): Endpoint(runs.delete, audited=True),
+    ("POST", "runs/restore"): Endpoint(runs.restore, audited=True),
+    ("POST", "runs/search"): Endpoint(search.search, looks=True),
+    ("POST", "runs/log-batch"): Endpoint(recording.log_batch),
+    ("POST", "runs/log-metric"): Endpoint(recording.log_metric),
+    ("POST", "runs/log-parameter"): Endpoint(recording.log_parameter),
+    ("POST", "runs/log-inputs"): Endpoint(recording.log_inputs, about="datasets; not models"),
+    ("POST", "runs/set-tag"): Endpoint(recording.set_tag),
+    ("POST", "runs/delete-tag"): Endpoint(recording.delete_tag),
+    ("GET", "metrics/get-history"): Endpoint(history.get_history, about="until retention drops the points"),
+    ("GET", "metrics/get-history-bulk-interval"): Endpoint(history.get_history_bulk_interval),
+    ("GET", "artifacts/list"): Endpoint(artifacts.list_of_run),
+}
+"""By method and path below ``/api/2.0/mlflow/``."""
+
+PROXY: dict[tuple[str, str], str] = {
+    ("GET", "artifacts"): "list",
+    ("GET", "artifacts/<path:artifact_path>"): "get",
+    ("PUT", "artifacts/<path:artifact_path>"): "put",
+    ("DELETE", "artifacts/<path:artifact_path>"): "delete",
+}
+"""Of the proxy of artifacts, below ``/api/2.0/mlflow-artifacts/``: they are routes, because their bodies are streams."""
+
+NOT_YET = "not yet"
+REASONS: dict[str, str] = {
+    "runs/outputs": f"{NOT_YET}: with logged models",
+    "runs/log-model": f"{NOT_YET}: with logged models; the artifacts and tags of a model are taken",
+    "logged-models": f"{NOT_YET}: the models of MLflow 3 beside runs",
+    "registered-models": f"{NOT_YET}: the registry",
+    "model-versions": f"{NOT_YET}: the registry",
+    "experiments/search-datasets": f"{NOT_YET}: a search over the datasets of runs; search runs by dataset instead",
+    "mpu/": f"{NOT_YET}: a file is uploaded in one piece",
+    "artifacts/presigned": _PRESIGNED,
+    "presigned": _PRESIGNED,
+    "traces": "traces of language models are not runs",
+    "trace": "traces of language models are not runs",
+    "assessments": "traces of language models are not runs",
+    "experiments/": "belongs to traces of language models",
+    "workspaces": "a token is limited to projects instead",
+    "datasets": "evaluation datasets of language models; the datasets that runs log are taken",
+    "scorers": "evaluation of language models",
+    "issues": "evaluation of language models",
+    "review-queues": "evaluation of language models",
+    "label-schemas": "evaluation of language models",
+    "prompt-optimization": "evaluation of language models",
+    "gateway": "a gateway to language models",
+    "endpoints": "a gateway to language models",
+    "secrets": "a gateway to language models",
+    "webhooks": f"{NOT_YET}: with the registry",
+}
+"""Why an endpoint is not answered, by the beginning of its path; the longest counts."""
+
+
+def reason_of(path: str) -> str | None:
+    """Why MLflow's endpoint is not answered; None where MLflow has no such endpoint, as far as is known here."""
+    found = [begin for begin in REASONS if path.startswith(begin)]
+    return REASONS[max(found, key=len)] if found else None

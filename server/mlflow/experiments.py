@@ -1,0 +1,139 @@
+"""Experiments: projects of ours by the names that their clients gave them."""
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from resources.catalog import ExperimentRow
+from resources.tracking import experiments
+from resources.tracking.experiments import ACTIVE, DELETED
+from server.mlflow import pages
+from server.mlflow.call import Call, checked_text, missing, too_long
+from server.mlflow.forms import experiment_form
+from server.mlflow.grammar import its_errors, search_utils
+from server.mlflow.refusals import Refused
+
+_LONGEST_NAME, _LONGEST_KEY, _LONGEST_TAG = 500, 250, 20_000
+_MOST = 50_000
+_HERE = "mlflow-artifacts:"
+
+
+def create(call: Call) -> dict[str, Any]:
+    name = _name(call, "name")
+    location = call.maybe_text("artifact_location")
+    if location and "#" in location:
+        raise Refused("INVALID_PARAMETER_VALUE", "artifact_location holds #, which is not accepted")
+    with call.state.catalog.write(exclusive=True) as session:
+        project = experiments.project_of(session, name)
+        call.check(project, f"experiment {name!r}")
+        tags = dict(_tag(item) for item in call.objects("tags"))
+        row = experiments.create_experiment(session, name, project, tags, location or None)
+        call.audited(session)
+        return {"experiment_id": str(row.id)}
+
+
+def get(call: Call) -> dict[str, Any]:
+    with call.state.catalog.read() as session:
+        return {"experiment": experiment_form(seen(call, session, call.experiment()))}
+
+
+def get_by_name(call: Call) -> dict[str, Any]:
+    name = call.text("experiment_name")
+    with call.state.catalog.read() as session:
+        row = experiments.named_experiment(session, name)
+        call.check(row.project, f"experiment {name!r}")
+        return {"experiment": experiment_form(row)}
+
+
+def search(call: Call) -> dict[str, Any]:
+    count, begins = pages.size(call, 1_000, _MOST), pages.offset(call)
+    chosen = pages.stages(call, "view_type")
+    with call.state.catalog.read() as session:
+        rows = [row for row in experiments.list_experiments(session, chosen) if call.caller.sees(row.project)]
+    given, orders = call.maybe_text("filter"), call.texts("order_by")
+    if given or orders:
+        utils = search_utils("SearchExperimentsUtils")
+        with its_errors():
+            found = utils.sort(utils.filter([_Searched(row) for row in rows], given), orders or ["creation_time DESC"])
+        rows = [one.row for one in found]
+    shown, following = pages.page(rows, begins, count)
+    return {**({"experiments": [experiment_form(row) for row in shown]} if shown else {}), **following}
+
+
+def update(call: Call) -> dict[str, Any]:
+    name = _name(call, "new_name")
+    with call.state.catalog.write(exclusive=True) as session:
+        experiments.rename_experiment(session, seen(call, session, call.experiment(), lock=True), name)
+        call.audited(session)
+    return {}
+
+
+def delete(call: Call) -> dict[str, Any]:
+    return _staged(call, DELETED)
+
+
+def restore(call: Call) -> dict[str, Any]:
+    return _staged(call, ACTIVE)
+
+
+def set_tag(call: Call) -> dict[str, Any]:
+    key, value = _tag(call.fields)
+    with call.state.catalog.write() as session:
+        row = seen(call, session, call.experiment(), lock=True)
+        experiments.check_active(row)
+        row.tags = {**row.tags, key: value}
+        call.audited(session)
+    return {}
+
+
+def delete_tag(call: Call) -> dict[str, Any]:
+    key = call.text("key")
+    with call.state.catalog.write() as session:
+        row = seen(call, session, call.experiment(), lock=True)
+        experiments.check_active(row)
+        if key not in row.tags:
+            raise Refused("RESOURCE_DOES_NOT_EXIST", f"No tag with name: {key} in experiment with id {row.id}")
+        row.tags = {name: value for name, value in row.tags.items() if name != key}
+        call.audited(session)
+    return {}
+
+
+def seen(call: Call, session: Session, experiment: int, *, lock: bool = False) -> ExperimentRow:
+    """An experiment that the caller may see."""
+    row = experiments.find_experiment(session, experiment, lock=lock)
+    call.check(row.project, f"experiment {experiment}")
+    return row
+
+
+class _Searched:
+    """An experiment by the names of MLflow's attributes."""
+
+    def __init__(self, row: ExperimentRow) -> None:
+        self.row = row
+        self.name, self.experiment_id, self.tags = row.name, str(row.id), row.tags
+        self.creation_time, self.last_update_time = row.created, row.updated
+
+
+def _staged(call: Call, stage: str) -> dict[str, Any]:
+    with call.state.catalog.write() as session:
+        experiments.set_stage(session, seen(call, session, call.experiment(), lock=True), stage)
+        call.audited(session)
+    return {}
+
+
+def _name(call: Call, field: str) -> str:
+    name = call.text(field)
+    if len(name) > _LONGEST_NAME:
+        raise too_long(field, _LONGEST_NAME)
+    return name
+
+
+def _tag(item: dict[str, Any]) -> tuple[str, str]:
+    if not item.get("key"):
+        raise missing("key")
+    key, value = checked_text("key", item["key"]), checked_text("value", item.get("value", ""))
+    if len(key) > _LONGEST_KEY:
+        raise too_long("key", _LONGEST_KEY)
+    if len(value) > _LONGEST_TAG:
+        raise too_long("value", _LONGEST_TAG)
+    return key, value

@@ -1,0 +1,60 @@
+"""MLflow's messages in JSON, as its server answers them: 64-bit integers are numbers, empty lists are left out."""
+
+import json
+from typing import Any
+
+from resources.catalog import ExperimentRow, TrackedRunRow
+
+STATUSES = {"RUNNING": "running", "SCHEDULED": "scheduled", "FINISHED": "finished", "FAILED": "failed", "KILLED": "terminated"}
+"""Of runs: ours by MLflow's, in the order of its enum, which counts from 1."""
+
+_THEIRS = {ours: theirs for theirs, ours in STATUSES.items()}
+
+
+def experiment_form(row: ExperimentRow) -> dict[str, Any]:
+    tags = [{"key": key, "value": value} for key, value in row.tags.items()]
+    return {
+        "experiment_id": str(row.id),
+        "name": row.name,
+        "artifact_location": row.artifacts,
+        "lifecycle_stage": row.stage,
+        "last_update_time": row.updated,
+        "creation_time": row.created,
+        **({"tags": tags} if tags else {}),
+    }
+
+
+def artifact_uri(artifacts: str, run: str) -> str:
+    """Where a run's artifacts are, given where its experiment's are."""
+    return f"{artifacts.rstrip('/')}/{run}/artifacts"
+
+
+def info_form(row: TrackedRunRow, artifacts: str) -> dict[str, Any]:
+    """A run's ``info``; ``artifacts`` is where its experiment's are."""
+    return {
+        "run_uuid": row.id,
+        "experiment_id": str(row.experiment),
+        "run_name": row.name,
+        "user_id": row.user,
+        "status": _THEIRS[row.status],
+        "start_time": row.started,
+        **({"end_time": row.ended_at} if row.ended_at is not None else {}),
+        "artifact_uri": artifact_uri(artifacts, row.id),
+        "lifecycle_stage": row.stage,
+        "run_id": row.id,
+    }
+
+
+def run_json(row: TrackedRunRow, artifacts: str) -> str:
+    """A run as JSON. What the row has as JSON is not read for it: that is the most of the work of an answer with a thousand runs."""
+    parts = (("metrics", row.metrics), ("params", row.params), ("tags", row.tags))
+    data = ",".join(f'"{name}":{text}' for name, text in parts if text != "[]")
+    inputs = "" if row.inputs == "[]" else f'"dataset_inputs":{row.inputs}'
+    return f'{{"info":{json.dumps(info_form(row, artifacts))},"data":{{{data}}},"inputs":{{{inputs}}},"outputs":{{}}}}'
+
+
+def status_of(given: object) -> str | None:
+    """Our status for MLflow's name, or its number in the enum; None where it is neither."""
+    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= len(STATUSES):
+        return list(STATUSES.values())[given - 1]
+    return STATUSES.get(given) if isinstance(given, str) else None

@@ -1,0 +1,73 @@
+"""Histories of metrics: every value that was logged, from the store."""
+
+from typing import Any
+
+import numpy as np
+
+from halving.metrics.points import Points, stitch
+from halving.query.curve_reader import read_run_curves
+from resources.tracking.runs import Tracked, find_run, of_items, plain_number
+from server.mlflow import pages
+from server.mlflow.call import Call, invalid
+from server.mlflow.refusals import Refused
+from server.mlflow.runs import seen
+
+_MOST = 50_000
+_MOST_RUNS, _MOST_EACH = 100, 2_500
+
+
+def get_history(call: Call) -> dict[str, Any]:
+    """All values of a metric of a run, the earliest first; one that was sent again is there once, as in MLflow."""
+    metric = call.text("metric_key")
+    with call.state.catalog.read() as session:
+        found = seen(call, session)
+    points = _points(call, found, metric)
+    order = np.lexsort((points.value, points.step, points.time))
+    values = [*dict.fromkeys(zip(*(column[order].tolist() for column in (points.time, points.step, points.value)), strict=True))]
+    paged = call.fields.get("max_results") not in (None, "")
+    count = pages.size(call, _MOST, _MOST) if paged else len(values) + 1
+    shown, following = pages.page(values, pages.offset(call), count)
+    metrics = [_metric(metric, *one) for one in shown]
+    return {**({"metrics": metrics} if metrics else {}), **following}
+
+
+def get_history_bulk_interval(call: Call) -> dict[str, Any]:
+    """A metric of several runs, each at no more than so many steps, the first and the last among them."""
+    metric, names = call.text("metric_key"), call.texts("run_ids")
+    if not 0 < len(names) <= _MOST_RUNS:
+        raise invalid("run_ids", len(names), f"GetMetricHistoryBulkInterval request must specify 1 to {_MOST_RUNS} run_ids")
+    count = call.number("max_results", _MOST_EACH)
+    if not 1 <= count <= _MOST_EACH:
+        raise invalid("max_results", count, f"max_results must be between 1 and {_MOST_EACH}.")
+    first, last = call.maybe_number("start_step"), call.maybe_number("end_step")
+    if (first is None) != (last is None):
+        raise Refused("INVALID_PARAMETER_VALUE", "If either start step or end step are specified, both must be specified.")
+    if first is not None and last is not None and first > last:
+        raise invalid("end_step", last, f"end_step must be greater than start_step = {first}")
+    with call.state.catalog.read() as session:
+        runs = [find_run(session, name) for name in dict.fromkeys(names)]
+    for run in runs:
+        call.check(run.project, f"run {run.row.id!r}")
+    curves = {run.row.id: stitch(_points(call, run, metric)) for run in runs}
+    if first is not None:
+        curves = {name: points.take((points.step >= first) & (points.step <= last)) for name, points in curves.items()}
+    steps = np.unique(np.concatenate([points.step for points in curves.values()]))
+    chosen = steps[np.unique(np.linspace(0, len(steps) - 1, min(count, len(steps))).round().astype(np.int64))] if len(steps) else steps
+    found = []
+    for name in sorted(curves):
+        points = curves[name]
+        ends = points.step[[0, -1]] if len(points.step) else points.step
+        kept = points.take(np.isin(points.step, np.union1d(chosen, ends)))
+        values = zip(kept.time.tolist(), kept.step.tolist(), kept.value.tolist(), strict=True)
+        found += [{**_metric(metric, *value), "run_id": name} for value in values]
+    return {"metrics": found} if found else {}
+
+
+def _points(call: Call, run: Tracked, metric: str) -> Points:
+    if metric not in of_items(run.row.metrics):
+        return Points(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
+    return read_run_curves(call.state.store, run.project, run.row.id, [metric], lambda curves: curves.raw(metric))
+
+
+def _metric(key: str, time: int, step: int, value: float) -> dict[str, Any]:
+    return {"key": key, "value": plain_number(value), "timestamp": time, "step": step}

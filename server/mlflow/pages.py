@@ -1,0 +1,58 @@
+"""Pages of lists, as MLflow's clients ask for them: a token holds the offset of the next one."""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from server.mlflow.call import Call, invalid
+from server.mlflow.refusals import Refused
+
+VIEWS = {"ACTIVE_ONLY": ("active",), "DELETED_ONLY": ("deleted",), "ALL": ("active", "deleted")}
+"""Lifecycle stages by MLflow's view types, in the order of its enum, which counts from 1."""
+
+_Item = TypeVar("_Item")
+
+
+def stages(call: Call, name: str) -> tuple[str, ...]:
+    """The lifecycle stages that a search asks for."""
+    given = call.fields.get(name) or "ACTIVE_ONLY"
+    if str(given).isdecimal() and 1 <= int(given) <= len(VIEWS):
+        return list(VIEWS.values())[int(given) - 1]
+    if given not in VIEWS:
+        raise invalid(name, given, f"give one of {', '.join(VIEWS)}")
+    return VIEWS[given]
+
+
+def size(call: Call, otherwise: int, most: int) -> int:
+    """``max_results``."""
+    found = call.number("max_results", otherwise)
+    if not 0 < found <= most:
+        raise invalid("max_results", found, f"It must be a positive integer, at most {most}")
+    return found
+
+
+def offset(call: Call) -> int:
+    """Where the page begins."""
+    token = call.maybe_text("page_token")
+    if not token:
+        return 0
+    try:
+        found = json.loads(base64.b64decode(token, validate=True))["offset"]
+    except (binascii.Error, ValueError, KeyError, TypeError):
+        found = None
+    if not isinstance(found, int) or not 0 <= found < 2**62:
+        raise Refused("INVALID_PARAMETER_VALUE", "Invalid page token, could not base64-decode")
+    return found
+
+
+def token_of(place: int) -> str:
+    """The token of the page that begins there."""
+    return base64.b64encode(json.dumps({"offset": place}).encode()).decode()
+
+
+def page(items: Sequence[_Item], begins: int, count: int) -> tuple[Sequence[_Item], dict[str, Any]]:
+    """The items of a page, and what its answer says of the next one."""
+    ends = begins + count
+    return items[begins:ends], {"next_page_token": token_of(ends)} if ends < len(items) else {}

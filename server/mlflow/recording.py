@@ -1,0 +1,100 @@
+"""What training code logs into a run: metrics, params, tags and datasets."""
+
+from typing import Any
+
+from resources.tracking import runs
+from resources.tracking.run_files import MOST_LIVE, TrackedPoint
+from server.mlflow import call as fields
+from server.mlflow.call import Call, at_most, checked_text, missing, too_long
+from server.mlflow.compacting import compact_soon
+from server.mlflow.refusals import Refused
+from server.mlflow.runs import seen
+
+_METRICS, _ITEMS, _ALL = 1_000, 100, 1_000
+_DATASET = {"name": 500, "digest": 36, "source_type": 36, "source": 65_535}
+_MORE = {"schema": 1_048_575, "profile": 16_777_215}
+_TAG = {"key": 255, "value": 500}
+
+
+def log_batch(call: Call) -> dict[str, Any]:
+    metrics, params, tags = call.objects("metrics"), call.objects("params"), call.objects("tags")
+    at_most("metrics", _METRICS, metrics)
+    at_most("params", _ITEMS, params)
+    at_most("tags", _ITEMS, tags)
+    at_most("metrics, params, and tags", _ALL, [*metrics, *params, *tags])
+    named = [fields.param(item, f"params[{place}]") for place, item in enumerate(params)]
+    doubles = sorted({key for key, _ in named if sum(other == key for other, _ in named) > 1})
+    if doubles:
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            f"Duplicate parameter keys have been submitted: {doubles}. Please ensure the request contains only one param value per "
+            "param key.",
+        )
+    points = [_point(item, f"metrics[{place}].") for place, item in enumerate(metrics)]
+    return _log(call, points=points, params=named, tags=[fields.tag(item, f"tags[{place}]") for place, item in enumerate(tags)])
+
+
+def log_metric(call: Call) -> dict[str, Any]:
+    return _log(call, points=[_point(call.fields)])
+
+
+def log_parameter(call: Call) -> dict[str, Any]:
+    return _log(call, params=[fields.param(call.fields)])
+
+
+def set_tag(call: Call) -> dict[str, Any]:
+    return _log(call, tags=[fields.tag(call.fields)])
+
+
+def delete_tag(call: Call) -> dict[str, Any]:
+    key = call.text("key")
+    with call.state.catalog.write() as session:
+        runs.delete_tag(call.state.store, seen(call, session, lock=True), key)
+    return {}
+
+
+def log_inputs(call: Call) -> dict[str, Any]:
+    if call.items("models"):
+        raise Refused("NOT_IMPLEMENTED", "models among the inputs of a run are not kept by this server yet")
+    datasets = call.objects("datasets")
+    at_most("datasets", _METRICS, datasets)
+    return _log(call, inputs=[_dataset_input(item) for item in datasets])
+
+
+def _log(call: Call, **what: Any) -> dict[str, Any]:
+    with call.state.catalog.write() as session:
+        found = seen(call, session, lock=True)
+        live = runs.log(call.state.store, found, **what)
+    if live > MOST_LIVE:
+        compact_soon(call.state.store, found.project, found.row.id)
+    return {}
+
+
+def _point(item: dict[str, Any], path: str = "") -> TrackedPoint:
+    return TrackedPoint(
+        fields.key(f"{path}key", item.get("key")),
+        fields.integer(f"{path}step", item.get("step"), 0),
+        fields.time_of(f"{path}timestamp", item.get("timestamp")),
+        fields.number(f"{path}value", item.get("value")),
+    )
+
+
+def _dataset_input(item: dict[str, Any]) -> dict[str, Any]:
+    given, tags = item.get("dataset"), item.get("tags") or []
+    if not isinstance(given, dict):
+        raise missing("dataset")
+    dataset = {name: _within("dataset", name, given.get(name), most) for name, most in _DATASET.items()}
+    dataset |= {name: _within("dataset", name, given[name], most) for name, most in _MORE.items() if given.get(name) is not None}
+    if not isinstance(tags, list) or not all(isinstance(one, dict) for one in tags):
+        raise fields.invalid("tags", tags)
+    kept = [{name: _within("tags", name, one.get(name), most) for name, most in _TAG.items()} for one in tags]
+    return {**({"tags": kept} if kept else {}), "dataset": dataset}
+
+
+def _within(path: str, name: str, value: Any, most: int) -> str:
+    if value is None:
+        raise missing(f"{path}.{name}")
+    found = checked_text(f"{path}.{name}", value)
+    if len(found) > most:
+        raise too_long(f"{path}.{name}", most)
+    return found

@@ -1,0 +1,100 @@
+"""Errors as MLflow's clients know them: ``{"error_code", "message"}`` with its codes and statuses, also those that others made."""
+
+import json
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.errors import MEDIA_TYPE
+
+PREFIXES = tuple(
+    f"/{api}/{version}/{of}" for api in ("api", "ajax-api") for version in ("2.0", "3.0") for of in ("mlflow", "mlflow-artifacts")
+)
+"""Of the paths of MLflow's API."""
+
+_STATUS = {
+    "INVALID_PARAMETER_VALUE": 400,
+    "RESOURCE_ALREADY_EXISTS": 400,
+    "BAD_REQUEST": 400,
+    "PERMISSION_DENIED": 403,
+    "RESOURCE_DOES_NOT_EXIST": 404,
+    "ENDPOINT_NOT_FOUND": 404,
+    "NOT_IMPLEMENTED": 501,
+}
+# Of our own errors by their statuses; MLflow's client tries 429, 500 and 503 again, and others not.
+_CODES = {
+    401: ("UNAUTHENTICATED", 401),
+    403: ("PERMISSION_DENIED", 403),
+    404: ("RESOURCE_DOES_NOT_EXIST", 404),
+    405: ("ENDPOINT_NOT_FOUND", 405),
+    409: ("RESOURCE_ALREADY_EXISTS", 400),
+    413: ("BAD_REQUEST", 413),
+    421: ("BAD_REQUEST", 421),
+    422: ("INVALID_PARAMETER_VALUE", 400),
+    429: ("REQUEST_LIMIT_EXCEEDED", 429),
+    503: ("TEMPORARILY_UNAVAILABLE", 503),
+}
+_LONGEST = 1_000_000  # bytes of a problem
+
+
+class Refused(Exception):
+    """A request that is not done, by MLflow's code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+    def answer(self) -> JSONResponse:
+        return refusal(self.code, self.message, _STATUS.get(self.code, 500))
+
+
+def refusal(code: str, message: str, status: int) -> JSONResponse:
+    """An error as an answer."""
+    return JSONResponse({"error_code": code, "message": message}, status)
+
+
+class MlflowProblems:
+    """An ASGI middleware outside of all others: what they answer to MLflow's paths as a problem of ours is made one of MLflow's."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(PREFIXES):
+            await self._app(scope, receive, send)
+            return
+        start: Message | None = None
+        body = b""
+
+        async def translated(message: Message) -> None:
+            nonlocal start, body
+            if message["type"] == "http.response.start" and _is_problem(message["headers"]):
+                start = message
+            elif start is not None and message["type"] == "http.response.body":
+                body += message.get("body", b"")[: _LONGEST - len(body)]
+                if not message.get("more_body"):
+                    begun, start = start, None
+                    await _send(begun, body, send)
+            else:
+                await send(message)
+
+        await self._app(scope, receive, translated)
+
+
+def _is_problem(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return Headers(raw=list(headers)).get("content-type", "").startswith(MEDIA_TYPE)
+
+
+async def _send(start: Message, body: bytes, send: Send) -> None:
+    code, status = _CODES.get(start["status"], ("INTERNAL_ERROR", start["status"]))
+    try:
+        detail = str(json.loads(body)["detail"])
+    except (ValueError, KeyError):  # the body of a HEAD, which has none
+        detail = ""
+    content = json.dumps({"error_code": code, "message": detail}).encode() if body else b""
+    new = {b"content-type": b"application/json", b"content-length": str(len(content)).encode()}
+    headers = [(name, value) for name, value in start["headers"] if name.lower() not in new]
+    await send({**start, "status": status, "headers": [*headers, *new.items()]})
+    await send({"type": "http.response.body", "body": content, "more_body": False})

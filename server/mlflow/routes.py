@@ -1,0 +1,135 @@
+"""MLflow's paths as routes: one for each prefix looks its table up, because clients ask many times a second."""
+
+import importlib.metadata
+import json
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from starlette.responses import PlainTextResponse, Response
+
+from server.access.audit import AUDITED
+from server.identity.caller import caller_of
+from server.mlflow import artifacts
+from server.mlflow.call import Call
+from server.mlflow.endpoints import ENDPOINTS, Endpoint, reason_of
+from server.mlflow.refusals import PREFIXES, Refused, refusal
+
+VERSION = "3.17.2"
+"""Of MLflow, whose API this is, where its package is not installed."""
+
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+_INFO = {  # what 3.x clients ask before they use what not every server has
+    "store_type": "SqlStore",
+    "workspaces_enabled": False,
+    "trace_archival_enabled": False,
+    "multipart_uploads_enabled": False,
+    "multipart_downloads_enabled": False,
+    "presigned_upload_run_id_supported": False,
+    "presigned_upload_model_id_supported": False,
+    "features_enabled": {"gateway": False},
+}
+
+api, proxy, plain = (APIRouter(include_in_schema=False) for _ in range(3))
+
+
+async def answer_api(request: Request) -> Response:
+    """A request by MLflow's table of endpoints."""
+    path, method = request.path_params["path"], request.method
+    if (method, path) == ("GET", "server-info"):
+        return _message(_INFO)
+    endpoint = ENDPOINTS.get((method, path))
+    if endpoint is None:
+        return _unknown(method, path)
+    try:
+        call = _call(request, await _fields(request), audited=endpoint.audited)
+        return _message(await _answered(endpoint, call))
+    except Refused as error:
+        return error.answer()
+
+
+async def answer_proxy(request: Request) -> Response:
+    """A request to the proxy of artifacts."""
+    path, method = request.path_params["path"], request.method
+    begin, _, address = path.partition("/")
+    if begin != "artifacts" or method not in ("GET", "PUT", "DELETE"):
+        return _unknown(method, path)
+    try:
+        call = _call(request, _query(request), audited=False)
+        if method == "PUT":
+            return _message(await artifacts.put(call, address, request.stream()))
+        if method == "DELETE":
+            return _message(await call.state.store_threads.run(artifacts.delete, call, address))
+        if address:
+            return await artifacts.get(call, address)
+        return _message(await run_in_threadpool(artifacts.list_of_proxy, call))
+    except Refused as error:
+        return error.answer()
+
+
+for prefix in PREFIXES:
+    (proxy if prefix.endswith("-artifacts") else api).add_api_route(
+        f"{prefix}/{{path:path}}", answer_proxy if prefix.endswith("-artifacts") else answer_api, methods=_METHODS
+    )
+
+
+@plain.get("/health")
+async def health() -> Response:
+    """MLflow's way to ask whether the process lives."""
+    return PlainTextResponse("OK")
+
+
+@plain.get("/version")
+async def version() -> Response:
+    """The version of MLflow whose API this is."""
+    try:
+        return PlainTextResponse(importlib.metadata.version("mlflow-skinny"))
+    except importlib.metadata.PackageNotFoundError:
+        return PlainTextResponse(VERSION)
+
+
+async def _answered(endpoint: Endpoint, call: Call) -> dict[str, Any] | bytes:
+    if endpoint.looks:
+        async with call.state.index_turns.turn(call.caller.actor):
+            return await run_in_threadpool(endpoint.answer, call)
+    return await call.state.store_threads.run(endpoint.answer, call)
+
+
+def _call(request: Request, fields: dict[str, Any], *, audited: bool) -> Call:
+    if not audited:
+        request.scope[AUDITED] = True
+    return Call(request.app.state.halving, caller_of(request), request.app.state.audit, request.scope, fields)
+
+
+async def _fields(request: Request) -> dict[str, Any]:
+    if request.method == "GET":
+        return _query(request)
+    body = await request.body()
+    try:
+        found = json.loads(body) if body else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Refused("INVALID_PARAMETER_VALUE", "the body is not accepted: give a JSON object")
+    return found
+
+
+def _query(request: Request) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        before = found.get(name)
+        found[name] = value if before is None else [*(before if isinstance(before, list) else [before]), value]
+    return found
+
+
+def _message(content: dict[str, Any] | bytes) -> Response:
+    body = content if isinstance(content, bytes) else json.dumps(content, allow_nan=False).encode()
+    return Response(body, media_type="application/json")
+
+
+def _unknown(method: str, path: str) -> Response:
+    if any(known == path for _, known in ENDPOINTS):
+        return refusal("ENDPOINT_NOT_FOUND", f"The method {method} is not allowed for {path}", 405)
+    if reason := reason_of(path):
+        return refusal("NOT_IMPLEMENTED", f"{path} is not answered by this server: {reason}", 501)
+    return refusal("ENDPOINT_NOT_FOUND", f"There is no endpoint {path}", 404)
