@@ -12,11 +12,13 @@ from halving import __version__
 from server import routes
 from server.access.audit import Audit
 from server.access.authentication import Authentication
-from server.access.gate import Gate, OpenStreams
+from server.access.gate import MOST_OF_MLFLOW, Gate, OpenStreams
 from server.access.headers import content_policy
 from server.access.project_limits import Routes, check_projects
 from server.errors import add_error_handlers, documented
 from server.index_refresher import index_refreshed
+from server.mlflow import routes as mlflow
+from server.mlflow.refusals import MlflowProblems
 from server.pages import PageFiles, Pages
 from server.settings import Settings
 from server.state import State
@@ -62,6 +64,9 @@ def create_app(settings: Settings) -> FastAPI:
     for router in routes.ROUTERS:
         api.include_router(router, max_body_size=MOST_BYTES)
     app.include_router(api)
+    app.include_router(mlflow.plain)
+    app.include_router(mlflow.api, max_body_size=MOST_OF_MLFLOW)
+    app.include_router(mlflow.proxy)
     page = PageFiles()
     app.add_middleware(Pages, files=page)
     app.add_middleware(
@@ -72,6 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
         streams=streams,
         most_bytes=MOST_BYTES,
     )
+    app.add_middleware(MlflowProblems)  # outside of the gate, whose refusals it translates
     return app
 
 

@@ -16,12 +16,21 @@ from server.identity.caller import Scope as TokenScope
 from server.identity.origins import foreign_origin, host_name, is_loopback
 from server.identity.sessions import Session
 
-API = "/api/"
+API = ("/api/", "/ajax-api/")
+MOST_OF_MLFLOW = 16_000_000
+"""Bytes of a body that MLflow's clients send, where it is not a file."""
+
 _V1 = "/api/v1"
 _OPEN = {("GET", f"{_V1}/health"), ("GET", f"{_V1}/ready"), ("POST", f"{_V1}/session")}  # nobody is known there yet
 _SIGNED = f"{_V1}/signed/"  # the address itself says that it was given to somebody who may
-_READS_BY_POST = {f"{_V1}/curves"}  # asks for more than fits into a URL, and changes nothing
-_UPLOADS = (f"{_V1}/ingest", f"{_V1}/files/", f"{_V1}/blobs/")  # their routes say how much they take, and read it themselves
+_MLFLOW = [f"{api}{version}/mlflow" for api in API for version in ("2.0", "3.0")]
+_UPLOADS = (f"{_V1}/ingest", f"{_V1}/files/", f"{_V1}/blobs/", *(f"{of}-artifacts/" for of in _MLFLOW))  # their routes say how much
+_MLFLOW_API = tuple(f"{of}/" for of in _MLFLOW)
+_SEARCHES = ("runs/search", "experiments/search", "experiments/search-datasets", "logged-models/search")
+_READS_BY_POST = {  # they ask for more than fits into a URL, and change nothing
+    f"{_V1}/curves",
+    *(f"{of}/{search}" for of in _MLFLOW for search in _SEARCHES),
+}
 _ADMIN = (f"{_V1}/audit",)
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _PROXY = ("x-forwarded-for", "x-forwarded-host", "forwarded")
@@ -83,9 +92,10 @@ class Gate:
         if not path.startswith(API):
             return None
         length = headers.get("content-length", "0")
+        most = MOST_OF_MLFLOW if path.startswith(_MLFLOW_API) else self._most_bytes
         limited = not path.startswith(_UPLOADS)
-        if len(length) > _MOST_DIGITS or (limited and length.isdecimal() and int(length) > self._most_bytes):
-            return problem(413, f"the body has {length[:_MOST_DIGITS]} bytes: give at most {self._most_bytes}")
+        if len(length) > _MOST_DIGITS or (limited and length.isdecimal() and int(length) > most):
+            return problem(413, f"the body has {length[:_MOST_DIGITS]} bytes: give at most {most}")
         # With a token in its header a request was made by who knows the token: neither a browser nor a proxy adds one of ours by itself.
         by_token = self.authentication.asks and given_token(headers) is not None
         site = foreign_origin(headers.get("origin"), headers.get("sec-fetch-site"), headers.get("host", ""))
