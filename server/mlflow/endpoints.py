@@ -53,6 +53,8 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("GET", "metrics/get-history"): Endpoint(history.get_history, about="until retention drops the points"),
     ("GET", "metrics/get-history-bulk-interval"): Endpoint(history.get_history_bulk_interval),
     ("GET", "artifacts/list"): Endpoint(artifacts.list_of_run),
+    # Asked by every list of artifacts: an error would take that away, too.
+    ("POST", "logged-models/search"): Endpoint(lambda _: {}, about="finds none: logged models are not kept yet"),
 }
 """By method and path below ``/api/2.0/mlflow/``."""
 
