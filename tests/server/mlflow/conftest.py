@@ -1,0 +1,35 @@
+"""MLflow's REST API as its clients call it, without a socket."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+Api = Callable[..., dict[str, Any]]
+
+
+def api_of(client: TestClient) -> Api:
+    """Calls an endpoint: ``api("runs/create", experiment_id="0")``; what is answered with another status than ``answered`` fails."""
+
+    def call(endpoint: str, method: str = "POST", /, *, answered: int = 200, **fields: Any) -> dict[str, Any]:
+        sent: dict[str, Any] = {"params": fields} if method == "GET" else {"content": json.dumps(fields)}
+        answer = client.request(method, f"http://127.0.0.1:3001/api/2.0/mlflow/{endpoint}", **sent)
+        assert answer.status_code == answered, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    return call
+
+
+@pytest.fixture
+def api(client: TestClient) -> Api:
+    """On an empty store, once on each database."""
+    return api_of(client)
+
+
+@pytest.fixture
+def run(api: Api) -> str:
+    """The id of a new run."""
+    return str(api("runs/create", experiment_id="0", start_time=1_700_000_000_000)["run"]["info"]["run_id"])

@@ -1,0 +1,85 @@
+"""Who may ask MLflow's API, and how refusals of the gate are answered there."""
+
+from collections.abc import Callable
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.server.mlflow.conftest import api_of
+
+API = "/api/2.0/mlflow"
+
+
+@pytest.mark.parametrize("prefix", ["/api/2.0", "/api/3.0", "/ajax-api/2.0", "/ajax-api/3.0"])
+def test_without_a_token_nothing_is_answered_below_any_prefix(guarded: TestClient, prefix: str) -> None:
+    for path in ("mlflow/experiments/search", "mlflow-artifacts/artifacts", "mlflow/nothing", "mlflow/server-info"):
+        answer = guarded.get(f"{prefix}/{path}")
+        assert (answer.status_code, answer.json()["error_code"]) == (401, "UNAUTHENTICATED")
+
+
+def test_health_and_version_need_none(guarded: TestClient) -> None:
+    assert guarded.get("/health").text == "OK"
+    assert guarded.get("/version").text.startswith("3.")
+
+
+def test_who_may_read_searches_and_writes_nothing(guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:
+    headers = bearer("ada", scope="read")
+    for path in ("runs/search", "experiments/search"):
+        assert guarded.post(f"{API}/{path}", json={}, headers=headers).status_code == 200
+        assert guarded.post(f"/ajax-api/2.0/mlflow/{path}", json={}, headers=headers).status_code == 200
+    for path in ("runs/create", "runs/log-batch", "experiments/create"):
+        answer = guarded.post(f"{API}/{path}", json={}, headers=headers)
+        assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
+
+
+def test_a_token_of_some_projects_sees_no_others(guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:
+    anybody, ada = bearer("root", scope="write"), bearer("ada", scope="write", projects=["digits"])
+    made = guarded.post(f"{API}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"]["info"]["run_id"]
+    guarded.put(f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", content=b"x", headers=anybody)
+    for method, path, fields in (
+        ("POST", f"{API}/runs/create", {"experiment_id": "0"}),
+        ("POST", f"{API}/runs/log-batch", {"run_id": made}),
+        ("POST", f"{API}/runs/set-tag", {"run_id": made, "key": "a", "value": "b"}),
+        ("POST", f"{API}/runs/delete", {"run_id": made}),
+        ("POST", f"{API}/experiments/create", {"name": "letters"}),
+        ("POST", f"{API}/experiments/delete", {"experiment_id": "0"}),
+        ("PUT", f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", {}),
+        ("DELETE", f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", {}),
+    ):
+        answer = guarded.request(method, path, json=fields, headers=ada)
+        assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED"), path
+    for path in (
+        f"{API}/runs/get?run_id={made}",
+        f"{API}/artifacts/list?run_id={made}",
+        f"{API}/metrics/get-history?run_id={made}&metric_key=a",
+        f"{API}/metrics/get-history-bulk-interval?run_ids={made}&metric_key=a",
+        f"{API}/experiments/get?experiment_id=0",
+        f"{API}/experiments/get-by-name?experiment_name=Default",
+        f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a",
+        f"/api/2.0/mlflow-artifacts/artifacts?path=0/{made}/artifacts",
+    ):
+        assert guarded.get(path, headers=ada).status_code == 403, path
+    assert guarded.post(f"{API}/runs/search", json={"experiment_ids": ["0"]}, headers=ada).json() == {}
+    assert guarded.post(f"{API}/experiments/search", json={}, headers=ada).json() == {}
+    assert guarded.post(f"{API}/experiments/create", json={"name": "digits"}, headers=ada).status_code == 200
+
+
+def test_a_body_that_is_too_large_is_refused_in_mlflows_form(local: TestClient) -> None:
+    answer = local.post(f"{API}/runs/log-batch", content=b" " * 16_000_001)
+    assert (answer.status_code, answer.json()["error_code"]) == (413, "BAD_REQUEST")
+    chunked = local.post(f"{API}/runs/log-batch", content=(b" " * 1_000_000 for _ in range(17)))
+    assert (chunked.status_code, chunked.json()["error_code"]) == (413, "BAD_REQUEST")
+
+
+def test_a_page_of_another_site_changes_nothing(local: TestClient) -> None:
+    answer = local.post("/ajax-api/2.0/mlflow/runs/create", json={}, headers={"Origin": "https://elsewhere.example"})
+    assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
+
+
+def test_what_was_deleted_is_in_the_audit_each_time(local: TestClient) -> None:
+    api = api_of(local)
+    runs = [api("runs/create", experiment_id="0")["run"]["info"]["run_id"] for _ in range(2)]
+    for run in runs:
+        api("runs/delete", run_id=run)
+    entries = [one["target"] for one in local.get("/api/v1/audit").json()["entries"]] if local.get("/api/v1/audit").is_success else []
+    assert entries.count(f"{API}/runs/delete") == 2

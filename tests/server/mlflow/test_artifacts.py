@@ -1,0 +1,85 @@
+"""Artifacts through the proxy, and where they are then."""
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.server.mlflow.conftest import Api
+
+PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
+
+
+def listed(api: Api, run: str, path: str = "") -> list[tuple[str, int | None]]:
+    files = api("artifacts/list", "GET", run_id=run, **({"path": path} if path else {})).get("files", [])
+    return [(one["path"], one.get("file_size")) for one in files]
+
+
+def test_files_are_listed_and_read_as_they_were_written(api: Api, run: str, client: TestClient) -> None:
+    for path, content in (("a.txt", b"hello"), ("deep/er/a b.bin", bytes(range(256)) * 9_000), ("deep/größe.txt", b"")):
+        assert client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=content).status_code == 200
+        answer = client.get(f"{PROXY}/0/{run}/artifacts/{path}")
+        assert answer.content == content
+        assert answer.headers["content-disposition"] == "attachment"
+    assert listed(api, run) == [("a.txt", 5), ("deep", None)]
+    assert listed(api, run, "deep") == [("deep/er", None), ("deep/größe.txt", 0)]
+    assert listed(api, run, "a.txt") == []
+    assert client.get(PROXY, params={"path": f"0/{run}/artifacts/deep"}).json()["files"][0] == {"path": "er", "is_dir": True}
+
+
+def test_a_file_that_is_written_again_has_the_new_content_alone(api: Api, run: str, client: TestClient) -> None:
+    for content in (b"first", b"second", b"second", b"third"):
+        client.put(f"{PROXY}/0/{run}/artifacts/a.txt", content=content)
+        assert client.get(f"{PROXY}/0/{run}/artifacts/a.txt").content == content
+    assert listed(api, run) == [("a.txt", 5)]
+    store = client.app.state.halving.store  # type: ignore[attr-defined]
+    assert len(store.names(f"runs/project=Default/{run}/artifacts")) == 1
+
+
+def test_paths_that_make_one_name_are_two_files(run: str, client: TestClient) -> None:
+    for path in ("a/b", "a-b", "a b"):
+        client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=path.encode())
+    for path in ("a/b", "a-b", "a b"):
+        assert client.get(f"{PROXY}/0/{run}/artifacts/{path}").content == path.encode()
+
+
+def test_a_folder_is_deleted_with_what_is_in_it(api: Api, run: str, client: TestClient) -> None:
+    for path in ("d/a", "d/b/c", "dd"):
+        client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
+    assert client.delete(f"{PROXY}/0/{run}/artifacts/d").status_code == 200
+    assert listed(api, run) == [("dd", 1)]
+    client.put(f"{PROXY}/0/{run}/artifacts/d/a", content=b"new")
+    assert client.get(f"{PROXY}/0/{run}/artifacts/d/a").content == b"new"
+
+
+@pytest.mark.parametrize(
+    "path", ["../a", "a/../../b", "%2e%2e/a", "a/%2e%2e/%2e%2e/b", "/etc/passwd", "a//b", ".", "a\\b", "%252e%252e/a", "a%00b", "a" * 2_001]
+)
+def test_paths_that_could_leave_the_run_are_refused(api: Api, run: str, client: TestClient, path: str) -> None:
+    answer = client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
+    assert answer.status_code in (400, 404), answer.text
+    assert set(answer.json()) == {"error_code", "message"}
+    assert listed(api, run) == []
+
+
+def test_a_path_is_a_file_or_a_folder(run: str, client: TestClient) -> None:
+    client.put(f"{PROXY}/0/{run}/artifacts/a", content=b"x")
+    assert client.put(f"{PROXY}/0/{run}/artifacts/a/b", content=b"x").status_code == 400
+    client.put(f"{PROXY}/0/{run}/artifacts/d/b", content=b"x")
+    assert client.put(f"{PROXY}/0/{run}/artifacts/d", content=b"x").status_code == 400
+
+
+def test_an_address_of_no_run_is_not_found(run: str, client: TestClient) -> None:
+    for address in (f"1/{run}/artifacts/a", f"0/{'0' * 32}/artifacts/a"):
+        answer = client.put(f"{PROXY}/{address}", content=b"x")
+        assert (answer.status_code, answer.json()["error_code"]) == (404, "RESOURCE_DOES_NOT_EXIST")
+    assert client.get(f"{PROXY}/0/{run}/artifacts/none").status_code == 404
+
+
+def test_a_deleted_run_takes_no_artifacts(api: Api, run: str, client: TestClient) -> None:
+    api("runs/delete", run_id=run)
+    assert client.put(f"{PROXY}/0/{run}/artifacts/a", content=b"x").status_code == 400
+
+
+def test_a_file_is_larger_than_other_bodies_may_be(run: str, client: TestClient) -> None:
+    content = b"0123456789abcdef" * 1_200_000
+    client.put(f"{PROXY}/0/{run}/artifacts/big", content=content)
+    assert client.get(f"{PROXY}/0/{run}/artifacts/big").content == content

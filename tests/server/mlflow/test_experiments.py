@@ -1,0 +1,100 @@
+"""Experiments as MLflow's clients see them, and the projects that they are."""
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.server.mlflow.conftest import Api
+
+
+def test_there_is_a_default_experiment_before_anybody_made_one(api: Api) -> None:
+    assert api("experiments/get", "GET", experiment_id="0")["experiment"]["name"] == "Default"
+
+
+def test_an_experiment_is_found_by_id_and_by_name(api: Api) -> None:
+    made = api("experiments/create", name="digits", tags=[{"key": "team", "value": "vision"}])["experiment_id"]
+    found = api("experiments/get", "GET", experiment_id=made)["experiment"]
+    assert found == api("experiments/get-by-name", "GET", experiment_name="digits")["experiment"]
+    assert (found["name"], found["lifecycle_stage"], found["tags"]) == ("digits", "active", [{"key": "team", "value": "vision"}])
+    assert found["artifact_location"] == f"mlflow-artifacts:/{made}"
+    assert isinstance(found["creation_time"], int)
+
+
+@pytest.mark.parametrize("name", ["My digits/größer", "..", "a" * 500, "实验", "/etc/passwd"])
+def test_any_name_makes_an_experiment_whose_runs_are_in_a_project_of_ours(api: Api, client: TestClient, name: str) -> None:
+    made = api("experiments/create", name=name)["experiment_id"]
+    api("runs/create", experiment_id=made)
+    folders = [found.name for found in (client.app.state.halving.store.folder / "runs").iterdir()]  # type: ignore[attr-defined]
+    assert len(folders) == 1
+    assert api("experiments/get", "GET", experiment_id=made)["experiment"]["name"] == name
+
+
+def test_names_that_make_one_project_name_are_two_projects(api: Api, client: TestClient) -> None:
+    for name in ("a b", "a/b", "a-b"):
+        api("runs/create", experiment_id=api("experiments/create", name=name)["experiment_id"])
+    folders = {found.name for found in (client.app.state.halving.store.folder / "runs").iterdir()}  # type: ignore[attr-defined]
+    assert len(folders) == 3
+
+
+def test_a_name_is_used_once_also_by_a_deleted_experiment(api: Api) -> None:
+    made = api("experiments/create", name="digits")["experiment_id"]
+    api("experiments/delete", experiment_id=made)
+    assert api("experiments/create", answered=400, name="digits")["error_code"] == "RESOURCE_ALREADY_EXISTS"
+
+
+def test_a_deleted_experiment_takes_no_runs_and_its_own_are_deleted_with_it_until_it_is_restored(api: Api) -> None:
+    made = api("experiments/create", name="digits")["experiment_id"]
+    run = api("runs/create", experiment_id=made)["run"]["info"]["run_id"]
+    api("experiments/delete", experiment_id=made)
+    assert api("runs/create", answered=400, experiment_id=made)["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert api("runs/get", "GET", run_id=run)["run"]["info"]["lifecycle_stage"] == "deleted"
+    assert api("experiments/delete", answered=404, experiment_id=made)["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+    assert [one["name"] for one in api("experiments/search", view_type="DELETED_ONLY")["experiments"]] == ["digits"]
+    api("experiments/restore", experiment_id=made)
+    assert api("runs/get", "GET", run_id=run)["run"]["info"]["lifecycle_stage"] == "active"
+
+
+def test_an_experiment_is_renamed_unless_another_one_has_the_name(api: Api) -> None:
+    made = api("experiments/create", name="digits")["experiment_id"]
+    api("experiments/update", experiment_id=made, new_name="letters")
+    assert api("experiments/get", "GET", experiment_id=made)["experiment"]["name"] == "letters"
+    assert api("experiments/update", answered=400, experiment_id=made, new_name="Default")["error_code"] == "RESOURCE_ALREADY_EXISTS"
+
+
+def test_tags_are_set_and_deleted(api: Api) -> None:
+    api("experiments/set-experiment-tag", experiment_id="0", key="a", value="b")
+    assert api("experiments/get", "GET", experiment_id="0")["experiment"]["tags"] == [{"key": "a", "value": "b"}]
+    api("experiments/delete-experiment-tag", experiment_id="0", key="a")
+    assert "tags" not in api("experiments/get", "GET", experiment_id="0")["experiment"]
+    assert api("experiments/delete-experiment-tag", answered=404, experiment_id="0", key="a")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+
+
+def test_a_search_goes_page_by_page_and_knows_mlflows_filters_and_orders(api: Api) -> None:
+    for name in ("c", "a", "b"):
+        api("experiments/create", name=name)
+    first = api("experiments/search", max_results=3)
+    assert [one["name"] for one in first["experiments"]] == ["b", "a", "c"]
+    rest = api("experiments/search", "GET", max_results=3, page_token=first["next_page_token"])
+    assert [one["name"] for one in rest["experiments"]] == ["Default"]
+    assert "next_page_token" not in rest
+    found = api("experiments/search", filter="name != 'Default'", order_by=["name ASC"])
+    assert [one["name"] for one in found["experiments"]] == ["a", "b", "c"]
+    assert api("experiments/search", answered=400, filter="nonsense")["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "code", "status"),
+    [
+        ("experiments/create", {}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/create", {"name": 7}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/create", {"name": "a" * 501}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/create", {"name": "a\0b"}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/delete", {"experiment_id": "abc"}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/delete", {"experiment_id": "9" * 30}, "RESOURCE_DOES_NOT_EXIST", 404),
+        ("experiments/search", {"max_results": 0}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/search", {"page_token": "xx"}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/nothing-like-it", {}, "ENDPOINT_NOT_FOUND", 404),
+        ("scorers/register", {}, "NOT_IMPLEMENTED", 501),
+    ],
+)
+def test_what_is_not_accepted_is_refused_with_mlflows_code(api: Api, path: str, fields: dict[str, object], code: str, status: int) -> None:
+    assert api(path, answered=status, **fields)["error_code"] == code

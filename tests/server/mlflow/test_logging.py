@@ -1,0 +1,170 @@
+"""What clients log into runs, and where it is then."""
+
+import math
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from halving.query.curve_stats import fill_last
+from halving.query.runs import read_run
+from tests.server.mlflow.conftest import Api
+
+
+def data_of(api: Api, run: str) -> dict[str, dict[str, Any]]:
+    found = api("runs/get", "GET", run_id=run)["run"]["data"]
+    return {kind: {one["key"]: one["value"] for one in values} for kind, values in found.items()}
+
+
+def test_what_a_client_logs_is_in_our_own_run(api: Api, run: str, client: TestClient) -> None:
+    api(
+        "runs/log-batch",
+        run_id=run,
+        metrics=[{"key": "loss", "value": 1.0 / (step + 1), "timestamp": 1_700_000_000_000 + step, "step": step} for step in range(5)],
+        params=[{"key": "lr", "value": "0.1"}],
+        tags=[{"key": "team", "value": "vision"}, {"key": "mlflow.user", "value": "ada"}],
+    )
+    store = client.app.state.halving.store  # type: ignore[attr-defined]
+    (info,) = fill_last(store, [read_run(store, "Default", run)])
+    assert info.params == {"lr": "0.1"}
+    assert (info.tags["team"], info.tags["user"]) == ("vision", "ada")
+    assert info.summary == {"loss": 0.2}
+    assert info.status == "running"
+
+
+def test_the_latest_value_of_a_metric_is_that_of_the_greatest_step(api: Api, run: str) -> None:
+    for step, value in ((3, 1.0), (1, 9.0)):
+        api("runs/log-metric", run_id=run, key="loss", value=value, timestamp=1_700_000_000_000, step=step)
+    assert data_of(api, run)["metrics"] == {"loss": 1.0}
+
+
+def test_a_history_has_every_value_by_time_and_one_that_was_sent_twice_once(api: Api, run: str) -> None:
+    for time, step, value in ((3, 0, 1.0), (1, 0, 2.0), (2, 7, 3.0), (3, 0, 1.0)):
+        api("runs/log-metric", run_id=run, key="loss", value=value, timestamp=time, step=step)
+    found = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
+    assert [(one["timestamp"], one["step"], one["value"]) for one in found] == [(1, 0, 2.0), (2, 7, 3.0), (3, 0, 1.0)]
+    first = api("metrics/get-history", "GET", run_id=run, metric_key="loss", max_results=2)
+    rest = api("metrics/get-history", "GET", run_id=run, metric_key="loss", max_results=2, page_token=first["next_page_token"])
+    assert first["metrics"] + rest["metrics"] == found
+    assert api("metrics/get-history", "GET", run_id=run, metric_key="nothing") == {}
+
+
+def test_numbers_that_are_not_finite_come_back_as_they_were(api: Api, run: str) -> None:
+    given = {"nan": "NaN", "more": "Infinity", "less": "-Infinity"}
+    api("runs/log-batch", run_id=run, metrics=[{"key": key, "value": value, "timestamp": 1} for key, value in given.items()])
+    assert data_of(api, run)["metrics"] == given
+    (one,) = api("metrics/get-history", "GET", run_id=run, metric_key="more")["metrics"]
+    assert float(one["value"]) == math.inf
+
+
+def test_python_writes_nan_without_quotes_and_that_is_accepted(client: TestClient, api: Api, run: str) -> None:
+    body = f'{{"run_id": "{run}", "key": "x", "value": NaN, "timestamp": 1}}'
+    assert client.post("http://127.0.0.1:3001/api/2.0/mlflow/runs/log-metric", content=body).status_code == 200
+    assert data_of(api, run)["metrics"] == {"x": "NaN"}
+
+
+def test_a_curve_of_several_runs_has_the_first_and_the_last_step_of_each(api: Api, run: str) -> None:
+    other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    for one, last in ((run, 50), (other, 30)):
+        metrics = [{"key": "loss", "value": step, "timestamp": 1, "step": step} for step in range(last + 1)]
+        api("runs/log-batch", run_id=one, metrics=metrics)
+    found = api("metrics/get-history-bulk-interval", "GET", run_ids=[run, other], metric_key="loss", max_results=5)["metrics"]
+    steps = {one: [point["step"] for point in found if point["run_id"] == one] for one in (run, other)}
+    assert (steps[run][0], steps[run][-1], steps[other][0], steps[other][-1]) == (0, 50, 0, 30)
+    assert max(map(len, steps.values())) <= 6
+    part = api("metrics/get-history-bulk-interval", "GET", run_ids=[run], metric_key="loss", start_step=10, end_step=12)["metrics"]
+    assert [point["step"] for point in part] == [10, 11, 12]
+
+
+def test_a_param_never_changes_and_a_batch_that_would_change_one_leaves_nothing(api: Api, run: str) -> None:
+    api("runs/log-parameter", run_id=run, key="lr", value="0.1")
+    api("runs/log-parameter", run_id=run, key="lr", value="0.1")
+    refused = api(
+        "runs/log-batch",
+        answered=400,
+        run_id=run,
+        params=[{"key": "new", "value": "1"}, {"key": "lr", "value": "0.2"}],
+        metrics=[{"key": "loss", "value": 1, "timestamp": 1}],
+    )
+    assert refused["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert "Changing param values is not allowed" in refused["message"]
+    assert data_of(api, run) == {"params": {"lr": "0.1"}, "tags": data_of(api, run)["tags"]}
+
+
+def test_tags_change_and_go(api: Api, run: str, client: TestClient) -> None:
+    api("runs/set-tag", run_id=run, key="a", value="b")
+    api("runs/set-tag", run_id=run, key="a", value="c")
+    assert data_of(api, run)["tags"]["a"] == "c"
+    api("runs/delete-tag", run_id=run, key="a")
+    assert "a" not in data_of(api, run)["tags"]
+    assert "a" not in read_run(client.app.state.halving.store, "Default", run).tags  # type: ignore[attr-defined]
+    assert api("runs/delete-tag", answered=404, run_id=run, key="a")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+
+
+def test_more_amendments_than_are_kept_leave_a_run_as_it_is(api: Api, run: str, client: TestClient) -> None:
+    for number in range(20):
+        api("runs/log-parameter", run_id=run, key=f"p{number}", value=str(number))
+    store = client.app.state.halving.store  # type: ignore[attr-defined]
+    assert read_run(store, "Default", run).params == {f"p{number}": str(number) for number in range(20)}
+    assert len([name for name in store.names(f"runs/project=Default/{run}") if name.startswith("amend-")]) < 10
+
+
+def test_datasets_are_inputs_once_each(api: Api, run: str) -> None:
+    dataset = {"name": "digits", "digest": "abc", "source_type": "local", "source": "{}"}
+    entry = {"dataset": dataset, "tags": [{"key": "mlflow.data.context", "value": "training"}]}
+    for _ in range(2):
+        api("runs/log-inputs", run_id=run, datasets=[entry])
+    assert api("runs/get", "GET", run_id=run)["run"]["inputs"] == {"dataset_inputs": [entry]}
+    assert (
+        api("runs/log-inputs", answered=400, run_id=run, datasets=[{"dataset": {"name": "x"}}])["error_code"] == "INVALID_PARAMETER_VALUE"
+    )
+
+
+METRIC = {"key": "m", "value": 1.0, "timestamp": 1, "step": 0}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"metrics": [METRIC] * 1_001},
+        {"params": [{"key": f"p{n}", "value": "1"} for n in range(101)]},
+        {"tags": [{"key": f"t{n}", "value": "1"} for n in range(101)]},
+        {"metrics": [METRIC] * 950, "params": [{"key": f"p{n}", "value": "1"} for n in range(51)]},
+        {"params": [{"key": "p", "value": "1"}, {"key": "p", "value": "2"}]},
+        {"params": [{"key": "a" * 251, "value": "1"}]},
+        {"params": [{"key": "../up", "value": "1"}]},
+        {"params": [{"key": "a*b", "value": "1"}]},
+        {"metrics": [{**METRIC, "key": "/absolute"}]},
+        {"metrics": [{**METRIC, "value": "much"}]},
+        {"metrics": [{**METRIC, "value": None}]},
+        {"metrics": [{**METRIC, "value": True}]},
+        {"metrics": [{**METRIC, "timestamp": -1}]},
+        {"metrics": [{**METRIC, "timestamp": 2**62}]},
+        {"metrics": [{**METRIC, "step": 2**63}]},
+        {"metrics": [{**METRIC, "step": 1.5}]},
+        {"metrics": {"m": 1}},
+        {"metrics": ["m"]},
+        {"tags": [{"key": "a", "value": "\ud800"}]},
+    ],
+)
+def test_a_batch_that_is_not_accepted_is_refused_and_leaves_nothing(api: Api, run: str, fields: dict[str, Any]) -> None:
+    before = data_of(api, run)
+    assert api("runs/log-batch", answered=400, run_id=run, **fields)["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert data_of(api, run) == before
+
+
+def test_unknown_fields_are_passed_over_and_a_body_that_is_no_object_is_refused(api: Api, client: TestClient, run: str) -> None:
+    api("runs/set-tag", run_id=run, key="a", value="b", later="version")
+    for body in ("[1]", "{", "7", '"' * 10, "[" * 100_000):
+        answer = client.post("http://127.0.0.1:3001/api/2.0/mlflow/runs/set-tag", content=body)
+        assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
+
+
+def test_a_long_param_is_cut_as_mlflows_server_cuts_it(api: Api, run: str) -> None:
+    api("runs/log-parameter", run_id=run, key="long", value="x" * 7_000)
+    assert len(data_of(api, run)["params"]["long"]) == 6_000
+
+
+def test_the_largest_batch_is_taken_whole(api: Api, run: str) -> None:
+    api("runs/log-batch", run_id=run, metrics=[{**METRIC, "key": f"größe/{n}", "value": n} for n in range(1_000)])
+    assert data_of(api, run)["metrics"] == {f"größe/{n}": n for n in range(1_000)}

@@ -1,0 +1,181 @@
+"""Runs: their lives, and searches for them."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from fastapi.testclient import TestClient
+
+from halving.query.runs import read_run
+from resources.tracking import run_files
+from resources.tracking.run_files import TrackedPoint
+from tests.server.mlflow.conftest import Api
+
+FINISHED = {"status": "FINISHED", "end_time": 1_700_000_001_000}
+
+
+def info_of(api: Api, run: str) -> dict[str, object]:
+    found: dict[str, object] = api("runs/get", "GET", run_id=run)["run"]["info"]
+    return found
+
+
+def our_status(client: TestClient, run: str) -> tuple[str, int]:
+    info = read_run(client.app.state.halving.store, "Default", run)  # type: ignore[attr-defined]
+    return info.status, len(info.attempts)
+
+
+def test_a_new_run_is_as_it_was_asked_for(api: Api) -> None:
+    asked = {"experiment_id": "0", "start_time": 1_700_000_000_000, "user_id": "ada", "run_name": "first"}
+    made = api("runs/create", **asked, tags=[{"key": "a", "value": "b"}])["run"]
+    info = made["info"]
+    assert len(info["run_id"]) == 32
+    assert info["run_uuid"] == info["run_id"]
+    assert {name: info[name] for name in asked} == asked
+    assert (info["status"], info["lifecycle_stage"]) == ("RUNNING", "active")
+    assert info["artifact_uri"] == f"mlflow-artifacts:/0/{info['run_id']}/artifacts"
+    assert made["data"] == {"tags": [{"key": "a", "value": "b"}, {"key": "mlflow.runName", "value": "first"}]}
+    assert api("runs/get", "GET", run_id=info["run_id"])["run"] == made
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("FINISHED", "finished"), ("FAILED", "failed"), ("KILLED", "terminated")])
+def test_a_run_ends_with_its_status_here_and_there(api: Api, run: str, client: TestClient, theirs: str, ours: str) -> None:
+    ended = api("runs/update", run_id=run, status=theirs, end_time=1_700_000_001_000)["run_info"]
+    assert (ended["status"], ended["end_time"]) == (theirs, 1_700_000_001_000)
+    assert our_status(client, run) == (ours, 1)
+
+
+def test_a_run_that_goes_on_after_its_end_is_another_attempt(api: Api, run: str, client: TestClient) -> None:
+    api("runs/log-metric", run_id=run, key="loss", value=1, timestamp=1, step=0)
+    api("runs/update", run_id=run, **FINISHED)
+    api("runs/update", run_id=run, status="RUNNING")
+    assert our_status(client, run) == ("running", 2)
+    assert "end_time" not in info_of(api, run)
+    api("runs/log-metric", run_id=run, key="loss", value=2, timestamp=2, step=1)
+    api("runs/update", run_id=run, **FINISHED)
+    assert our_status(client, run) == ("finished", 2)
+    assert [one["value"] for one in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]] == [1, 2]
+
+
+def test_an_end_that_is_corrected_is_the_runs_status_until_it_goes_on(api: Api, run: str, client: TestClient) -> None:
+    api("runs/update", run_id=run, **FINISHED)
+    api("runs/update", run_id=run, status="FAILED")
+    assert our_status(client, run) == ("failed", 1)
+    api("runs/update", run_id=run, status="RUNNING")
+    assert our_status(client, run) == ("running", 2)
+
+
+def test_what_is_logged_after_the_end_is_there(api: Api, run: str) -> None:
+    api("runs/update", run_id=run, **FINISHED)
+    api("runs/log-metric", run_id=run, key="late", value=1, timestamp=1)
+    assert len(api("metrics/get-history", "GET", run_id=run, metric_key="late")["metrics"]) == 1
+
+
+def test_a_name_is_changed_by_an_update_and_by_its_tag(api: Api, run: str, client: TestClient) -> None:
+    api("runs/update", run_id=run, run_name="second")
+    assert {"key": "mlflow.runName", "value": "second"} in api("runs/get", "GET", run_id=run)["run"]["data"]["tags"]
+    api("runs/set-tag", run_id=run, key="mlflow.runName", value="third")
+    assert info_of(api, run)["run_name"] == "third"
+    assert read_run(client.app.state.halving.store, "Default", run).tags["name"] == "third"  # type: ignore[attr-defined]
+
+
+def test_a_deleted_run_takes_nothing_and_is_found_as_deleted_until_it_is_restored(api: Api, run: str) -> None:
+    api("runs/delete", run_id=run)
+    for path, fields in (("set-tag", {"key": "a", "value": "b"}), ("log-parameter", {"key": "a", "value": "b"}), ("update", FINISHED)):
+        refused = api(f"runs/{path}", answered=400, run_id=run, **fields)
+        assert refused["error_code"] == "INVALID_PARAMETER_VALUE"
+        assert "must be in the 'active' state" in refused["message"]
+    assert api("runs/search", experiment_ids=["0"]) == {}
+    assert [one["info"]["run_id"] for one in api("runs/search", experiment_ids=["0"], run_view_type="DELETED_ONLY")["runs"]] == [run]
+    api("runs/restore", run_id=run)
+    api("runs/set-tag", run_id=run, key="a", value="b")
+
+
+def test_a_run_that_is_not_there_is_not_found(api: Api) -> None:
+    assert api("runs/get", "GET", answered=404, run_id="0" * 32)["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+    assert api("runs/set-tag", answered=404, run_id="0" * 32, key="a", value="b")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+
+
+@pytest.fixture
+def many(api: Api) -> list[str]:
+    """Ten runs, the newest last: with the metric loss = number, the param n, the tag k, and every third failed."""
+    found = []
+    for number in range(10):
+        run = api("runs/create", experiment_id="0", start_time=1_700_000_000_000 + number, run_name=f"r{number}")["run"]["info"]["run_id"]
+        api(
+            "runs/log-batch",
+            run_id=run,
+            metrics=[{"key": "loss", "value": number, "timestamp": 1}],
+            params=[{"key": "n", "value": str(number)}],
+            tags=[{"key": "k", "value": "odd" if number % 2 else "even"}],
+        )
+        api("runs/update", run_id=run, status="FAILED" if number % 3 == 0 else "FINISHED", end_time=1_700_000_100_000)
+        found.append(run)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "order", "names"),
+    [
+        ("", [], "r9 r8 r7 r6 r5 r4 r3 r2 r1 r0"),
+        ("", ["start_time ASC"], "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9"),
+        ("metrics.loss > 6", [], "r9 r8 r7"),
+        ("metrics.loss <= 2 AND params.n != '1'", [], "r2 r0"),
+        ("tags.k = 'odd'", ["metrics.loss ASC"], "r1 r3 r5 r7 r9"),
+        ("attributes.status = 'FAILED'", ["params.n DESC"], "r9 r6 r3 r0"),
+        ("run_name LIKE 'r%' and tags.`k` ILIKE 'EV%'", [], "r8 r6 r4 r2 r0"),
+        ("metrics.other > 0", [], ""),
+        ("run_name != 'r8' and attributes.start_time > 1700000000006", [], "r9 r7"),
+    ],
+)
+def test_a_search_knows_mlflows_filters_and_orders(api: Api, many: list[str], given: str, order: list[str], names: str) -> None:
+    found = api("runs/search", experiment_ids=["0"], filter=given, order_by=order)
+    assert " ".join(one["info"]["run_name"] for one in found.get("runs", [])) == names
+
+
+@pytest.mark.parametrize("asked", [{}, {"filter": "metrics.loss >= 0"}])
+def test_pages_together_are_the_whole_answer(api: Api, many: list[str], asked: dict[str, str]) -> None:
+    found, token = [], None
+    while True:
+        page = api("runs/search", experiment_ids=["0"], max_results=4, **asked, **({"page_token": token} if token else {}))
+        found += [one["info"]["run_id"] for one in page["runs"]]
+        token = page.get("next_page_token")
+        if token is None:
+            break
+    assert found == many[::-1]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"filter": "loss >"}, {"filter": "metrics.loss = 'x'"}, {"order_by": ["what"]}, {"max_results": 50_001}, {"page_token": "?"}]
+)
+def test_a_search_that_is_not_accepted_is_refused(api: Api, run: str, fields: dict[str, object]) -> None:
+    assert api("runs/search", answered=400, experiment_ids=["0"], **fields)["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
+def test_clients_with_one_run_lose_nothing(api: Api, run: str) -> None:
+    def log(client: int) -> None:
+        for step in range(10):
+            api("runs/log-metric", run_id=run, key=f"m{client}", value=step, timestamp=step, step=step)
+            api("runs/set-tag", run_id=run, key=f"t{client}.{step}", value="x")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(log, range(4)))
+    for client in range(4):
+        history = api("metrics/get-history", "GET", run_id=run, metric_key=f"m{client}")["metrics"]
+        assert [one["step"] for one in history] == list(range(10))
+    tags = {one["key"] for one in api("runs/get", "GET", run_id=run)["run"]["data"]["tags"]}
+    assert {f"t{client}.{step}" for client in range(4) for step in range(10)} <= tags
+
+
+def test_a_server_killed_between_files_and_commit_has_lost_nothing_that_it_acknowledged(api: Api, run: str, client: TestClient) -> None:
+    api("runs/log-metric", run_id=run, key="loss", value=1, timestamp=1, step=1)
+    store = client.app.state.halving.store  # type: ignore[attr-defined]
+    # What such a server leaves behind: files that no row knows of.
+    run_files.add_points(store, "Default", run, 1, [TrackedPoint("loss", 2, 2, 2.0)])
+    facts = {"name": "x", "user": "", "stage": "active", "status": None, "attempt": 1, "params": {"lost": "1"}, "tags": {}, "inputs": []}
+    run_files.amend(store, "Default", run, facts)
+    run_files.end_attempt(store, "Default", run, 1, "failed", 1_700_000_002_000)
+    api("runs/log-metric", run_id=run, key="loss", value=2, timestamp=2, step=2)  # the client tries again
+    api("runs/log-parameter", run_id=run, key="lr", value="0.1")
+    api("runs/update", run_id=run, **FINISHED)
+    assert [one["step"] for one in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]] == [1, 2]
+    assert read_run(store, "Default", run).params == {"lr": "0.1"}
+    assert our_status(client, run) == ("finished", 1)
