@@ -7,7 +7,7 @@ from resources.catalog.access_tables import AnswerRow, AuditRow, SecretRow, Toke
 from resources.catalog.catalog import Catalog, masked, utcnow
 from resources.catalog.index_tables import RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.tables import AttemptRow, Base, IntentRow, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
-from resources.catalog.tracking_tables import ExperimentRow, TrackedArtifactRow, TrackedRunRow
+from resources.catalog.tracking_tables import ExperimentRow, LoggedModelRow, TrackedArtifactRow, TrackedRunRow
 
 __all__ = [
     "AnswerRow",
@@ -17,6 +17,7 @@ __all__ = [
     "Catalog",
     "ExperimentRow",
     "IntentRow",
+    "LoggedModelRow",
     "ModelVersionRow",
     "ReportRow",
     "RunIndexRow",

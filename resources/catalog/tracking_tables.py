@@ -32,7 +32,7 @@ class TrackedRunRow(Base):
     """A run of an experiment. status: running, scheduled, finished, failed or terminated. Times are in ms since 1970.
 
     ``attempt`` is the newest, ``ended`` the status in its end record, if it has one. ``metrics`` (the latest of each), ``params``, ``tags``
-    and ``inputs`` are JSON arrays, as they are answered; metrics by key.
+    ``inputs`` (datasets), ``model_inputs`` and ``outputs`` (models) are JSON arrays, as they are answered; metrics by key.
     """
 
     __tablename__ = "tracked_runs"
@@ -53,6 +53,8 @@ class TrackedRunRow(Base):
     params: Mapped[str]
     tags: Mapped[str]
     inputs: Mapped[str]
+    model_inputs: Mapped[str]
+    outputs: Mapped[str]
 
 
 class TrackedArtifactRow(Base):
@@ -65,3 +67,17 @@ class TrackedArtifactRow(Base):
     name: Mapped[str]
     digest: Mapped[str]
     bytes: Mapped[int] = mapped_column(BigInteger)
+
+
+class LoggedModelRow(Base):
+    """A model that a run has made, beside the registry. ``message`` is JSON, as it is answered; its files are artifacts of the run."""
+
+    __tablename__ = "logged_models"
+    __table_args__ = (Index("logged_models_by_time", "experiment", "created"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    run: Mapped[str] = mapped_column(ForeignKey("tracked_runs.id"), index=True)
+    experiment: Mapped[int] = mapped_column(BigInteger, ForeignKey("experiments.id"))
+    stage: Mapped[str]
+    created: Mapped[int] = mapped_column(BigInteger)
+    message: Mapped[str]

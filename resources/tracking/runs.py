@@ -70,6 +70,8 @@ def create_run(
         params="[]",
         tags=as_items({**tags, NAME_TAG: name}),
         inputs="[]",
+        model_inputs="[]",
+        outputs="[]",
     )
     run_files.begin(store, experiment.project, run, experiment.id, started, _facts(row))
     session.add(row)
@@ -99,6 +101,8 @@ def log(
     params: Sequence[tuple[str, str]] = (),
     tags: Sequence[tuple[str, str]] = (),
     inputs: Sequence[dict[str, Any]] = (),
+    model_inputs: Sequence[dict[str, Any]] = (),
+    outputs: Sequence[dict[str, Any]] = (),
 ) -> int:
     """Add to a locked run; how many of its segments are not compacted, 0 where it got no points.
 
@@ -111,7 +115,7 @@ def log(
     new = _new_params(row.id, known, params)
     changed = of_items(row.tags) | dict(tags)
     live = run_files.add_points(store, tracked.project, row.id, row.attempt, points) if points else 0
-    amended = bool(new) or bool(inputs) or changed != of_items(row.tags)
+    amended = bool(new or inputs or model_inputs or outputs) or changed != of_items(row.tags)
     if points:
         row.metrics = _with_latest(row.metrics, points)
     if new:
@@ -120,6 +124,7 @@ def log(
         row.tags, row.name = as_items(changed), changed.get(NAME_TAG, row.name)
     if inputs:
         row.inputs = _with_inputs(row.inputs, inputs)
+    row.model_inputs, row.outputs = _with_models(row.model_inputs, model_inputs), _with_models(row.outputs, outputs)
     if amended:
         _amend(store, tracked)
     return live
@@ -236,6 +241,14 @@ def _with_latest(text: str, points: Iterable[TrackedPoint]) -> str:
     return json.dumps([found[key] for key in sorted(found)], separators=(",", ":"))
 
 
+def _with_models(text: str, models: Sequence[dict[str, Any]]) -> str:
+    """Models with the new ones, once each."""
+    if not models:
+        return text
+    found = {one["model_id"]: one for one in [*json.loads(text), *models]}
+    return json.dumps(list(found.values()), separators=(",", ":"))
+
+
 def _order(step: int, time: int, value: float) -> tuple[int, int, float]:
     return step, time, -math.inf if math.isnan(value) else value  # NaN compares with nothing
 
@@ -263,4 +276,6 @@ def _facts(row: TrackedRunRow) -> dict[str, Any]:
         "params": of_items(row.params),
         "tags": of_items(row.tags),
         "inputs": json.loads(row.inputs),
+        "model_inputs": json.loads(row.model_inputs),
+        "outputs": json.loads(row.outputs),
     }

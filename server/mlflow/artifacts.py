@@ -12,9 +12,11 @@ from starlette.responses import Response, StreamingResponse
 from halving.store.files import CHUNK
 from halving.store.store import Store, blob_name
 from resources.tracking import artifacts
+from resources.tracking.logged_models import find_model
 from resources.tracking.runs import Tracked, check_run_active, find_run
 from server.mlflow.call import Call
 from server.mlflow.forms import artifact_uri
+from server.mlflow.logged_models import FOLDER
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
@@ -28,6 +30,7 @@ def list_of_run(call: Call) -> dict[str, Any]:
     with call.state.catalog.read() as session:
         found = seen(call, session)
         files = artifacts.list_artifacts(session, found.row.id, path)
+    files = files if path else [file for file in files if file[0] != FOLDER]
     shown = [_file(f"{path}/{name}" if path else name, size) for name, size in files]
     return {"root_uri": artifact_uri(found.artifacts, found.row.id), **({"files": shown} if shown else {})}
 
@@ -36,6 +39,7 @@ def list_of_proxy(call: Call) -> dict[str, Any]:
     with call.state.catalog.read() as session:
         found, path = _named(call, session, call.text("path").strip("/"))
         files = artifacts.list_artifacts(session, found.row.id, path)
+    files = files if path else [file for file in files if file[0] != FOLDER]
     shown = [_file(name, size) for name, size in files]
     return {"files": shown} if shown else {}
 
@@ -94,20 +98,22 @@ def _check(call: Call, address: str) -> None:
 
 
 def _named(call: Call, session: Session, address: str, *, lock: bool = False) -> tuple[Tracked, str]:
-    """The run and the path in it that an address means: ``EXPERIMENT/RUN/artifacts/PATH``."""
+    """The run and the path in it that an address means: ``EXPERIMENT/RUN/artifacts/PATH`` or ``EXPERIMENT/models/MODEL/artifacts/PATH``."""
     artifacts.check_path(address)
     experiment, _, rest = address.partition("/")
     run, _, rest = rest.partition("/")
-    below, _, path = rest.partition("/")
+    before = ""
     if run == "models":
-        raise Refused("NOT_IMPLEMENTED", "the artifacts of logged models are not kept by this server yet: log the model into a run")
+        model, _, rest = rest.partition("/")
+        run, before = find_model(session, model).run, f"{FOLDER}/{model}/"
+    below, _, path = rest.partition("/")
     if below != "artifacts":
         raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
     found = find_run(session, run, lock=lock)
     if str(found.experiment) != experiment:
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"Run with id={run} not found")
     call.check(found.project, f"run {run!r}")
-    return found, path
+    return found, f"{before}{path}".rstrip("/")
 
 
 async def _take(body: AsyncIterator[bytes], file: IO[bytes]) -> int:

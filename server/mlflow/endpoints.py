@@ -1,9 +1,10 @@
 """The table of MLflow's endpoints: the function that answers each, and why the others are not answered."""
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from server.mlflow import artifacts, experiments, history, recording, runs, search
+from server.mlflow import artifacts, experiments, history, logged_models, recording, runs, search
 from server.mlflow.call import Call
 
 Answered = Callable[[Call], dict[str, Any] | bytes]
@@ -47,14 +48,22 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("POST", "runs/log-batch"): Endpoint(recording.log_batch),
     ("POST", "runs/log-metric"): Endpoint(recording.log_metric),
     ("POST", "runs/log-parameter"): Endpoint(recording.log_parameter),
-    ("POST", "runs/log-inputs"): Endpoint(recording.log_inputs, about="datasets; not models"),
+    ("POST", "runs/log-inputs"): Endpoint(recording.log_inputs, about="datasets and models"),
     ("POST", "runs/set-tag"): Endpoint(recording.set_tag),
     ("POST", "runs/delete-tag"): Endpoint(recording.delete_tag),
     ("GET", "metrics/get-history"): Endpoint(history.get_history, about="until retention drops the points"),
     ("GET", "metrics/get-history-bulk-interval"): Endpoint(history.get_history_bulk_interval),
     ("GET", "artifacts/list"): Endpoint(artifacts.list_of_run),
-    # Asked by every list of artifacts: an error would take that away, too.
-    ("POST", "logged-models/search"): Endpoint(lambda _: {}, about="finds none: logged models are not kept yet"),
+    ("POST", "runs/outputs"): Endpoint(logged_models.log_outputs),
+    ("POST", "logged-models"): Endpoint(logged_models.create, about="of a run; not without one"),
+    ("POST", "logged-models/search"): Endpoint(logged_models.search, about="clauses joined by AND; not by dataset"),
+    ("GET", "logged-models/{model_id}"): Endpoint(logged_models.get),
+    ("PATCH", "logged-models/{model_id}"): Endpoint(logged_models.finalize),
+    ("DELETE", "logged-models/{model_id}"): Endpoint(logged_models.delete, audited=True, about="its files stay"),
+    ("POST", "logged-models/{model_id}/params"): Endpoint(logged_models.log_params),
+    ("PATCH", "logged-models/{model_id}/tags"): Endpoint(logged_models.set_tags),
+    ("DELETE", "logged-models/{model_id}/tags/{tag_key}"): Endpoint(logged_models.delete_tag),
+    ("GET", "logged-models/{model_id}/artifacts/directories"): Endpoint(logged_models.list_files),
 }
 """By method and path below ``/api/2.0/mlflow/``."""
 
@@ -68,9 +77,7 @@ PROXY: dict[tuple[str, str], str] = {
 
 NOT_YET = "not yet"
 REASONS: dict[str, str] = {
-    "runs/outputs": f"{NOT_YET}: with logged models",
-    "runs/log-model": f"{NOT_YET}: with logged models; the artifacts and tags of a model are taken",
-    "logged-models": f"{NOT_YET}: the models of MLflow 3 beside runs",
+    "runs/log-model": "MLflow 3 logs models as logged models, which are taken",
     "registered-models": f"{NOT_YET}: the registry",
     "model-versions": f"{NOT_YET}: the registry",
     "experiments/search-datasets": f"{NOT_YET}: a search over the datasets of runs; search runs by dataset instead",
@@ -95,6 +102,19 @@ REASONS: dict[str, str] = {
     "webhooks": f"{NOT_YET}: with the registry",
 }
 """Why an endpoint is not answered, by the beginning of its path; the longest counts."""
+
+
+_NAMED = re.compile(r"(logged-models)/(?!search$)([^/]+)(/tags/(.+)|/.*)?")
+
+
+def find_endpoint(method: str, path: str) -> tuple[Endpoint | None, dict[str, str]]:
+    """The endpoint that answers a path, and what its path names."""
+    found = _NAMED.fullmatch(path)
+    if found is None:
+        return ENDPOINTS.get((method, path)), {}
+    named = {"model_id": found[2]} | ({"tag_key": found[4]} if found[4] else {})
+    rest = "/tags/{tag_key}" if found[4] else found[3] or ""
+    return ENDPOINTS.get((method, f"{found[1]}/{{model_id}}{rest}")), named
 
 
 def reason_of(path: str) -> str | None:

@@ -47,10 +47,11 @@ def info_form(row: TrackedRunRow, artifacts: str) -> dict[str, Any]:
 
 def run_json(row: TrackedRunRow, artifacts: str) -> str:
     """A run as JSON. What the row has as JSON is not read for it: that is the most of the work of an answer with a thousand runs."""
-    parts = (("metrics", row.metrics), ("params", row.params), ("tags", row.tags))
-    data = ",".join(f'"{name}":{text}' for name, text in parts if text != "[]")
-    inputs = "" if row.inputs == "[]" else f'"dataset_inputs":{row.inputs}'
-    return f'{{"info":{json.dumps(info_form(row, artifacts))},"data":{{{data}}},"inputs":{{{inputs}}},"outputs":{{}}}}'
+    data = _spliced(("metrics", row.metrics), ("params", row.params), ("tags", row.tags))
+    inputs = _spliced(("dataset_inputs", row.inputs), ("model_inputs", row.model_inputs))
+    outputs = _spliced(("model_outputs", row.outputs))
+    info = json.dumps(info_form(row, artifacts))
+    return f'{{"info":{info},"data":{data},"inputs":{inputs},"outputs":{outputs}}}'
 
 
 def status_of(given: object) -> str | None:
@@ -58,3 +59,8 @@ def status_of(given: object) -> str | None:
     if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= len(STATUSES):
         return list(STATUSES.values())[given - 1]
     return STATUSES.get(given) if isinstance(given, str) else None
+
+
+def _spliced(*parts: tuple[str, str]) -> str:
+    """An object of arrays that are JSON already, without those that are empty."""
+    return "{" + ",".join(f'"{name}":{text}' for name, text in parts if text != "[]") + "}"

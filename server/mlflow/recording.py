@@ -1,10 +1,12 @@
 """What training code logs into a run: metrics, params, tags and datasets."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from resources.tracking import runs
 from resources.tracking.run_files import MOST_LIVE, TrackedPoint
 from server.mlflow import call as fields
+from server.mlflow import logged_models
 from server.mlflow.call import Call, at_most, checked_text, missing, too_long
 from server.mlflow.compacting import compact_soon
 from server.mlflow.refusals import Refused
@@ -31,11 +33,11 @@ def log_batch(call: Call) -> dict[str, Any]:
             "param key.",
         )
     points = [_point(item, f"metrics[{place}].") for place, item in enumerate(metrics)]
-    return _log(call, points=points, params=named, tags=[fields.tag(item, f"tags[{place}]") for place, item in enumerate(tags)])
+    return _log(call, metrics, points=points, params=named, tags=[fields.tag(item, f"tags[{place}]") for place, item in enumerate(tags)])
 
 
 def log_metric(call: Call) -> dict[str, Any]:
-    return _log(call, points=[_point(call.fields)])
+    return _log(call, [call.fields], points=[_point(call.fields)])
 
 
 def log_parameter(call: Call) -> dict[str, Any]:
@@ -54,17 +56,17 @@ def delete_tag(call: Call) -> dict[str, Any]:
 
 
 def log_inputs(call: Call) -> dict[str, Any]:
-    if call.items("models"):
-        raise Refused("NOT_IMPLEMENTED", "models among the inputs of a run are not kept by this server yet")
     datasets = call.objects("datasets")
     at_most("datasets", _METRICS, datasets)
-    return _log(call, inputs=[_dataset_input(item) for item in datasets])
+    return _log(call, inputs=[_dataset_input(item) for item in datasets], model_inputs=logged_models.model_inputs(call))
 
 
-def _log(call: Call, **what: Any) -> dict[str, Any]:
+def _log(call: Call, metrics: Sequence[dict[str, Any]] = (), **what: Any) -> dict[str, Any]:
     with call.state.catalog.write() as session:
         found = seen(call, session, lock=True)
         live = runs.log(call.state.store, found, **what)
+        if any(item.get("model_id") for item in metrics):
+            logged_models.add_metrics(call, session, found, list(zip(metrics, what["points"], strict=True)))
     if live > MOST_LIVE:
         compact_soon(call.state.store, found.project, found.row.id)
     return {}

@@ -12,7 +12,7 @@ from server.access.audit import AUDITED
 from server.identity.caller import caller_of
 from server.mlflow import artifacts
 from server.mlflow.call import Call
-from server.mlflow.endpoints import ENDPOINTS, Endpoint, reason_of
+from server.mlflow.endpoints import ENDPOINTS, Endpoint, find_endpoint, reason_of
 from server.mlflow.refusals import PREFIXES, Refused, refusal
 
 VERSION = "3.17.2"
@@ -38,11 +38,11 @@ async def answer_api(request: Request) -> Response:
     path, method = request.path_params["path"], request.method
     if (method, path) == ("GET", "server-info"):
         return _message(_INFO)
-    endpoint = ENDPOINTS.get((method, path))
+    endpoint, named = find_endpoint(method, path)
     if endpoint is None:
         return _unknown(method, path)
     try:
-        call = _call(request, await _fields(request), audited=endpoint.audited)
+        call = _call(request, {**await _fields(request), **named}, audited=endpoint.audited)
         return _message(await _answered(endpoint, call))
     except Refused as error:
         return error.answer()

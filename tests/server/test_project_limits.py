@@ -172,7 +172,8 @@ def without_none(sent: Any) -> Any:
 
 
 def test_every_route_is_among_those_that_are_asked(place: Place) -> None:
-    routes = {path.removeprefix("/api/v1").replace("{sweep}", "{study}") for path in place.client.app.state.routes.paths.values()}  # type: ignore[attr-defined]
+    paths = place.client.app.state.routes.paths.values()  # type: ignore[attr-defined]
+    routes = {path.removeprefix("/api/v1").replace("{sweep}", "{study}") for path in paths if path.startswith("/api/v1")}
     assert routes - {path for _, path, *_ in ASKED} == OF_NOBODY
 
 

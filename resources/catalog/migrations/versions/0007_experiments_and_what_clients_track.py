@@ -44,6 +44,8 @@ def upgrade() -> None:
         sa.Column('params', sa.Text(), nullable=False),
         sa.Column('tags', sa.Text(), nullable=False),
         sa.Column('inputs', sa.Text(), nullable=False),
+        sa.Column('model_inputs', sa.Text(), nullable=False),
+        sa.Column('outputs', sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(['experiment'], ['experiments.id']),
         sa.PrimaryKeyConstraint('id'),
     )
@@ -59,6 +61,21 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(['run'], ['tracked_runs.id']),
         sa.PrimaryKeyConstraint('run', 'path'),
     )
+    op.create_table(
+        'logged_models',
+        sa.Column('id', sa.Text(), nullable=False),
+        sa.Column('run', sa.Text(), nullable=False),
+        sa.Column('experiment', sa.BigInteger(), nullable=False),
+        sa.Column('stage', sa.Text(), nullable=False),
+        sa.Column('created', sa.BigInteger(), nullable=False),
+        sa.Column('message', sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(['experiment'], ['experiments.id']),
+        sa.ForeignKeyConstraint(['run'], ['tracked_runs.id']),
+        sa.PrimaryKeyConstraint('id'),
+    )
+    with op.batch_alter_table('logged_models', schema=None) as batch_op:
+        batch_op.create_index(batch_op.f('ix_logged_models_run'), ['run'], unique=False)
+        batch_op.create_index('logged_models_by_time', ['experiment', 'created'], unique=False)
     # The experiment of clients that name none.
     now = round(1000 * time.time())
     default = {'id': 0, 'name': 'Default', 'project': 'Default', 'stage': 'active', 'artifacts': 'mlflow-artifacts:/0', 'tags': {}}
@@ -66,6 +83,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    with op.batch_alter_table('logged_models', schema=None) as batch_op:
+        batch_op.drop_index('logged_models_by_time')
+        batch_op.drop_index(batch_op.f('ix_logged_models_run'))
+    op.drop_table('logged_models')
     op.drop_table('tracked_artifacts')
     with op.batch_alter_table('tracked_runs', schema=None) as batch_op:
         batch_op.drop_index('tracked_runs_by_start')

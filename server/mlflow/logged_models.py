@@ -1,0 +1,268 @@
+"""Logged models: what runs have made, with their params, tags, metrics and files."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from resources.catalog import ExperimentRow, LoggedModelRow
+from resources.tracking import artifacts, logged_models, runs
+from resources.tracking.logged_models import Message
+from resources.tracking.run_files import TrackedPoint
+from resources.tracking.runs import Tracked, check_run_active, find_run, plain_number
+from server.mlflow import call as fields
+from server.mlflow import pages
+from server.mlflow.call import Call, checked_text, experiment_number, invalid, missing
+from server.mlflow.refusals import Refused
+from server.mlflow.runs import seen as seen_run
+
+FOLDER = "logged-models"
+"""Below a run's artifacts: its models' files. Lists of the run's own artifacts leave it out."""
+
+_STATUSES = ("LOGGED_MODEL_STATUS_UNSPECIFIED", "LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED")
+_MOST, _USUAL = 1_000, 100
+_BAD = re.compile(r"""[/:.%"']""")
+_CLAUSE = re.compile(
+    r"""\s*(?:(attributes|params|tags|metrics)\.)?(`[^`]+`|"[^"]+"|[\w./-]+)\s*(<=|>=|!=|=|<|>|LIKE\b|ILIKE\b)\s*('[^']*'|"[^"]*"|-?[\d.]+(?:[eE][-+]?\d+)?)\s*""",
+    re.IGNORECASE,
+)
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "LIKE": lambda a, b: re.fullmatch(re.escape(b).replace("%", ".*").replace("_", "."), a, re.DOTALL) is not None,
+    "ILIKE": lambda a, b: re.fullmatch(re.escape(b).replace("%", ".*").replace("_", "."), a, re.DOTALL | re.IGNORECASE) is not None,
+}
+_NAMES = {"creation_time": "creation_timestamp_ms", "creation_timestamp": "creation_timestamp_ms", "artifact_location": "artifact_uri"}
+
+
+def create(call: Call) -> dict[str, Any]:
+    name = call.maybe_text("name") or "model"
+    if _BAD.search(name):
+        raise invalid("name", name, "Model name must be a non-empty string and cannot contain any of / : . % \" '")
+    run = call.maybe_text("source_run_id")
+    if not run:
+        raise Refused("NOT_IMPLEMENTED", "a model without source_run_id is not kept by this server yet: log it within a run")
+    tags = [{"key": key, "value": value} for key, value in call.tags().items()]
+    params = _params(call)
+    more = {field: call.maybe_text(field) for field in ("model_type",)}
+    with call.state.catalog.write() as session:
+        found = find_run(session, run, lock=True)
+        call.check(found.project, f"run {run!r}")
+        check_run_active(found.row)
+        if str(found.experiment) != str(call.fields.get("experiment_id", found.experiment)):
+            raise invalid("source_run_id", run, f"it is a run of experiment {found.experiment}")
+        info = {"name": name, **{field: value for field, value in more.items() if value}, **({"tags": tags} if tags else {})}
+        return {"model": logged_models.create_model(session, call.state.store, found, info, params)}
+
+
+def get(call: Call) -> dict[str, Any]:
+    with call.state.catalog.read() as session:
+        return {"model": json.loads(_seen(call, session)[0].message)}
+
+
+def finalize(call: Call) -> dict[str, Any]:
+    given = call.fields.get("status")
+    status = _STATUSES[given] if isinstance(given, int) and 0 <= given < len(_STATUSES) else given
+    if status not in _STATUSES[1:]:
+        raise invalid("status", given, f"give one of {', '.join(_STATUSES[1:])}")
+    return {"model": _changed(call, lambda message: message["info"].update(status=status))}
+
+
+def delete(call: Call) -> dict[str, Any]:
+    with call.state.catalog.write() as session:
+        row, found = _seen(call, session, lock=True)
+        logged_models.delete_model(call.state.store, found, row)
+        call.audited(session)
+    return {}
+
+
+def set_tags(call: Call) -> dict[str, Any]:
+    tags = call.tags()
+
+    def change(message: Message) -> None:
+        known = {one["key"]: one["value"] for one in message["info"].get("tags", [])} | tags
+        message["info"]["tags"] = [{"key": key, "value": value} for key, value in known.items()]
+
+    return {"model": _changed(call, change)}
+
+
+def delete_tag(call: Call) -> dict[str, Any]:
+    key = call.text("tag_key")
+
+    def change(message: Message) -> None:
+        left = [one for one in message["info"].get("tags", []) if one["key"] != key]
+        if len(left) == len(message["info"].get("tags", [])):
+            raise Refused("RESOURCE_DOES_NOT_EXIST", f"No tag with key {key!r} found for this model")
+        message["info"]["tags"] = left
+
+    _changed(call, change)
+    return {}
+
+
+def log_params(call: Call) -> dict[str, Any]:
+    params = _params(call)
+
+    def change(message: Message) -> None:
+        known = {one["key"]: one["value"] for one in message["data"].get("params", [])}
+        for one in params:
+            if known.setdefault(one["key"], one["value"]) != one["value"]:
+                raise invalid(one["key"], one["value"], f"the param has the value {known[one['key']]!r} already")
+        message["data"]["params"] = [{"key": key, "value": value} for key, value in known.items()]
+
+    _changed(call, change)
+    return {}
+
+
+def search(call: Call) -> dict[str, Any]:
+    count, begins = pages.size(call, _USUAL, _MOST), pages.offset(call)
+    wanted = [experiment_number(one) for one in call.items("experiment_ids")]
+    if not wanted:
+        raise missing("experiment_ids")
+    clauses = _clauses(call.maybe_text("filter") or "")
+    with call.state.catalog.read() as session:
+        rows = session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(wanted)))
+        found = logged_models.list_models(session, [row.id for row in rows if call.caller.sees(row.project)])
+    found = [message for message in found if all(_matches(message, *clause) for clause in clauses)]
+    for order in reversed(call.objects("order_by")):
+        name = checked_text("order_by.field_name", order.get("field_name", ""))
+        kind, _, key = name.rpartition(".")
+        held = [message for message in found if _value(message, kind, key) is not None]
+        held.sort(key=partial(_value, kind=kind, key=key), reverse=not order.get("ascending", True))
+        found = held + [message for message in found if _value(message, kind, key) is None]
+    shown, following = pages.page(found, begins, count)
+    return {**({"models": list(shown)} if shown else {}), **following}
+
+
+def list_files(call: Call) -> dict[str, Any]:
+    """The files of a model, in a folder of its own."""
+    path = (call.maybe_text("artifact_directory_path") or "").strip("/")
+    if path:
+        artifacts.check_path(path)
+    with call.state.catalog.read() as session:
+        row, found = _seen(call, session)
+        below = f"{FOLDER}/{row.id}/{path}".rstrip("/")
+        listed = artifacts.list_artifacts(session, found.row.id, below)
+        root = json.loads(row.message)["info"]["artifact_uri"]
+    files = []
+    for name, size in listed:
+        full = f"{path}/{name}" if path else name
+        files.append({"path": full, "is_dir": True} if size is None else {"path": full, "is_dir": False, "file_size": size})
+    return {"root_uri": root, **({"files": files} if files else {})}
+
+
+def log_outputs(call: Call) -> dict[str, Any]:
+    models = [_model_of_run(item, step=True) for item in call.objects("models")]
+    with call.state.catalog.write() as session:
+        runs.log(call.state.store, seen_run(call, session, lock=True), outputs=models)
+    return {}
+
+
+def model_inputs(call: Call) -> list[dict[str, Any]]:
+    """The models among the inputs that a run logs."""
+    return [_model_of_run(item, step=False) for item in call.objects("models")]
+
+
+def add_metrics(call: Call, session: Session, run: Tracked, points: Sequence[tuple[dict[str, Any], TrackedPoint]]) -> None:
+    """Give metrics that name a model to that model, too: the latest of each and of each dataset. The run is locked.
+
+    Args:
+        points: each with the message that it came in.
+    """
+    of_model: dict[str, list[tuple[dict[str, Any], TrackedPoint]]] = {}
+    for item, point in points:
+        if model := item.get("model_id"):
+            of_model.setdefault(checked_text("model_id", model), []).append((item, point))
+    for model, own in of_model.items():
+        row = logged_models.find_model(session, model)
+        if row.run != run.row.id:  # a model of another run, that this one evaluates
+            of_it = find_run(session, row.run, lock=True)
+            call.check(of_it.project, f"model {model!r}")
+        else:
+            of_it = run
+        message = json.loads(row.message)
+        known = {(one["key"], one.get("dataset_name"), one.get("dataset_digest")): one for one in message["data"].get("metrics", [])}
+        for item, point in own:
+            dataset = {name: checked_text(name, item[name]) for name in ("dataset_name", "dataset_digest") if item.get(name)}
+            value = {"key": point.key, "value": plain_number(point.value), "timestamp": point.time, "step": point.step}
+            known[point.key, dataset.get("dataset_name"), dataset.get("dataset_digest")] = {
+                **value,
+                **dataset,
+                "model_id": model,
+                "run_id": run.row.id,
+            }
+        message["data"]["metrics"] = list(known.values())
+        logged_models.change_model(call.state.store, of_it, row, message)
+
+
+def _changed(call: Call, change: Callable[[Message], None]) -> Message:
+    with call.state.catalog.write() as session:
+        row, found = _seen(call, session, lock=True)
+        message: Message = json.loads(row.message)
+        change(message)
+        logged_models.change_model(call.state.store, found, row, message)
+    return message
+
+
+def _seen(call: Call, session: Session, *, lock: bool = False) -> tuple[LoggedModelRow, Tracked]:
+    """The model that a request names with its run, whose lock is that of the model."""
+    model = call.text("model_id")
+    row = logged_models.find_model(session, model)
+    found = find_run(session, row.run, lock=lock)
+    if lock:
+        session.refresh(row)
+    call.check(found.project, f"model {model!r}")
+    return row, found
+
+
+def _params(call: Call) -> list[dict[str, str]]:
+    given = [fields.param(item, f"params[{place}]") for place, item in enumerate(call.objects("params"))]
+    return [{"key": key, "value": value} for key, value in given]
+
+
+def _model_of_run(item: dict[str, Any], *, step: bool) -> dict[str, Any]:
+    if not item.get("model_id"):
+        raise missing("model_id")
+    found: dict[str, Any] = {"model_id": checked_text("model_id", item["model_id"])}
+    return {**found, "step": fields.integer("step", item.get("step"), 0)} if step else found
+
+
+def _clauses(text: str) -> list[tuple[str, str, str, Any]]:
+    """Kind, key, comparison and value of each part of a filter, which are joined by AND."""
+    found: list[tuple[str, str, str, Any]] = []
+    for part in re.split(r"\s+AND\s+", text.strip(), flags=re.IGNORECASE) if text.strip() else []:
+        clause = _CLAUSE.fullmatch(part)
+        if clause is None:
+            raise Refused("INVALID_PARAMETER_VALUE", f"Invalid clause(s) in filter string: {part!r}")
+        kind, key, compared, value = clause[1] or "", clause[2].strip('`"'), clause[3].upper(), clause[4]
+        quoted = value[0] in "'\""
+        if quoted == (kind.lower() == "metrics"):
+            raise Refused("INVALID_PARAMETER_VALUE", f"{part!r} compares a number with a text: metrics are numbers, params and tags texts")
+        found.append((kind.lower(), key, compared, value[1:-1] if quoted else float(value)))
+    return found
+
+
+def _matches(message: Message, kind: str, key: str, compared: str, value: Any) -> bool:
+    held = _value(message, kind, key)
+    if held is None:
+        return False
+    if isinstance(held, str) != isinstance(value, str):
+        raise Refused("INVALID_PARAMETER_VALUE", f"{key!r} is compared with {value!r}, which is of another type")
+    if compared.endswith("LIKE") and not isinstance(held, str):
+        raise Refused("INVALID_PARAMETER_VALUE", f"{key!r} is a number, which {compared} does not take")
+    return _COMPARED[compared](held, value)
+
+
+def _value(message: Message, kind: str, key: str) -> Any:
+    if kind in ("", "attributes"):
+        return message["info"].get(_NAMES.get(key, key))
+    items = message["info"].get("tags", []) if kind == "tags" else message["data"].get(kind, [])
+    found = [one["value"] for one in items if one["key"] == key]
+    return (float(found[-1]) if kind == "metrics" else found[-1]) if found else None

@@ -1,0 +1,109 @@
+"""Logged models, which MLflow 3 keeps beside runs."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.server.mlflow.conftest import Api
+
+PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
+
+
+@pytest.fixture
+def model(api: Api, run: str) -> str:
+    """The id of a new model of the run."""
+    given = {"experiment_id": "0", "source_run_id": run, "name": "net", "params": [{"key": "depth", "value": "3"}]}
+    return str(api("logged-models", **given)["model"]["info"]["model_id"])
+
+
+def found(api: Api, model: str) -> dict[str, Any]:
+    message: dict[str, Any] = api(f"logged-models/{model}", "GET")["model"]
+    return message
+
+
+def test_a_model_is_pending_until_it_is_finalized(api: Api, run: str, model: str) -> None:
+    info = found(api, model)["info"]
+    assert (info["name"], info["source_run_id"], info["status"]) == ("net", run, "LOGGED_MODEL_PENDING")
+    assert info["artifact_uri"] == f"mlflow-artifacts:/0/models/{model}/artifacts"
+    done = api(f"logged-models/{model}", "PATCH", status="LOGGED_MODEL_READY")["model"]["info"]
+    assert done["status"] == found(api, model)["info"]["status"] == "LOGGED_MODEL_READY"
+    assert api(f"logged-models/{model}", "PATCH", answered=400, status="DONE")["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
+def test_params_stay_and_tags_change(api: Api, model: str) -> None:
+    api(f"logged-models/{model}/params", params=[{"key": "width", "value": "8"}])
+    assert found(api, model)["data"]["params"] == [{"key": "depth", "value": "3"}, {"key": "width", "value": "8"}]
+    assert (
+        api(f"logged-models/{model}/params", answered=400, params=[{"key": "depth", "value": "4"}])["error_code"]
+        == "INVALID_PARAMETER_VALUE"
+    )
+    for value in ("a", "b"):
+        api(f"logged-models/{model}/tags", "PATCH", tags=[{"key": "of/what", "value": value}])
+    assert found(api, model)["info"]["tags"] == [{"key": "of/what", "value": "b"}]
+    api(f"logged-models/{model}/tags/of/what", "DELETE")
+    assert found(api, model)["info"]["tags"] == []
+
+
+def test_a_metric_that_names_a_model_is_the_runs_and_the_models(api: Api, run: str, model: str) -> None:
+    for value in (1.0, 0.5):
+        api("runs/log-metric", run_id=run, model_id=model, key="loss", value=value, timestamp=1, step=1)
+    (metric,) = found(api, model)["data"]["metrics"]
+    assert (metric["key"], metric["value"], metric["run_id"]) == ("loss", 0.5, run)
+    assert api("runs/get", "GET", run_id=run)["run"]["data"]["metrics"][0]["key"] == "loss"
+
+
+def test_a_model_is_among_what_its_run_made_and_another_used(api: Api, run: str, model: str) -> None:
+    api("runs/outputs", run_id=run, models=[{"model_id": model, "step": 7}])
+    other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    api("runs/log-inputs", run_id=other, models=[{"model_id": model}])
+    assert api("runs/get", "GET", run_id=run)["run"]["outputs"] == {"model_outputs": [{"model_id": model, "step": 7}]}
+    assert api("runs/get", "GET", run_id=other)["run"]["inputs"] == {"model_inputs": [{"model_id": model}]}
+
+
+def test_a_models_files_are_its_own(api: Api, run: str, model: str, client: TestClient) -> None:
+    address = f"{PROXY}/0/models/{model}/artifacts"
+    assert client.put(f"{address}/data/model.pkl", content=b"weights").status_code == 200
+    assert client.get(f"{address}/data/model.pkl").content == b"weights"
+    assert api("artifacts/list", "GET", run_id=run) == {"root_uri": f"mlflow-artifacts:/0/{run}/artifacts"}
+    listed = api(f"logged-models/{model}/artifacts/directories", "GET", artifact_directory_path="data")["files"]
+    assert listed == [{"path": "data/model.pkl", "is_dir": False, "file_size": 7}]
+    assert client.get(PROXY, params={"path": f"0/models/{model}/artifacts"}).json() == {"files": [{"path": "data", "is_dir": True}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("", "c b a"),
+        ("name = 'a'", "a"),
+        ("name LIKE '%' AND params.n = '1'", "b"),
+        ("metrics.loss >= 1", "c b"),
+        ("tags.k != 'x'", ""),
+        ("attributes.status = 'LOGGED_MODEL_PENDING' and name ILIKE 'C'", "c"),
+    ],
+)
+def test_a_search_finds_models(api: Api, run: str, given: str, names: str) -> None:
+    for number, name in enumerate("abc"):
+        params = [{"key": "n", "value": str(number)}]
+        made = api("logged-models", experiment_id="0", source_run_id=run, name=name, params=params)["model"]["info"]["model_id"]
+        api("runs/log-metric", run_id=run, model_id=made, key="loss", value=number, timestamp=1)
+    order = [{"field_name": "metrics.loss", "ascending": False}]
+    models = api("logged-models/search", experiment_ids=["0"], filter=given, order_by=order).get("models", [])
+    assert " ".join(one["info"]["name"] for one in models) == names
+
+
+@pytest.mark.parametrize("given", ["name", "name = 7", "metrics.loss > 'x'", "a OR b", "created <> 1"])
+def test_a_search_that_is_not_accepted_is_refused(api: Api, model: str, given: str) -> None:
+    assert api("logged-models/search", answered=400, experiment_ids=["0"], filter=given)["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
+def test_a_deleted_model_is_not_found(api: Api, model: str) -> None:
+    api(f"logged-models/{model}", "DELETE")
+    assert api(f"logged-models/{model}", "GET", answered=404)["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+    assert api("logged-models/search", experiment_ids=["0"]) == {}
+
+
+def test_a_model_of_no_run_is_refused(api: Api, run: str) -> None:
+    assert api("logged-models", answered=501, experiment_id="0", name="net")["error_code"] == "NOT_IMPLEMENTED"
+    assert api("logged-models", answered=404, experiment_id="0", source_run_id="0" * 32)["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+    assert api("logged-models", answered=400, experiment_id="0", source_run_id=run, name="a/b")["error_code"] == "INVALID_PARAMETER_VALUE"
