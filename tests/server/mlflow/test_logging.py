@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from halving.metrics.segments import live_folder
 from halving.query.curve_stats import fill_last
 from halving.query.runs import read_run
-from tests.server.mlflow.conftest import Api
+from resources.tracking.run_files import MOST_LIVE
+from tests.server.mlflow.conftest import Api, api_of
+from tests.waiting import wait_for
 
 
 def data_of(api: Api, run: str) -> dict[str, dict[str, Any]]:
@@ -168,3 +171,16 @@ def test_a_long_param_is_cut_as_mlflows_server_cuts_it(api: Api, run: str) -> No
 def test_the_largest_batch_is_taken_whole(api: Api, run: str) -> None:
     api("runs/log-batch", run_id=run, metrics=[{**METRIC, "key": f"größe/{n}", "value": n} for n in range(1_000)])
     assert data_of(api, run)["metrics"] == {f"größe/{n}": n for n in range(1_000)}
+
+
+@pytest.mark.slow
+def test_a_run_of_very_many_requests_is_compacted_and_keeps_every_value(local: TestClient) -> None:
+    api = api_of(local)
+    run = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    for step in range(MOST_LIVE + 30):
+        api("runs/log-metric", run_id=run, key="loss", value=step / 3, timestamp=step, step=step)
+    store = local.app.state.halving.store  # type: ignore[attr-defined]
+    wait_for(lambda: len(store.names(live_folder("Default", run))) < MOST_LIVE, 60, "the run is compacted")
+    api("runs/log-metric", run_id=run, key="loss", value=7, timestamp=10**6, step=10**6)
+    history = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
+    assert [(one["step"], one["value"]) for one in history] == [*((step, step / 3) for step in range(MOST_LIVE + 30)), (10**6, 7)]
