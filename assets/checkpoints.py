@@ -36,22 +36,23 @@ def promoted(context: Any, backend: Backend, sweep: str) -> Materialized:
 
 
 def _materialized(row: ModelVersionRow, report: EvaluationReport) -> Materialized:
+    sweep, winner = report.data["sweep"], report.data["winner"]
     return Materialized(
         "promoted_checkpoint",
-        partition=row.sweep,
-        version=row.checkpoint,
-        inputs={"evaluation_report": row.report},
+        partition=sweep,
+        version=winner["checkpoint"],
+        inputs={"evaluation_report": str(row.report)},
         metadata={
             "model": row.model,
             "version": row.version,
             "stage": row.stage,
-            "checkpoint": row.checkpoint,
+            "checkpoint": winner["checkpoint"],
             **{f"{report.data['split']}/{name}": value for name, value in row.metrics.items()},
             "framework": row.framework,
             "input_schema": dg.MetadataValue.json(row.input_schema),
             "output_schema": dg.MetadataValue.json(row.output_schema),
-            "trial": asset_link("trial", row.run),
-            "report": asset_link("evaluation_report", row.sweep),
+            "trial": asset_link("trial", winner["key"]),
+            "report": asset_link("evaluation_report", sweep),
         },
         page=("models", row.model),
     )

@@ -152,8 +152,9 @@ def strategy_text(strategy: dict[str, Any]) -> str:
 def run_models(arguments: argparse.Namespace) -> int:
     """List model versions.
 
-    JSON: ``{"models": [{"model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework",
-    "created_at"}]}``, newest last.
+    JSON: ``{"models": [{"model", "version", "number", "stage", "metrics", "project", "run", "sweep", "trial", "checkpoint", "snapshot",
+    "framework", "source", "description", "tags", "created_at"}]}``, newest last. Of a version that a client registered the sweep, trial,
+    checkpoint and snapshot are null, of others the source.
     """
     from resources.catalog.models import versions_of
     from resources.registry.versions import as_dict
@@ -170,8 +171,8 @@ def run_models(arguments: argparse.Namespace) -> int:
     rows = []
     for row in versions:
         metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
-        rows.append([row.model, row.version, row.stage, metrics, row.run, row.checkpoint[:19]])
-    print_table(console, ("model", "version", "stage", "test metrics", "trial", "checkpoint"), rows, first=True)
+        rows.append([row.model, row.version, row.stage, metrics, row.run or "", (row.checkpoint or row.source or "")[:19]])
+    print_table(console, ("model", "version", "stage", "test metrics", "run", "checkpoint"), rows, first=True)
     return 0
 
 

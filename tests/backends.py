@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
 from resources.backend import Backend
-from resources.catalog import Catalog, SnapshotRow, utcnow
+from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, SnapshotRow, utcnow
+from resources.registry.registered_models import create_model
+from resources.registry.versions import number_version
 from resources.sweep_spec import SweepSpec, parse_spec
 from tests.clock import Clock
 from tests.postgres import Postgres
@@ -51,6 +54,18 @@ def snapshot_row(digest: str, **changes: Any) -> SnapshotRow:
         "created_at": utcnow(),
     }
     return SnapshotRow(digest=digest, **{**given, **changes})
+
+
+def add_version(session: Session, **given: Any) -> ModelVersionRow:
+    """A version that exists in the catalog alone, as if a sweep's winner had been promoted; of ``model``, which is its project too."""
+    model = session.get(RegisteredModelRow, given["model"]) or create_model(session, given["model"])
+    about: dict[str, Any] = {"mlflow_stage": "None", "project": model.name, "framework": "torch", "created_at": utcnow(), "tags": {}}
+    empty: dict[str, Any] = {"input_schema": {}, "output_schema": {}, "metrics": {}}
+    row = ModelVersionRow(**{**about, **empty, **given})
+    number_version(model, row)
+    session.add(row)
+    session.flush()
+    return row
 
 
 @pytest.fixture

@@ -6,7 +6,18 @@ It knows tables, statements, migrations and retries; it must not know what a dec
 from resources.catalog.access_tables import AnswerRow, AuditRow, SecretRow, TokenRow
 from resources.catalog.catalog import Catalog, masked, utcnow
 from resources.catalog.index_tables import RunIndexRow, RunNameRow, RunRow, RunValueRow
-from resources.catalog.tables import AttemptRow, Base, IntentRow, ModelVersionRow, ReportRow, RungResultRow, SnapshotRow, SweepRow, TrialRow
+from resources.catalog.tables import (
+    AttemptRow,
+    Base,
+    IntentRow,
+    ModelVersionRow,
+    RegisteredModelRow,
+    ReportRow,
+    RungResultRow,
+    SnapshotRow,
+    SweepRow,
+    TrialRow,
+)
 from resources.catalog.tracking_tables import ExperimentRow, LoggedModelRow, TrackedArtifactRow, TrackedRunRow
 
 __all__ = [
@@ -19,6 +30,7 @@ __all__ = [
     "IntentRow",
     "LoggedModelRow",
     "ModelVersionRow",
+    "RegisteredModelRow",
     "ReportRow",
     "RunIndexRow",
     "RunNameRow",

@@ -205,26 +205,60 @@ class ReportRow(Base):
     created_at: Mapped[datetime]
 
 
+class RegisteredModelRow(Base):
+    """A model of the registry: what is said of it apart from its versions. Times are in ms since 1970.
+
+    ``newest`` and ``versions`` are the last version that it was given and how many it was given; some of those may be deleted.
+    ``aliases`` are numbers of versions by name; the alias ``champion`` is not among them, because the versions' stages say it.
+    """
+
+    __tablename__ = "registered_models"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    description: Mapped[str]
+    tags: Mapped[dict[str, Any]]
+    aliases: Mapped[dict[str, Any]]
+    newest: Mapped[str | None]
+    versions: Mapped[int]
+    created: Mapped[int] = mapped_column(BigInteger)
+    updated: Mapped[int] = mapped_column(BigInteger)
+
+
 class ModelVersionRow(Base):
-    """A promoted checkpoint in the registry. stage: staging → champion → archived."""
+    """A version of a model in the registry. stage: staging → champion → archived.
+
+    Of a sweep's winner ``sweep``, ``trial``, ``checkpoint``, ``snapshot`` and ``report`` are known. One that a client registered has a
+    ``source`` instead, and where its files are in ``storage``. ``run`` is one of ``project``. What MLflow's clients know: ``number`` counts
+    a model's versions from 1, ``mlflow_stage`` is None, Staging, Production or Archived. ``updated`` is in ms since 1970.
+    """
 
     __tablename__ = "model_versions"
     __table_args__ = (
         UniqueConstraint("model", "sweep"),
+        UniqueConstraint("model", "number", name="model_versions_by_number"),
         Index("one_champion", "model", unique=True, sqlite_where=_IS_CHAMPION, postgresql_where=_IS_CHAMPION),
     )
 
-    model: Mapped[str] = mapped_column(primary_key=True)
+    model: Mapped[str] = mapped_column(ForeignKey("registered_models.name", name="model_of_version"), primary_key=True)
     version: Mapped[str] = mapped_column(primary_key=True)
+    number: Mapped[int]
     stage: Mapped[str]
-    checkpoint: Mapped[str]
-    sweep: Mapped[str] = mapped_column(ForeignKey("sweeps.id"))
-    trial: Mapped[int]
-    run: Mapped[str]
-    snapshot: Mapped[str] = mapped_column(ForeignKey("snapshots.digest"))
+    mlflow_stage: Mapped[str]
+    project: Mapped[str | None]
+    run: Mapped[str | None]
+    sweep: Mapped[str | None] = mapped_column(ForeignKey("sweeps.id"))
+    trial: Mapped[int | None]
+    checkpoint: Mapped[str | None]
+    snapshot: Mapped[str | None] = mapped_column(ForeignKey("snapshots.digest"))
+    report: Mapped[str | None]
+    source: Mapped[str | None]
+    storage: Mapped[str | None]
+    run_link: Mapped[str | None]
     framework: Mapped[str]
     input_schema: Mapped[dict[str, Any]]
     output_schema: Mapped[dict[str, Any]]
     metrics: Mapped[dict[str, Any]]
-    report: Mapped[str]
+    description: Mapped[str | None]
+    tags: Mapped[dict[str, Any]]
     created_at: Mapped[datetime]
+    updated: Mapped[int] = mapped_column(BigInteger)

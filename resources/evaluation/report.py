@@ -128,16 +128,18 @@ def _champion(catalog: Catalog, model: str, sweep: str, rows: HeldOut) -> dict[s
         champion = champion_of(session, model)
         if champion is None or champion.sweep == sweep:
             return None
+        known: dict[str, Any] = {
+            "model": champion.model,
+            "version": champion.version,
+            "checkpoint": champion.checkpoint,
+            "same_snapshot": champion.snapshot == rows.dataset.digest,
+            "metrics": {},
+            "error": None,
+        }
+        if champion.sweep is None or champion.trial is None or champion.checkpoint is None:
+            return {**known, "error": "a client registered it, and no sweep's checkpoint is known of it"}
         row = catalog.sweep(session, champion.sweep)
         params = catalog.trials(session, champion.sweep)[champion.trial].params
-    known: dict[str, Any] = {
-        "model": champion.model,
-        "version": champion.version,
-        "checkpoint": champion.checkpoint,
-        "same_snapshot": champion.snapshot == rows.dataset.digest,
-        "metrics": {},
-        "error": None,
-    }
     predictor = stored_spec(row.spec).predictor
     if predictor is None:
         return {**known, "error": f"the spec of sweep {champion.sweep} has no predictor"}

@@ -73,7 +73,7 @@ def _runs(session: Session, store: Store) -> set[tuple[str, str]]:
         NotFound: a report's content is gone from the store, so what it reaches is unknown.
     """
     versions = session.scalars(select(ModelVersionRow).where(ModelVersionRow.stage != "archived"))
-    found = {(row.model, row.run) for row in versions}
+    found = {(row.project, row.run) for row in versions if row.project and row.run}
     for report in session.scalars(select(ReportRow)):
         data = json.loads(store.get_blob(report.digest))
         found.add((data["name"], data["winner"]["key"]))
@@ -88,7 +88,7 @@ def _runs(session: Session, store: Store) -> set[tuple[str, str]]:
 
 
 def _checkpoints(session: Session) -> set[str]:
-    kept = set(session.scalars(select(ModelVersionRow.checkpoint)))
+    kept = {digest for digest in session.scalars(select(ModelVersionRow.checkpoint)) if digest}
     kept.update(digest for digest in session.scalars(select(TrialRow.checkpoint)) if digest)
     highest: dict[tuple[str, int], RungResultRow] = {}
     ordered = select(RungResultRow).where(RungResultRow.checkpoint.is_not(None)).order_by(RungResultRow.rung)
@@ -101,4 +101,5 @@ def _checkpoints(session: Session) -> set[str]:
 
 def _reports(session: Session) -> set[str]:
     named = session.execute(select(ReportRow.digest, ReportRow.html)).all()
-    return {*session.scalars(select(ModelVersionRow.report)), *(digest for row in named for digest in row)}
+    of_versions = {digest for digest in session.scalars(select(ModelVersionRow.report)) if digest}
+    return {*of_versions, *(digest for row in named for digest in row)}

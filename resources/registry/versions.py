@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from halving.errors import HalvingError, InvalidInput, NotFound
-from resources.catalog import Catalog, ModelVersionRow, utcnow
+from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, utcnow
 from resources.catalog.models import champion_of, versions_of
+from resources.registry.registered_models import create_model, now_ms
 
 
 class ChampionChanged(HalvingError, RuntimeError):
@@ -37,11 +38,14 @@ def register(catalog: Catalog, new: ModelVersionRow, *, judged_against: str | No
         now = champion.version if champion else None
         if now != judged_against:
             raise ChampionChanged(f"the winner of sweep {new.sweep} was judged against champion {judged_against}; the champion is {now}")
-        new.version, new.stage, new.created_at = next_version(earlier, new), "staging", utcnow()
+        model = session.get(RegisteredModelRow, new.model) or create_model(session, new.model)
+        new.version, new.created_at = next_version(earlier, new, model.newest), utcnow()
+        new.stage, new.mlflow_stage, new.project, new.tags = "staging", "Staging", new.model, {}
+        number_version(model, new)
         session.add(new)
         session.flush()
         if auto_promote or champion is None:
-            _make_champion(session, new)
+            make_champion(session, new)
         return new
 
 
@@ -53,7 +57,7 @@ def promote(catalog: Catalog, model: str, version: str, within: Session | None =
     """
     with catalog.write(exclusive=True, within=within) as session:
         row = _version(session, model, version)
-        _make_champion(session, row)
+        make_champion(session, row)
         return row
 
 
@@ -65,21 +69,34 @@ def archive(catalog: Catalog, model: str, version: str, within: Session | None =
     """
     with catalog.write(exclusive=True, within=within) as session:
         row = _version(session, model, version)
-        row.stage = "archived"
+        row.stage, row.mlflow_stage, row.updated = "archived", "Archived", now_ms()
         return row
 
 
-def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow) -> str:
-    """The next semantic version: major when a schema has changed (callers must adapt), minor for another snapshot, else patch."""
-    if not earlier:
+def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow, last: str | None) -> str:
+    """The next semantic version: major when a schema has changed (callers must adapt), minor for another snapshot, else patch.
+
+    Args:
+        earlier: the model's versions.
+        last: the greatest that it was ever given, which may be deleted; None: it was given none.
+    """
+    if last is None:
         return "1.0.0"
-    newest = max(earlier, key=lambda row: parse_version(row.version))
-    major, minor, patch = parse_version(newest.version)
-    if newest.input_schema != new.input_schema or newest.output_schema != new.output_schema:
+    major, minor, patch = parse_version(last)
+    if new.sweep is None:  # a client's: nothing is known of its schema
+        return f"{major}.{minor}.{patch + 1}"
+    newest = max((row for row in earlier if row.sweep), key=lambda row: parse_version(row.version), default=None)
+    if newest is None or newest.input_schema != new.input_schema or newest.output_schema != new.output_schema:
         return f"{major + 1}.0.0"
     if newest.snapshot != new.snapshot:
         return f"{major}.{minor + 1}.0"
     return f"{major}.{minor}.{patch + 1}"
+
+
+def number_version(model: RegisteredModelRow, new: ModelVersionRow) -> None:
+    """Count a version that the model gets."""
+    model.versions, model.newest, model.updated = model.versions + 1, new.version, now_ms()
+    new.number, new.updated = model.versions, model.updated
 
 
 def parse_version(version: str) -> tuple[int, int, int]:
@@ -97,8 +114,9 @@ def parse_version(version: str) -> tuple[int, int, int]:
 
 def as_dict(row: ModelVersionRow) -> dict[str, Any]:
     """A version as ``halving models --json`` and the API give it."""
-    names = ("model", "version", "stage", "metrics", "sweep", "trial", "run", "checkpoint", "snapshot", "framework", "created_at")
-    return {name: getattr(row, name) for name in names}
+    names = ("model", "version", "number", "stage", "metrics", "project", "run", "sweep", "trial", "checkpoint", "snapshot", "framework")
+    more = ("source", "description", "tags", "created_at")
+    return {name: getattr(row, name) for name in (*names, *more)}
 
 
 def _version(session: Session, model: str, version: str) -> ModelVersionRow:
@@ -109,11 +127,12 @@ def _version(session: Session, model: str, version: str) -> ModelVersionRow:
     return row
 
 
-def _make_champion(session: Session, row: ModelVersionRow) -> None:
-    before = champion_of(session, row.model)
+def make_champion(session: Session, row: ModelVersionRow) -> None:
+    """Make a version the champion and archive the one before, in an exclusive transaction."""
+    before, now = champion_of(session, row.model), now_ms()
     if before is row:
         return
     if before is not None:
-        before.stage = "archived"
+        before.stage, before.mlflow_stage, before.updated = "archived", "Archived", now
         session.flush()  # an index allows one champion at any time
-    row.stage = "champion"
+    row.stage, row.mlflow_stage, row.updated = "champion", "Production", now

@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from halving.store.files import CHUNK
 from halving.store.store import Store, blob_name
+from resources.registry.client_versions import find_version
 from resources.tracking import artifacts
 from resources.tracking.logged_models import find_model
 from resources.tracking.runs import Tracked, check_run_active, find_run
@@ -21,6 +22,7 @@ from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
 _BUFFER = 1 << 20
+_VERSIONS, _CHECKPOINT = "registered-models/", "checkpoint"
 
 
 def list_of_run(call: Call) -> dict[str, Any]:
@@ -36,8 +38,12 @@ def list_of_run(call: Call) -> dict[str, Any]:
 
 
 def list_of_proxy(call: Call) -> dict[str, Any]:
+    address = call.text("path").strip("/")
     with call.state.catalog.read() as session:
-        found, path = _named(call, session, call.text("path").strip("/"))
+        if address.startswith(_VERSIONS):
+            _, size = _checkpoint(call, session, address)
+            return {"files": [_file(_CHECKPOINT, size)]} if not address.endswith(f"/{_CHECKPOINT}") else {}
+        found, path = _named(call, session, address)
         files = artifacts.list_artifacts(session, found.row.id, path)
     files = files if path else [file for file in files if file[0] != FOLDER]
     shown = [_file(name, size) for name, size in files]
@@ -47,6 +53,8 @@ def list_of_proxy(call: Call) -> dict[str, Any]:
 async def get(call: Call, address: str) -> Response:
     def find() -> tuple[str, int]:
         with call.state.catalog.read() as session:
+            if address.startswith(_VERSIONS):
+                return _checkpoint(call, session, address)
             found, path = _named(call, session, address)
             row = artifacts.find_artifact(session, found.row.id, path)
             return row.digest, row.bytes
@@ -114,6 +122,19 @@ def _named(call: Call, session: Session, address: str, *, lock: bool = False) ->
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"Run with id={run} not found")
     call.check(found.project, f"run {run!r}")
     return found, f"{before}{path}".rstrip("/")
+
+
+def _checkpoint(call: Call, session: Session, address: str) -> tuple[str, int]:
+    """The digest and the size of the checkpoint of a sweep's winner: ``registered-models/MODEL/NUMBER``, and ``/checkpoint``."""
+    artifacts.check_path(address)
+    model, _, rest = address.removeprefix(_VERSIONS).partition("/")
+    number, _, name = rest.partition("/")
+    call.check(model, f"model {model!r}")
+    row = find_version(session, model, int(number)) if number.isdecimal() and name in ("", _CHECKPOINT) else None
+    if row is None or row.checkpoint is None:
+        raise Refused("RESOURCE_DOES_NOT_EXIST", f"No such artifact: {address!r}")
+    with call.state.store.open_file(blob_name(row.checkpoint)) as file:
+        return row.checkpoint, file.size()
 
 
 async def _take(body: AsyncIterator[bytes], file: IO[bytes]) -> int:

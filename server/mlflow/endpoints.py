@@ -4,7 +4,18 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from server.mlflow import artifacts, experiments, history, logged_models, recording, runs, search
+from server.mlflow import (
+    artifacts,
+    experiments,
+    history,
+    logged_models,
+    model_versions,
+    recording,
+    registered_models,
+    registry_search,
+    runs,
+    search,
+)
 from server.mlflow.call import Call
 
 Answered = Callable[[Call], dict[str, Any] | bytes]
@@ -64,6 +75,30 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("PATCH", "logged-models/{model_id}/tags"): Endpoint(logged_models.set_tags),
     ("DELETE", "logged-models/{model_id}/tags/{tag_key}"): Endpoint(logged_models.delete_tag),
     ("GET", "logged-models/{model_id}/artifacts/directories"): Endpoint(logged_models.list_files),
+    ("POST", "registered-models/create"): Endpoint(registered_models.create, audited=True),
+    ("GET", "registered-models/get"): Endpoint(registered_models.get),
+    ("GET", "registered-models/search"): Endpoint(registry_search.search_models),
+    ("PATCH", "registered-models/update"): Endpoint(registered_models.update, audited=True, about="the description"),
+    ("POST", "registered-models/rename"): Endpoint(registered_models.rename, audited=True, about="not a sweep's"),
+    ("DELETE", "registered-models/delete"): Endpoint(registered_models.delete, audited=True, about="not a sweep's"),
+    ("GET", "registered-models/get-latest-versions"): Endpoint(registered_models.get_latest_versions),
+    ("POST", "registered-models/get-latest-versions"): Endpoint(registered_models.get_latest_versions),
+    ("POST", "registered-models/set-tag"): Endpoint(registered_models.set_tag, audited=True),
+    ("DELETE", "registered-models/delete-tag"): Endpoint(registered_models.delete_tag, audited=True),
+    ("POST", "registered-models/alias"): Endpoint(registered_models.set_alias, audited=True, about="`champion` promotes"),
+    ("DELETE", "registered-models/alias"): Endpoint(registered_models.delete_alias, audited=True),
+    ("GET", "registered-models/alias"): Endpoint(registered_models.get_by_alias),
+    ("POST", "model-versions/create"): Endpoint(model_versions.create, audited=True),
+    ("GET", "model-versions/get"): Endpoint(model_versions.get),
+    ("GET", "model-versions/search"): Endpoint(registry_search.search_versions),
+    ("PATCH", "model-versions/update"): Endpoint(model_versions.update, audited=True, about="the description"),
+    ("POST", "model-versions/transition-stage"): Endpoint(
+        model_versions.transition_stage, audited=True, about="Production is our champion"
+    ),
+    ("DELETE", "model-versions/delete"): Endpoint(model_versions.delete, audited=True, about="not a sweep's"),
+    ("GET", "model-versions/get-download-uri"): Endpoint(model_versions.get_download_uri),
+    ("POST", "model-versions/set-tag"): Endpoint(model_versions.set_tag, audited=True),
+    ("DELETE", "model-versions/delete-tag"): Endpoint(model_versions.delete_tag, audited=True),
 }
 """By method and path below ``/api/2.0/mlflow/``."""
 
@@ -78,8 +113,6 @@ PROXY: dict[tuple[str, str], str] = {
 NOT_YET = "not yet"
 REASONS: dict[str, str] = {
     "runs/log-model": "MLflow 3 logs models as logged models, which are taken",
-    "registered-models": f"{NOT_YET}: the registry",
-    "model-versions": f"{NOT_YET}: the registry",
     "experiments/search-datasets": f"{NOT_YET}: a search over the datasets of runs; search runs by dataset instead",
     "mpu/": f"{NOT_YET}: a file is uploaded in one piece",
     "artifacts/presigned": _PRESIGNED,
@@ -99,7 +132,7 @@ REASONS: dict[str, str] = {
     "gateway": "a gateway to language models",
     "endpoints": "a gateway to language models",
     "secrets": "a gateway to language models",
-    "webhooks": f"{NOT_YET}: with the registry",
+    "webhooks": f"{NOT_YET}: nobody is told of changes of the registry",
 }
 """Why an endpoint is not answered, by the beginning of its path; the longest counts."""
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
 
 from halving.errors import NotFound
 from halving.store.store import blob_name
-from resources.catalog import ModelVersionRow
-from resources.catalog.models import champion_of, versions_of
+from resources.catalog import ModelVersionRow, RegisteredModelRow
+from resources.catalog.models import champion_of, models_of, versions_of
 from resources.registry.versions import archive, as_dict, promote
 from server.access.once import Once
 from server.answers import Number, answer
@@ -33,14 +34,19 @@ class Version(BaseModel):
 
     model: str = Field(examples=["digits"])
     version: str = Field(examples=["1.0.0"])
+    number: int = Field(description="What MLflow's clients call it.", examples=[1])
     stage: str = Field(description="staging, champion or archived.", examples=["champion"])
     metrics: dict[str, Number | None] = Field(description="On the test split.", examples=[{"accuracy": 0.97}])
-    sweep: str = Field(examples=["digits-7f3a"])
-    trial: int
-    run: str = Field(examples=["digits-7f3a.0007"])
-    checkpoint: str = Field(examples=["sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"])
-    snapshot: str = Field(description="The digest of the data that it was trained on.")
+    project: str | None = Field(description="Whose run it is of, where that is known.", examples=["digits"])
+    run: str | None = Field(examples=["digits-7f3a.0007"])
+    sweep: str | None = Field(description="Of which it is the winner; null: a client registered it.", examples=["digits-7f3a"])
+    trial: int | None
+    checkpoint: str | None = Field(examples=["sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"])
+    snapshot: str | None = Field(description="The digest of the data that it was trained on.")
     framework: str = Field(examples=["torch 2.13.0"])
+    source: str | None = Field(description="What a client registered as it.", examples=["mlflow-artifacts:/1/models/m-5f/artifacts"])
+    description: str | None
+    tags: dict[str, str]
     created_at: datetime
 
 
@@ -48,6 +54,9 @@ class Model(BaseModel):
     """A model with its versions, newest last."""
 
     model: str = Field(examples=["digits"])
+    description: str
+    tags: dict[str, str]
+    aliases: dict[str, str] = Field(description="Versions by the names that clients gave them.", examples=[{"candidate": "1.0.1"}])
     versions: list[Version]
 
 
@@ -62,22 +71,23 @@ class Champion(BaseModel):
 
     model: str = Field(examples=["digits"])
     version: str = Field(examples=["1.0.0"])
-    checkpoint: str = Field(description="The digest of its checkpoint.", examples=["sha256:2c26b46b…"])
+    checkpoint: str | None = Field(description="The digest of its checkpoint; null: a client registered it.", examples=["sha256:2c26b46b…"])
+    source: str | None = Field(description="What a client registered as it.", examples=["mlflow-artifacts:/1/models/m-5f/artifacts"])
     framework: str = Field(examples=["torch 2.13.0"])
     input_schema: dict[str, Any] = Field(description="Column to Arrow type.", examples=[{"pixel_0_0": "double"}])
     output_schema: dict[str, Any] = Field(examples=[{"type": "int64", "classes": [0, 1]}])
     metrics: dict[str, Number | None] = Field(description="On the test split.", examples=[{"accuracy": 0.97}])
-    url: str = Field(description="Where to fetch the checkpoint until then, without a token: on S3, or below this server's own address.")
-    expires_at: datetime
+    url: str | None = Field(description="Where to fetch the checkpoint until then, without a token: on S3, or below this server's address.")
+    expires_at: datetime | None
 
 
 @router.get("", response_model=Models)
 def list_models(state: Shared, caller: Viewer) -> Response:
     """All models with their versions."""
     with state.catalog.read() as session:
-        rows = [row for row in versions_of(session) if caller.sees(row.model)]
-    grouped = groupby(rows, key=lambda row: row.model)
-    return answer({"models": [{"model": model, "versions": [as_dict(row) for row in versions]} for model, versions in grouped]})
+        versions = {model: list(rows) for model, rows in groupby(versions_of(session), key=lambda row: row.model)}
+        models = [_as_dict(row, versions.get(row.name, [])) for row in models_of(session) if caller.sees(row.name)]
+    return answer({"models": models})
 
 
 @router.get("/{model}", response_model=Model)
@@ -85,10 +95,11 @@ def one_model(model: ModelName, state: Shared, caller: Viewer) -> Response:
     """A model's versions, newest last."""
     caller.check(model, f"model {model!r}")
     with state.catalog.read() as session:
-        rows = versions_of(session, model)
-        if not rows:
-            raise NotFound(_no_model(model, versions_of(session), caller))
-    return answer({"model": model, "versions": [as_dict(row) for row in rows]})
+        row = session.get(RegisteredModelRow, model)
+        if row is None:
+            raise NotFound(_no_model(session, model, caller))
+        found = _as_dict(row, versions_of(session, model))
+    return answer(found)
 
 
 @router.get("/{model}/champion", response_model=Champion)
@@ -98,10 +109,10 @@ def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
     with state.catalog.read() as session:
         row = champion_of(session, model)
         if row is None:
-            rows = versions_of(session, model)
-            raise NotFound(f"model {model!r} has no champion" if rows else _no_model(model, versions_of(session), caller))
-    names = ("model", "version", "checkpoint", "framework", "input_schema", "output_schema", "metrics")
-    url, expires_at = checkpoint_link(state, row.checkpoint)
+            known = session.get(RegisteredModelRow, model)
+            raise NotFound(f"model {model!r} has no champion" if known else _no_model(session, model, caller))
+    names = ("model", "version", "checkpoint", "source", "framework", "input_schema", "output_schema", "metrics")
+    url, expires_at = checkpoint_link(state, row.checkpoint) if row.checkpoint else (None, None)
     return answer({**{name: getattr(row, name) for name in names}, "url": url, "expires_at": expires_at})
 
 
@@ -119,8 +130,15 @@ def take_out_of_use(model: ModelName, version: VersionName, state: Shared, calle
     return once(lambda session: (200, as_dict(archive(state.catalog, model, version, session))))
 
 
-def _no_model(model: str, rows: list[ModelVersionRow], caller: Caller) -> str:
-    known = sorted({row.model for row in rows if caller.sees(row.model)})
+def _as_dict(model: RegisteredModelRow, rows: list[ModelVersionRow]) -> dict[str, Any]:
+    names = {row.number: row.version for row in rows}
+    aliases = {alias: names[number] for alias, number in model.aliases.items()}
+    about = {"description": model.description, "tags": model.tags, "aliases": aliases}
+    return {"model": model.name, **about, "versions": [as_dict(row) for row in rows]}
+
+
+def _no_model(session: Session, model: str, caller: Caller) -> str:
+    known = [row.name for row in models_of(session) if caller.sees(row.name)]
     return f"no model {model!r}; there are {', '.join(known) or 'no models yet: run a sweep first'}"
 
 

@@ -17,8 +17,9 @@ from sqlalchemy.orm import Session
 from halving.query.run_filter import And, Between, Comparison, Condition, Field, In, InvalidFilter, IsNull, Like, Not, Or, Order, Value
 from halving.query.runs import seconds_of
 from resources.analysis.run_index.write import find_names
-from resources.catalog import ModelVersionRow, RunRow, RunValueRow
+from resources.catalog import RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
+from resources.catalog.models import version_of_runs
 
 MOST_TABLES = 50
 """In a statement; SQLite joins at most 64 tables."""
@@ -97,7 +98,7 @@ class Sources:
         for key, table in self._values.items():
             source = source.outerjoin(table, and_(table.c.name_id == self._names[key], table.c.run_id == RunRow.id))
         if self._models is not None:
-            source = source.outerjoin(self._models, and_(self._models.c.run == RunRow.run, self._models.c.model == RunRow.project))
+            source = source.outerjoin(self._models, and_(self._models.c.run == RunRow.run, self._models.c.project == RunRow.project))
         return statement.select_from(source)
 
     def operand(self, field: Field) -> Operand | None:
@@ -127,7 +128,7 @@ class Sources:
     def _of_run(self, field: Field) -> Operand:
         if field.name in ("model", "stage"):
             if self._models is None:
-                self._models = ModelVersionRow.__table__.alias("versions")
+                self._models = version_of_runs()
             column = self._models.c[field.name]
             column = column.collate("C") if self.is_postgres else column  # as the index's own texts
         else:

@@ -16,6 +16,7 @@ from halving.query.run_filter import Field, RunFilter
 from resources.analysis.run_index.conditions import Sources, order_by, truth
 from resources.catalog import ModelVersionRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER
+from resources.catalog.models import version_of_runs
 
 _RUNS = RunRow.__table__
 _COLUMNS = ("status", "seconds", "epoch", "attempt", "sweep", "trial", "dataset", "snapshot", "commit", "seed")
@@ -125,7 +126,7 @@ def choose(
 def state_of(session: Session) -> IndexState:
     """What the index is now."""
     revision, refreshed_at = session.execute(select(RunIndexRow.revision, RunIndexRow.refreshed_at)).one()
-    shown = (ModelVersionRow.model, ModelVersionRow.version, ModelVersionRow.stage, ModelVersionRow.run)
+    shown = (ModelVersionRow.model, ModelVersionRow.version, ModelVersionRow.stage, ModelVersionRow.project, ModelVersionRow.run)
     rows = [tuple(row) for row in session.execute(select(*shown).order_by(*shown[:2]))]
     return IndexState(revision, _moment(refreshed_at), sha256(repr(rows).encode()).hexdigest()[:16])
 
@@ -146,10 +147,10 @@ def _rows(session: Session, ids: Sequence[int], columns: Sequence[Field]) -> lis
     """Runs as plain data, in the order of their ids."""
     if not ids:
         return []
-    versions = ModelVersionRow.__table__
+    versions = version_of_runs()
     asked = (
         select(_RUNS, versions.c.model, versions.c.version, versions.c.stage)
-        .join_from(_RUNS, versions, (versions.c.run == _RUNS.c.run) & (versions.c.model == _RUNS.c.project), isouter=True)
+        .join_from(_RUNS, versions, (versions.c.run == _RUNS.c.run) & (versions.c.project == _RUNS.c.project), isouter=True)
         .where(_RUNS.c.id.in_(ids))
     )
     found = {row.id: row for row in session.execute(asked)}

@@ -13,8 +13,9 @@ from resources.analysis.run_index.entry import next_look
 from resources.analysis.run_index.rebuild import rebuild
 from resources.analysis.run_index.select import state_of
 from resources.backend import Backend
-from resources.catalog import ModelVersionRow, RunIndexRow, RunValueRow, TrialRow, utcnow
+from resources.catalog import ModelVersionRow, RunIndexRow, RunValueRow, TrialRow
 from resources.sweep_spec import SweepSpec
+from tests.backends import add_version
 from tests.indexed_runs import Clock, add_record, add_run, names, record_of, revision, rows, with_trial
 
 
@@ -154,9 +155,8 @@ def test_a_model_version_and_its_stage_are_those_of_now(either_backend: Backend,
     Refresher(either_backend.store, catalog).refresh()
     assert names(catalog, "stage is null") == [f"{sweep}.0000"]
     given = {"version": "1.0.0", "stage": "staging", "checkpoint": "c", "sweep": sweep, "trial": 0, "snapshot": "sha256:a"}
-    given |= {"framework": "python", "input_schema": {}, "output_schema": {}, "metrics": {}, "report": "r", "created_at": utcnow()}
     with catalog.write() as session:
-        session.add(ModelVersionRow(model="small", run=f"{sweep}.0000", **given))
+        add_version(session, model="small", run=f"{sweep}.0000", report="r", **given)
     with catalog.read() as session:
         before = state_of(session)
     assert names(catalog, "model like SMALL and stage = staging") == [f"{sweep}.0000"]
@@ -166,6 +166,23 @@ def test_a_model_version_and_its_stage_are_those_of_now(either_backend: Backend,
     assert (row["model"], row["version"], row["stage"]) == ("small", "1.0.0", "champion")
     with catalog.read() as session:
         assert state_of(session) != before
+
+
+def test_a_run_of_several_versions_is_shown_once_with_the_champion_or_else_the_newest_in_use(either_backend: Backend) -> None:
+    store, catalog = either_backend.store, either_backend.catalog
+    add_run(store, "a")
+    Refresher(store, catalog).refresh()
+    for version, stage in (("1.0.0", "staging"), ("1.0.1", "staging"), ("1.0.2", "archived")):
+        with catalog.write() as session:
+            add_version(session, model="net", version=version, stage=stage, project="digits", run="a")
+    with catalog.write() as session:
+        add_version(session, model="other", version="1.0.0", stage="champion", project="elsewhere", run="a")
+    (row,) = rows(catalog, "model = net")
+    assert (row["id"], row["version"], row["stage"]) == ("digits/a", "1.0.1", "staging")
+    with catalog.write() as session:
+        session.get_one(ModelVersionRow, ("net", "1.0.0")).stage = "champion"
+    (row,) = rows(catalog, "")
+    assert (row["version"], row["stage"]) == ("1.0.0", "champion")
 
 
 def test_a_run_that_is_deleted_from_the_store_leaves_nothing(either_backend: Backend) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from halving import InvalidInput, NotFound
 from resources.backend import Backend
-from resources.catalog import Catalog, ModelVersionRow, SweepRow, utcnow
+from resources.catalog import Catalog, ModelVersionRow
 from resources.catalog.models import champion_of, versions_of
 from resources.registry.gates import check_gates
 from resources.registry.versions import ChampionChanged, archive, parse_version, promote, register
 from resources.sweep_spec.sweep import Gates
-from tests.backends import snapshot_row
+from tests.resources.registry.winners import winner
 
 CHAMPION = {"model": "digits", "version": "1.0.0", "error": None, "metrics": {"accuracy": 0.90, "f1_macro": 0.80}}
 RIVAL_IN_NUMBERS = {**CHAMPION, "metrics": {"rmse": 2.0, "mae": 1.0}}
@@ -60,46 +60,6 @@ def test_a_winner_out_of_its_bounds_does_not_pass(violation: float, passed: bool
 @pytest.fixture
 def backend(either_backend: Backend) -> Backend:
     return either_backend
-
-
-@pytest.fixture
-def sweeps(backend: Backend) -> list[str]:
-    """Four sweeps to have winners of, on two snapshots."""
-    with backend.catalog.write() as session:
-        for digest in ("sha256:s0", "sha256:s1"):
-            session.add(snapshot_row(digest))
-        for number in range(4):
-            session.add(
-                SweepRow(
-                    id=f"digits-{number}",
-                    name="digits",
-                    spec={},
-                    spec_digest="d",
-                    snapshot="sha256:s0",
-                    driver="job",
-                    ordinal=number,
-                    status="evaluating",
-                    created_at=utcnow(),
-                )
-            )
-    return [f"digits-{number}" for number in range(4)]
-
-
-def winner(sweep: str, **changes: Any) -> ModelVersionRow:
-    given: dict[str, Any] = {
-        "model": "digits",
-        "checkpoint": f"sha256:{sweep}",
-        "sweep": sweep,
-        "trial": 0,
-        "run": f"{sweep}.0000",
-        "snapshot": "sha256:s0",
-        "framework": "torch 2",
-        "input_schema": {"x": "double"},
-        "output_schema": {"type": "int64"},
-        "metrics": {"accuracy": 0.9},
-        "report": "sha256:r",
-    }
-    return ModelVersionRow(**{**given, **changes})
 
 
 def registered(catalog: Catalog, new: ModelVersionRow, *, auto_promote: bool = False) -> ModelVersionRow:

@@ -12,7 +12,7 @@ from resources.registry.retention_protection import protected
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
-from tests.backends import snapshot_row
+from tests.backends import add_version, snapshot_row
 
 
 @pytest.fixture
@@ -41,11 +41,9 @@ def add_sweep(backend: Backend, sweep: str, status: str, stage: str | None = Non
         if reported:
             session.add(ReportRow(sweep=sweep, digest=digest, html="sha256:h", metrics={}, created_at=utcnow()))
         if stage:
-            version = ModelVersionRow(model="digits", version=f"1.0.{sweep[-1]}", stage=stage, checkpoint=f"sha256:{sweep}-winner")
-            version.sweep, version.trial, version.run, version.snapshot = sweep, 1, f"{sweep}.0001", "sha256:s"
-            version.framework, version.report, version.created_at = "torch", digest, utcnow()
-            version.input_schema, version.output_schema, version.metrics = {}, {}, {}
-            session.add(version)
+            given = {"sweep": sweep, "trial": 1, "run": f"{sweep}.0001", "snapshot": "sha256:s", "report": digest}
+            checkpoint = f"sha256:{sweep}-winner"
+            add_version(session, model="digits", version=f"1.0.{sweep[-1]}", stage=stage, checkpoint=checkpoint, **given)
 
 
 def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_protected_and_nothing_else(backend: Backend) -> None:

@@ -1,0 +1,117 @@
+"""Versions that clients register themselves, and what they may do with any version: stages and aliases as MLflow has them.
+
+A version has two names: ours, such as 1.0.1, and MLflow's number. Our champion is MLflow's alias ``champion`` and its stage Production.
+"""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from halving.errors import InvalidInput, NotFound
+from resources.catalog import ModelVersionRow, RegisteredModelRow, utcnow
+from resources.catalog.models import champion_of, versions_of
+from resources.registry.registered_models import now_ms
+from resources.registry.versions import make_champion, next_version, number_version
+
+CHAMPION = "champion"
+STAGES = {"None": "staging", "Staging": "staging", "Production": "champion", "Archived": "archived"}
+"""Our stage by MLflow's."""
+
+
+def add_version(session: Session, model: RegisteredModelRow, new: ModelVersionRow) -> ModelVersionRow:
+    """Add a version to a model, in an exclusive transaction.
+
+    Args:
+        new: with ``source``, ``storage``, ``project``, ``run``, ``run_link``, ``description`` and ``tags``.
+    """
+    new.model, new.stage, new.mlflow_stage, new.framework = model.name, "staging", "None", "mlflow"
+    new.input_schema, new.output_schema, new.metrics = {}, {}, {}
+    new.version, new.created_at = next_version(versions_of(session, model.name), new, model.newest), utcnow()
+    number_version(model, new)
+    session.add(new)
+    session.flush()
+    return new
+
+
+def find_version(session: Session, model: str, number: int) -> ModelVersionRow:
+    """The version of this number.
+
+    Raises:
+        NotFound: there is none.
+    """
+    row = session.scalar(select(ModelVersionRow).where(ModelVersionRow.model == model, ModelVersionRow.number == number))
+    if row is None:
+        raise NotFound(f"Model Version (name={model}, version={number}) not found")
+    return row
+
+
+def change_stage(session: Session, model: RegisteredModelRow, row: ModelVersionRow, stage: str, *, archive_others: bool) -> None:
+    """Give a version another stage, in an exclusive transaction.
+
+    Args:
+        stage: MLflow's. One in Production becomes our champion; others may stay in Production, and are archived for us.
+        archive_others: archive what was in this stage until now.
+    """
+    others = [other for other in versions_of(session, model.name) if other is not row and other.mlflow_stage == stage]
+    if STAGES[stage] == CHAMPION:
+        before = champion_of(session, model.name)
+        make_champion(session, row)
+        if before is not None and before is not row:
+            before.mlflow_stage = "Production"
+    else:
+        row.stage = STAGES[stage]
+    row.mlflow_stage, row.updated = stage, now_ms()
+    if archive_others:
+        for other in others:
+            other.stage, other.mlflow_stage, other.updated = "archived", "Archived", row.updated
+    model.updated = row.updated
+    session.flush()
+
+
+def delete_version(session: Session, model: RegisteredModelRow, row: ModelVersionRow) -> None:
+    """Delete a version that a client registered; its number is not given again.
+
+    Raises:
+        InvalidInput: it is the winner of a sweep, which is archived instead.
+    """
+    if row.sweep is not None:
+        raise InvalidInput(f"version {row.number} of model {model.name!r} is the winner of sweep {row.sweep}: archive it instead")
+    model.aliases = {alias: number for alias, number in model.aliases.items() if number != row.number}
+    model.updated = now_ms()
+    session.delete(row)
+    session.flush()
+
+
+def aliases_of(session: Session, model: RegisteredModelRow) -> dict[str, int]:
+    """Numbers of versions by alias."""
+    champion = champion_of(session, model.name)
+    return {**model.aliases, **({CHAMPION: champion.number} if champion else {})}
+
+
+def set_alias(session: Session, model: RegisteredModelRow, alias: str, row: ModelVersionRow) -> None:
+    """Let an alias mean a version, in an exclusive transaction; as ``champion`` it is promoted."""
+    if alias == CHAMPION:
+        make_champion(session, row)
+    else:
+        model.aliases = {**model.aliases, alias: row.number}
+
+
+def delete_alias(session: Session, model: RegisteredModelRow, alias: str) -> None:
+    """Delete an alias, if there is one, in an exclusive transaction; without ``champion`` the model has no champion."""
+    if alias == CHAMPION:
+        champion = champion_of(session, model.name)
+        if champion is not None:
+            champion.stage, champion.mlflow_stage, champion.updated = "staging", "Staging", now_ms()
+    else:
+        model.aliases = {known: number for known, number in model.aliases.items() if known != alias}
+
+
+def check_alias(alias: str) -> None:
+    """Refuse a name that MLflow keeps for itself.
+
+    Raises:
+        InvalidInput: it is one.
+    """
+    if alias.lower() == "latest":
+        raise InvalidInput("'latest' alias name (case insensitive) is reserved.")
+    if alias[:1] in "vV" and alias[1:].isdecimal():
+        raise InvalidInput(f"Version alias name '{alias}' is reserved.")

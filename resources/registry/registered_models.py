@@ -1,0 +1,74 @@
+"""Models of the registry, apart from their versions: their names, and what clients say of them."""
+
+import time
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from halving.errors import AlreadyExists, InvalidInput, NotFound
+from resources.catalog import ModelVersionRow, RegisteredModelRow
+
+
+def now_ms() -> int:
+    """Now, in ms since 1970."""
+    return round(1000 * time.time())
+
+
+def create_model(session: Session, name: str, description: str = "", tags: dict[str, str] | None = None) -> RegisteredModelRow:
+    """Add a model without versions, in an exclusive transaction.
+
+    Raises:
+        AlreadyExists: there is one of this name.
+    """
+    if session.get(RegisteredModelRow, name) is not None:
+        raise AlreadyExists(f"Registered Model (name={name}) already exists.")
+    now = now_ms()
+    row = RegisteredModelRow(name=name, description=description, tags=tags or {}, aliases={}, versions=0, created=now, updated=now)
+    session.add(row)
+    session.flush()
+    return row
+
+
+def find_model(session: Session, name: str) -> RegisteredModelRow:
+    """A model.
+
+    Raises:
+        NotFound: there is none of this name.
+    """
+    row = session.get(RegisteredModelRow, name)
+    if row is None:
+        raise NotFound(f"Registered Model with name={name} not found")
+    return row
+
+
+def rename_model(session: Session, row: RegisteredModelRow, name: str) -> RegisteredModelRow:
+    """Give a model another name, in an exclusive transaction; its new row.
+
+    Raises:
+        AlreadyExists: another one has the name.
+        InvalidInput: it has versions of sweeps, whose name it is.
+    """
+    _check_without_sweeps(session, row.name, "renamed")
+    new = create_model(session, name, row.description, row.tags)
+    new.aliases, new.newest, new.versions, new.created = row.aliases, row.newest, row.versions, row.created
+    session.flush()
+    session.execute(update(ModelVersionRow).where(ModelVersionRow.model == row.name).values(model=name, updated=new.updated))
+    session.delete(row)
+    return new
+
+
+def delete_model(session: Session, row: RegisteredModelRow) -> None:
+    """Delete a model with its versions, in an exclusive transaction; what they were made of stays.
+
+    Raises:
+        InvalidInput: it has versions of sweeps, which are archived instead.
+    """
+    _check_without_sweeps(session, row.name, "deleted")
+    session.execute(delete(ModelVersionRow).where(ModelVersionRow.model == row.name))
+    session.delete(row)
+
+
+def _check_without_sweeps(session: Session, name: str, what: str) -> None:
+    of_sweep = select(ModelVersionRow.version).where(ModelVersionRow.model == name, ModelVersionRow.sweep.is_not(None))
+    if version := session.scalar(of_sweep.limit(1)):
+        raise InvalidInput(f"model {name!r} cannot be {what}: its version {version} is the winner of a sweep. Archive versions instead")

@@ -1,0 +1,103 @@
+"""MLflow's versions of registered models: those that its clients register, and the winners of our sweeps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from resources.catalog import ModelVersionRow
+from resources.registry import client_versions
+from resources.registry.client_versions import aliases_of
+from resources.registry.registered_models import now_ms
+from server.mlflow import registry_forms
+from server.mlflow.call import Call, invalid
+from server.mlflow.model_sources import PROMPT_TAG, find_source, note_version
+from server.mlflow.refusals import Refused
+from server.mlflow.registry_forms import named_model, named_version, source_of, version_form
+
+_ACTIVE = ("Staging", "Production")
+
+
+def create(call: Call) -> dict[str, Any]:
+    tags, link, description = registry_forms.tags(call), call.maybe_text("run_link") or "", call.maybe_text("description") or ""
+    with call.state.catalog.write(exclusive=True) as session:
+        model = named_model(call, session)
+        source = find_source(call, session, prompt=tags.get(PROMPT_TAG, "").lower() == "true")
+        new = ModelVersionRow(source=source.uri, storage=source.storage, project=source.project, run=source.run or None)
+        new.run_link, new.description, new.tags = link, description, tags
+        client_versions.add_version(session, model, new)
+        if source.model is not None:
+            note_version(call, session, source.model, model.name, new.number)
+        call.audited(session)
+        return {"model_version": version_form(new, aliases_of(session, model))}
+
+
+def get(call: Call) -> dict[str, Any]:
+    with call.state.catalog.read() as session:
+        return {"model_version": _form(call, session, named_version(call, session))}
+
+
+def update(call: Call) -> dict[str, Any]:
+    description = call.maybe_text("description")
+    with _changed(call) as (session, row):
+        row.description = description
+        return {"model_version": _form(call, session, row)}
+
+
+def transition_stage(call: Call) -> dict[str, Any]:
+    stage = registry_forms.stage(call.text("stage"))
+    archive = call.fields.get("archive_existing_versions", False)
+    if not isinstance(archive, bool):
+        raise invalid("archive_existing_versions", archive, "give true or false")
+    if archive and stage not in _ACTIVE:
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            f"Model version transition cannot archive existing model versions because '{stage}' is not an Active stage. Valid stages are "
+            f"{list(_ACTIVE)}",
+        )
+    with _changed(call) as (session, row):
+        client_versions.change_stage(session, named_model(call, session), row, stage, archive_others=archive)
+        return {"model_version": _form(call, session, row)}
+
+
+def delete(call: Call) -> dict[str, Any]:
+    with call.state.catalog.write(exclusive=True) as session:
+        client_versions.delete_version(session, named_model(call, session), named_version(call, session))
+        call.audited(session)
+    return {}
+
+
+def get_download_uri(call: Call) -> dict[str, Any]:
+    with call.state.catalog.read() as session:
+        row = named_version(call, session)
+    return {"artifact_uri": row.storage or source_of(row)}
+
+
+def set_tag(call: Call) -> dict[str, Any]:
+    key, value = registry_forms.tag(call.fields)
+    with _changed(call, touch=False) as (_, row):
+        row.tags = {**row.tags, key: value}
+    return {}
+
+
+def delete_tag(call: Call) -> dict[str, Any]:
+    key = call.text("key")
+    with _changed(call, touch=False) as (_, row):
+        row.tags = {name: value for name, value in row.tags.items() if name != key}
+    return {}
+
+
+def _form(call: Call, session: Session, row: ModelVersionRow) -> dict[str, Any]:
+    return version_form(row, aliases_of(session, named_model(call, session)))
+
+
+@contextmanager
+def _changed(call: Call, *, touch: bool = True) -> Iterator[tuple[Session, ModelVersionRow]]:
+    """The version that a request changes, in a transaction with its audit."""
+    with call.state.catalog.write(exclusive=True) as session:
+        row = named_version(call, session)
+        if touch:
+            row.updated = now_ms()
+        yield session, row
+        call.audited(session)

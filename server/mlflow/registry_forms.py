@@ -1,0 +1,140 @@
+"""Models of the registry and their versions in MLflow's form, and what their fields have to be."""
+
+import posixpath
+import re
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from resources.catalog import ModelVersionRow, RegisteredModelRow
+from resources.catalog.models import versions_of
+from resources.registry.client_versions import STAGES, aliases_of, find_version
+from resources.registry.registered_models import find_model
+from server.mlflow import call as fields
+from server.mlflow.call import Call, invalid, missing, too_long
+from server.mlflow.refusals import Refused
+
+_LONGEST_NAME, _LONGEST_ALIAS, _LONGEST_TAG = 256, 255, 100_000
+_STAGES = {stage.lower(): stage for stage in STAGES}
+
+
+def model_form(session: Session, row: RegisteredModelRow) -> dict[str, Any]:
+    """A model with its latest version in each stage."""
+    aliases = aliases_of(session, row)
+    latest = [version_form(version, aliases) for version in latest_versions(session, row.name).values()]
+    return {
+        "name": row.name,
+        "creation_timestamp": row.created,
+        "last_updated_timestamp": row.updated,
+        "description": row.description,
+        **({"latest_versions": latest} if latest else {}),
+        **_tags(row.tags),
+        **({"aliases": [{"alias": alias, "version": str(number)} for alias, number in aliases.items()]} if aliases else {}),
+    }
+
+
+def version_form(row: ModelVersionRow, aliases: dict[str, int]) -> dict[str, Any]:
+    """A version; ``aliases`` are those of its model."""
+    own = [alias for alias, number in aliases.items() if number == row.number]
+    return {
+        "name": row.model,
+        "version": str(row.number),
+        "creation_timestamp": round(1000 * row.created_at.timestamp()),
+        "last_updated_timestamp": row.updated,
+        **({"description": row.description} if row.description is not None else {}),
+        "current_stage": row.mlflow_stage,
+        "source": source_of(row),
+        "run_id": row.run or "",
+        "run_link": row.run_link or "",
+        "status": "READY",
+        **_tags(row.tags),
+        **({"aliases": own} if own else {}),
+    }
+
+
+def source_of(row: ModelVersionRow) -> str:
+    """What a version was registered as; a sweep's winner is its checkpoint."""
+    return row.source or f"mlflow-artifacts:/registered-models/{row.model}/{row.number}"
+
+
+def latest_versions(session: Session, model: str) -> dict[str, ModelVersionRow]:
+    """The newest version of a model in each of MLflow's stages."""
+    return {row.mlflow_stage: row for row in versions_of(session, model)}
+
+
+def named_model(call: Call, session: Session, field: str = "name") -> RegisteredModelRow:
+    """The model that a request names, if its caller may see it."""
+    name = model_name(call, field)
+    call.check(name, f"model {name!r}")
+    return find_model(session, name)
+
+
+def named_version(call: Call, session: Session) -> ModelVersionRow:
+    """The version that a request names, if its caller may see it."""
+    model, number = named_model(call, session), version_number(call)
+    return find_version(session, model.name, number)
+
+
+def model_name(call: Call, field: str = "name") -> str:
+    """The name of a model."""
+    name = call.text(field)
+    if not name.strip():
+        raise missing(field)
+    if "/" in name or ":" in name:
+        raise Refused("INVALID_PARAMETER_VALUE", f"Invalid model name '{name}'. Names cannot contain '/' or ':'.")
+    plain = posixpath.normpath(name)
+    if plain != name or plain in (".", ".."):
+        raise invalid(field, name, f"it would be another name, {plain!r}, as a file")
+    if len(name) > _LONGEST_NAME:
+        raise too_long(field, _LONGEST_NAME)
+    return name
+
+
+def version_number(call: Call) -> int:
+    given = call.fields.get("version")
+    if isinstance(given, int) and not isinstance(given, bool):
+        given = str(given)
+    if not isinstance(given, str) or not given:
+        raise missing("version")
+    if not re.fullmatch(r"-?\d{1,9}", given):
+        raise Refused("INVALID_PARAMETER_VALUE", f"Parameter 'version' must be an integer, got '{given}'.")
+    return int(given)
+
+
+def stage(given: str) -> str:
+    """One of MLflow's stages, however it is written."""
+    found = _STAGES.get(given.lower())
+    if found is None:
+        stages = ", ".join(STAGES)
+        raise Refused("INVALID_PARAMETER_VALUE", f"Invalid Model Version stage: {given}. Value must be one of {stages}.")
+    return found
+
+
+def alias(call: Call) -> str:
+    """The name of an alias."""
+    found = call.text("alias")
+    if not re.fullmatch(r"[\w\-]+", found):
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            f"Invalid alias name: '{found}'. Names may only contain alphanumerics, underscores (_), and dashes (-).",
+        )
+    if len(found) > _LONGEST_ALIAS:
+        raise too_long("alias", _LONGEST_ALIAS)
+    return found
+
+
+def tags(call: Call) -> dict[str, str]:
+    """The tags of something that is registered."""
+    return dict(tag(item, f"tags[{place}].") for place, item in enumerate(call.objects("tags")))
+
+
+def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
+    """A tag's key and value."""
+    name, value = fields.key(f"{path}key", item.get("key")), fields.checked_text(f"{path}value", item.get("value", ""))
+    if len(value) > _LONGEST_TAG:
+        raise too_long(f"{path}value", _LONGEST_TAG)
+    return name, value
+
+
+def _tags(found: dict[str, str]) -> dict[str, Any]:
+    return {"tags": [{"key": key, "value": value} for key, value in found.items()]} if found else {}

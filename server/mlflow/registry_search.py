@@ -1,0 +1,83 @@
+"""Search in the registry, with MLflow's own grammar of filters and orders."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from resources.catalog import ModelVersionRow, RegisteredModelRow
+from resources.catalog.models import models_of, versions_of
+from resources.registry.client_versions import aliases_of
+from server.mlflow import pages
+from server.mlflow.call import Call
+from server.mlflow.grammar import its_errors, search_utils
+from server.mlflow.model_sources import PROMPT_TAG
+from server.mlflow.refusals import Refused
+from server.mlflow.registry_forms import model_form, version_form
+
+_MODELS, _MOST_MODELS = 100, 1_000
+_VERSIONS, _MOST_VERSIONS = 10_000, 200_000
+_NEWEST = ["last_updated_timestamp DESC", "name ASC", "version_number DESC"]
+
+
+def search_models(call: Call) -> dict[str, Any]:
+    """Models by name, without prompts unless the filter asks for them."""
+    count, begins = pages.size(call, _MODELS, _MOST_MODELS), pages.offset(call)
+    given, orders = call.maybe_text("filter") or "", call.texts("order_by")
+    with call.state.catalog.read() as session:
+        rows = [row for row in models_of(session) if call.caller.sees(row.name)]
+        if given.strip() or orders:
+            rows = _chosen("SearchModelUtils", [_searched_model(row) for row in rows], given, orders)
+        if not _asks_for_prompts("SearchModelUtils", given):
+            rows = [row for row in rows if not _is_prompt(row)]
+        shown, following = pages.page(rows, begins, count)
+        found = [model_form(session, row) for row in shown]
+    return {**({"registered_models": found} if found else {}), **following}
+
+
+def search_versions(call: Call) -> dict[str, Any]:
+    """Versions, what was changed last first, without those of prompts unless the filter asks for them."""
+    count, begins = pages.size(call, _VERSIONS, _MOST_VERSIONS), pages.offset(call)
+    given, orders = call.maybe_text("filter") or "", call.texts("order_by")
+    with call.state.catalog.read() as session:
+        models = {row.name: row for row in models_of(session) if call.caller.sees(row.name)}
+        if not _asks_for_prompts("SearchModelVersionUtils", given):
+            models = {name: row for name, row in models.items() if not _is_prompt(row)}
+        rows = [_searched_version(row) for row in versions_of(session) if row.model in models]
+        chosen = _chosen("SearchModelVersionUtils", rows, given, orders or _NEWEST)
+        shown, following = pages.page(chosen, begins, count)
+        aliases = {name: aliases_of(session, models[name]) for name in {row.model for row in shown}}
+        found = [version_form(row, aliases[row.model]) for row in shown]
+    return {**({"model_versions": found} if found else {}), **following}
+
+
+def _chosen(grammar: str, items: list[SimpleNamespace], given: str, orders: Sequence[str]) -> list[Any]:
+    """The rows that a filter chooses, in their order, as MLflow's package does it."""
+    utils = search_utils(grammar)
+    with its_errors():
+        keys = [order.split()[0] if order.split() else order for order in orders]
+        if len(set(keys)) < len(keys):
+            raise Refused("INVALID_PARAMETER_VALUE", f"`order_by` contains duplicate fields: {list(orders)}")
+        return [item.row for item in utils.sort(utils.filter(items, given), list(orders))]
+
+
+def _asks_for_prompts(grammar: str, given: str) -> bool:
+    if PROMPT_TAG not in given:
+        return False
+    with its_errors():
+        clauses = search_utils(grammar).parse_search_filter(given)
+    wanted = {("=", "true"), ("!=", "false")}
+    return any(one["key"] == PROMPT_TAG and (one["comparator"], str(one["value"]).lower()) in wanted for one in clauses)
+
+
+def _is_prompt(row: RegisteredModelRow) -> bool:
+    return str(row.tags.get(PROMPT_TAG, "")).lower() == "true"
+
+
+def _searched_model(row: RegisteredModelRow) -> SimpleNamespace:
+    times = {"creation_timestamp": row.created, "timestamp": row.updated, "last_updated_timestamp": row.updated}
+    return SimpleNamespace(row=row, name=row.name, _tags=row.tags, tags=row.tags, **times)
+
+
+def _searched_version(row: ModelVersionRow) -> SimpleNamespace:
+    form = version_form(row, {})
+    return SimpleNamespace(**{**form, "row": row, "tags": row.tags, "version": row.number})
