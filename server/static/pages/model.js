@@ -18,7 +18,7 @@ export default function Model({ name }) {
   </div>`;
 }
 
-/** @param {{model: {model: string, versions: any[]}, look: () => Promise<void>}} props */
+/** @param {{model: {model: string, description: string, tags: Record<string, string>, aliases: Record<string, string>, versions: any[]}, look: () => Promise<void>}} props */
 function Found({ model, look }) {
   const versions = [...model.versions].reverse();
   const champion = versions.find((each) => each.stage === "champion");
@@ -30,20 +30,22 @@ function Found({ model, look }) {
       ${champion ? html`<${Badge} status="champion" /> <span>${champion.version}</span>` : html`<span class="muted">has no champion</span>`}
     </div>
     ${!champion && html`<p class="notice">No version is in use. Promote one here, or let the next winner that passes its gates become the champion.</p>`}
+    ${model.description && html`<p>${model.description}</p>`}
+    ${Object.keys(model.tags).length > 0 && html`<${Facts} pairs=${Object.entries(model.tags)} />`}
     <${Section} title="Versions" count=${versions.length} aside=${html`<span class="muted">scores on the test split</span>`}>
       <div class="scroll" tabindex="0" role="region" aria-label="Versions, the newest first">
         <table>
           <thead><tr>
             <th scope="col">Version</th><th scope="col">Stage</th>${metrics.map((name) => html`<th key=${name} scope="col" class="right">${name}</th>`)}
-            <th scope="col">Sweep</th><th scope="col">Trial</th><th scope="col">Framework</th><th scope="col" class="right">Registered</th><th scope="col"><span class="sr-only">Change</span></th>
+            <th scope="col">From</th><th scope="col">Run</th><th scope="col">Framework</th><th scope="col" class="right">Registered</th><th scope="col"><span class="sr-only">Change</span></th>
           </tr></thead>
           <tbody>${versions.map(
             (each) => html`<tr key=${each.version} class=${each === chosen ? "chosen" : ""}>
               <th scope="row"><a href=${`?version=${each.version}`} aria-current=${each === chosen ? "true" : undefined}>${each.version}</a></th>
-              <td><${Badge} status=${each.stage} /></td>
+              <td><${Badge} status=${each.stage} />${aliases(model, each.version).map((name) => html` <span key=${name} class="muted">@${name}</span>`)}</td>
               ${metrics.map((name) => html`<td key=${name} class=${each === champion ? "right strong" : "right"}>${number(each.metrics[name])}</td>`)}
-              <td><a href=${`/sweeps/${each.sweep}`}>${each.sweep}</a></td>
-              <td><a href=${`/runs/${encodeURIComponent(each.model)}/${each.run}`}>${each.trial}</a></td>
+              <td>${each.sweep ? html`<a href=${`/sweeps/${each.sweep}`}>${each.sweep}</a>` : html`<span class="muted">a client, as ${each.number}</span>`}</td>
+              <td>${each.project ? html`<a href=${runAddress(each)}>${each.trial ?? each.run}</a>` : (each.run ?? NONE)}</td>
               <td>${each.framework}</td><td class="right"><${Moment} at=${each.created_at} /></td>
               <td class="right">${may("write") && html`<${Change} version=${each} champion=${champion} look=${look} />`}</td>
             </tr>`,
@@ -54,6 +56,12 @@ function Found({ model, look }) {
     ${chosen && html`<${Origin} key=${chosen.version} version=${chosen} />`}
   `;
 }
+
+/** @param {any} model @param {string} version */
+const aliases = (model, version) => Object.keys(model.aliases).filter((name) => model.aliases[name] === version);
+
+/** @param {any} version */
+const runAddress = (version) => `/runs/${encodeURIComponent(version.project)}/${encodeURIComponent(version.run)}`;
 
 /** @param {{version: any, champion: any, look: () => Promise<void>}} props */
 function Change({ version, champion, look }) {
@@ -92,6 +100,7 @@ function Change({ version, champion, look }) {
 /** @param {{version: any}} props */
 function Origin({ version }) {
   const named = `${version.model} ${version.version}`;
+  if (!version.sweep) return html`<${Registered} version=${version} />`;
   return html`
     <${Section} title=${`Where ${named} comes from`} aside=${html`<span class="actions"><a class="button" href=${`/api/v1/reports/${version.sweep}/page`} target="_blank">Report ↗</a><${DagsterLink} base=${session.value?.dagster_url} asset="promoted_checkpoint" partition=${version.sweep} /></span>`}>
       <${Lineage} version=${version} />
@@ -107,6 +116,21 @@ function Origin({ version }) {
       <//>
     </div>
   `;
+}
+
+/** A version that a client registered itself. @param {{version: any}} props */
+function Registered({ version }) {
+  const run = version.project ? html`<a href=${runAddress(version)}>${version.project}/${version.run}</a>` : (version.run ?? NONE);
+  return html`<${Section} title=${`Where ${version.model} ${version.version} comes from`}>
+    <${Facts} pairs=${[
+      ["description", version.description],
+      ["registered by", html`a client of MLflow's API, as version ${version.number}`],
+      ["run", run],
+      ["source", html`<${Copy} text=${version.source} shown=${version.source} label="the source" />`],
+      ["to fetch it", html`<${Copy} text=${`models:/${version.model}/${version.number}`} shown=${`models:/${version.model}/${version.number}`} label="its address for MLflow's clients" />`],
+      ...Object.entries(version.tags),
+    ]} />
+  <//>`;
 }
 
 /** From the data and the code to the version, each step a link. @param {{version: any}} props */

@@ -26,16 +26,19 @@ function list({ models }) {
         return html`<tr key=${model}>
           <th scope="row"><a href=${`/models/${encodeURIComponent(model)}`}>${model}</a></th>
           <td>${champion ? html`<span class="strong">${champion.version}</span>` : html`<span class="muted">none</span>`}</td>
-          <td>${champion ? scores(champion.metrics) : NONE}</td>
-          <td>${champion ? html`<a href=${`/sweeps/${champion.sweep}`}>${champion.sweep}</a>` : NONE}</td>
+          <td>${(champion && scores(champion.metrics)) || NONE}</td>
+          <td>${champion ? from(champion) : NONE}</td>
           <td class="right">${versions.length}</td>
           <td>${staging.length ? html`<${Badge} status="staging" title=${counted(staging.length, "version")} /> ${staging.map((/** @type {any} */ each) => each.version).join(", ")}` : html`<span class="muted">nothing</span>`}</td>
-          <td class="right"><${Moment} at=${versions.at(-1)?.created_at} /></td>
+          <td class="right">${versions.length ? html`<${Moment} at=${versions.at(-1).created_at} />` : NONE}</td>
         </tr>`;
       })}</tbody>
     </table>
   </div>`;
 }
+
+/** @param {any} version */
+const from = (version) => version.sweep ? html`<a href=${`/sweeps/${version.sweep}`}>${version.sweep}</a>` : html`<span class="muted">a client</span>`;
 
 /** @param {Record<string, number | null>} metrics */
 export const scores = (metrics) => Object.entries(metrics).map(([name, value]) => `${name} ${number(value, 4)}`).join(", ");

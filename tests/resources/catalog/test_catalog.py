@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from halving import InvalidInput, NotFound
 from resources.catalog import Base, Catalog, masked, retry, utcnow
+from resources.catalog.models import models_of, versions_of
 from resources.catalog.retry import is_transient
 from tests.backends import snapshot_row
 
@@ -30,6 +31,32 @@ def test_every_earlier_revision_upgrades_to_what_the_code_expects(any_catalog: s
             context = MigrationContext.configure(connection, opts={"compare_type": True})
             assert compare_metadata(context, Base.metadata) == []
         assert set(Base.metadata.tables) <= set(inspect(again.engine).get_table_names())
+
+
+def test_an_upgrade_numbers_the_versions_that_there_are(any_catalog: str, catalog: Catalog) -> None:
+    with catalog.write() as session:
+        session.add(snapshot_row("sha256:a"))
+    command.downgrade(catalog.alembic(), "0007")
+    sweep = "'{}', 'digits', '{{}}', 'd', 'sha256:a', 'job', {}, 'finished', 0, '2026-01-01'"
+    version = "'digits', '{}', '{}', 'c', '{}', 0, 'r', 'sha256:a', 'torch', '{{}}', '{{}}', '{{}}', 'r', '2026-01-0{} 00:00:00'"
+    with catalog.engine.begin() as connection:
+        for place, (name, stage) in enumerate([("1.9.0", "archived"), ("1.10.0", "champion"), ("1.2.0", "staging")], 1):
+            columns = "id, name, spec, spec_digest, snapshot, driver, ordinal, status, revision, created_at"
+            connection.execute(text(f"INSERT INTO sweeps ({columns}) VALUES ({sweep.format(f's{place}', place)})"))
+            columns = (
+                "model, version, stage, checkpoint, sweep, trial, run, snapshot, framework, input_schema, output_schema, metrics, report"
+            )
+            values = version.format(name, stage, f"s{place}", place)
+            connection.execute(text(f"INSERT INTO model_versions ({columns}, created_at) VALUES ({values})"))
+    with closing(Catalog(any_catalog)) as again, again.read() as session:
+        rows = versions_of(session, "digits")
+        assert [(row.version, row.number, row.mlflow_stage, row.project) for row in rows] == [
+            ("1.9.0", 1, "Archived", "digits"),
+            ("1.10.0", 2, "Production", "digits"),
+            ("1.2.0", 3, "Staging", "digits"),
+        ]
+        (model,) = models_of(session)
+        assert (model.name, model.newest, model.versions, model.aliases) == ("digits", "1.10.0", 3, {})
 
 
 def test_processes_that_open_a_new_catalog_at_once_migrate_it_once(any_catalog: str) -> None:

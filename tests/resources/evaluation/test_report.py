@@ -16,10 +16,13 @@ from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.page import number
 from resources.evaluation.report import EvaluationReport, NoWinner, evaluate_sweep, explain_failures, load_report, report_path
 from resources.execution.worker import TrialRunner, work
+from resources.registry.gates import GateFailed
 from resources.registry.promotion import judge, missing_lineage, promote_winner
+from resources.registry.versions import archive
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
+from tests.backends import add_version
 from tests.browser import CHROMIUM, MISSING, chromium, errors_of
 
 Spec = Callable[..., SweepSpec]
@@ -95,6 +98,23 @@ def test_a_report_compares_with_the_champion_on_the_same_rows(backend: Backend, 
     page = backend.store.get_blob(report.html_digest).decode()
     assert "champion 1.0.0" in page
     assert "Champion 1.0.0 on the same split: accuracy 1.0000" in report.preview
+
+
+@pytest.mark.slow
+def test_a_champion_that_a_client_registered_is_compared_with_by_nobody_until_it_is_archived(
+    backend: Backend, worked: Callable[..., str]
+) -> None:
+    with backend.catalog.write() as session:
+        add_version(session, model="small", version="1.0.0", stage="champion", source="s3://bucket/net")
+    report = evaluate_sweep(backend.store, backend.catalog, worked())
+    assert "a client registered it" in backend.store.get_blob(report.html_digest).decode()
+    with pytest.raises(
+        GateFailed, match=r"champion small 1\.0\.0 could not be evaluated .*: a client registered it, .*halving archive small 1"
+    ):
+        promote_winner(backend, report)
+    archive(backend.catalog, "small", "1.0.0")
+    row, _ = promote_winner(backend, report)
+    assert (row.version, row.stage) == ("2.0.0", "champion")
 
 
 @pytest.mark.slow
