@@ -1,6 +1,7 @@
 """Versions that clients register themselves, and what they may do with any version: stages and aliases as MLflow has them.
 
-A version has two names: ours, such as 1.0.1, and MLflow's number. Our champion is MLflow's alias ``champion`` and its stage Production.
+A version has two names: ours, such as 1.0.1, and MLflow's number. Our champion has MLflow's alias ``champion``, and its stage Production
+unless it was made champion by that alias.
 """
 
 from sqlalchemy import select
@@ -88,9 +89,13 @@ def aliases_of(session: Session, model: RegisteredModelRow) -> dict[str, int]:
 
 
 def set_alias(session: Session, model: RegisteredModelRow, alias: str, row: ModelVersionRow) -> None:
-    """Let an alias mean a version, in an exclusive transaction; as ``champion`` it is promoted."""
+    """Let an alias mean a version, in an exclusive transaction; as ``champion`` it is promoted. MLflow's stages stay."""
     if alias == CHAMPION:
+        before = champion_of(session, model.name)
+        known = [(one, one.mlflow_stage, one.updated) for one in (before, row) if one is not None]
         make_champion(session, row)
+        for one, stage, updated in known:
+            one.mlflow_stage, one.updated = stage, updated
     else:
         model.aliases = {**model.aliases, alias: row.number}
 
@@ -100,7 +105,7 @@ def delete_alias(session: Session, model: RegisteredModelRow, alias: str) -> Non
     if alias == CHAMPION:
         champion = champion_of(session, model.name)
         if champion is not None:
-            champion.stage, champion.mlflow_stage, champion.updated = "staging", "Staging", now_ms()
+            champion.stage = "staging"
     else:
         model.aliases = {known: number for known, number in model.aliases.items() if known != alias}
 

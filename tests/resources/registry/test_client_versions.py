@@ -60,7 +60,7 @@ def test_the_name_of_a_deleted_version_is_not_given_again(backend: Backend) -> N
     assert [(version, number) for version, number, _, _ in listed(backend)] == [("1.0.0", 1), ("1.0.2", 3)]
 
 
-def test_our_champion_is_the_alias_champion_and_the_stage_production(backend: Backend) -> None:
+def test_our_champion_is_the_alias_champion_which_leaves_stages_as_they_are(backend: Backend) -> None:
     for _ in range(3):
         added(backend)
     promote(backend.catalog, "digits", "1.0.1")
@@ -69,7 +69,7 @@ def test_our_champion_is_the_alias_champion_and_the_stage_production(backend: Ba
         assert aliases_of(session, model) == {"champion": 2}
         set_alias(session, model, "champion", session.get_one(ModelVersionRow, ("digits", "1.0.2")))
         set_alias(session, model, "first", session.get_one(ModelVersionRow, ("digits", "1.0.0")))
-    assert listed(backend)[1:] == [("1.0.1", 2, "archived", "Archived"), ("1.0.2", 3, "champion", "Production")]
+    assert listed(backend)[1:] == [("1.0.1", 2, "archived", "Production"), ("1.0.2", 3, "champion", "None")]
     with backend.catalog.write(exclusive=True) as session:
         model = session.get_one(RegisteredModelRow, "digits")
         client_versions.delete_alias(session, model, "champion")

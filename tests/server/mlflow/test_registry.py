@@ -173,6 +173,9 @@ def test_what_clients_promote_is_our_champion_and_the_other_way_round(api: Api, 
     assert client.post(f"{OURS}/{model}/versions/1.0.1/promote").json()["stage"] == "champion"
     assert api("registered-models/alias", "GET", name=model, alias="champion")["model_version"]["version"] == "2"
     assert [version(api, model, number)["current_stage"] for number in (1, 2)] == ["Archived", "Production"]
+    api("registered-models/alias", name=model, alias="champion", version="1")
+    api("registered-models/alias", name=model, alias="champion", version="2")
+    assert [version(api, model, number)["current_stage"] for number in (1, 2)] == ["Archived", "Production"]
     client.post(f"{OURS}/{model}/versions/1.0.1/archive")
     assert api("registered-models/alias", "GET", answered=400, name=model, alias="champion")["error_code"] == INVALID
 
