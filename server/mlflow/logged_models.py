@@ -25,6 +25,8 @@ FOLDER = "logged-models"
 
 _STATUSES = ("LOGGED_MODEL_STATUS_UNSPECIFIED", "LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED")
 _MOST, _USUAL = 1_000, 100
+_MOST_METRICS = 1_000  # of a model, which are written again with each of them; its run has all
+_SAME = ("key", "timestamp", "step", "run_id", "dataset_name", "dataset_digest")  # a metric that is sent again
 _BAD = re.compile(r"""[/:.%"']""")
 _CLAUSE = re.compile(
     r"""\s*(?:(attributes|params|tags|metrics)\.)?(`[^`]+`|"[^"]+"|[\w./-]+)\s*(<=|>=|!=|=|<|>|LIKE\b|ILIKE\b)\s*('[^']*'|"[^"]*"|-?[\d.]+(?:[eE][-+]?\d+)?)\s*""",
@@ -171,7 +173,7 @@ def model_inputs(call: Call) -> list[dict[str, Any]]:
 
 
 def add_metrics(call: Call, session: Session, run: Tracked, points: Sequence[tuple[dict[str, Any], TrackedPoint]]) -> None:
-    """Give metrics that name a model to that model, too: the latest of each and of each dataset. The run is locked.
+    """Give metrics that name a model to that model, too: the latest thousand, in the order of their time. The run is locked.
 
     Args:
         points: each with the message that it came in.
@@ -188,17 +190,13 @@ def add_metrics(call: Call, session: Session, run: Tracked, points: Sequence[tup
         else:
             of_it = run
         message = json.loads(row.message)
-        known = {(one["key"], one.get("dataset_name"), one.get("dataset_digest")): one for one in message["data"].get("metrics", [])}
+        known = {tuple(one.get(name) for name in _SAME): one for one in message["data"].get("metrics", [])}
         for item, point in own:
             dataset = {name: checked_text(name, item[name]) for name in ("dataset_name", "dataset_digest") if item.get(name)}
             value = {"key": point.key, "value": plain_number(point.value), "timestamp": point.time, "step": point.step}
-            known[point.key, dataset.get("dataset_name"), dataset.get("dataset_digest")] = {
-                **value,
-                **dataset,
-                "model_id": model,
-                "run_id": run.row.id,
-            }
-        message["data"]["metrics"] = list(known.values())
+            metric = {**value, **dataset, "model_id": model, "run_id": run.row.id}
+            known[tuple(metric.get(name) for name in _SAME)] = metric
+        message["data"]["metrics"] = sorted(known.values(), key=lambda one: (one["timestamp"], one["step"]))[-_MOST_METRICS:]
         logged_models.change_model(call.state.store, of_it, row, message)
 
 

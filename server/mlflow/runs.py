@@ -13,6 +13,7 @@ from resources.tracking.runs import NAME_TAG, Tracked
 from server.mlflow.call import Call, invalid
 from server.mlflow.experiments import seen as seen_experiment
 from server.mlflow.forms import STATUSES, info_form, run_json, status_of
+from server.mlflow.refusals import Refused
 
 _LONGEST_NAME = 250
 
@@ -20,7 +21,14 @@ _LONGEST_NAME = 250
 def create(call: Call) -> bytes:
     tags = call.tags()
     run = uuid.uuid4().hex
-    name = (call.maybe_text("run_name") or tags.get(NAME_TAG) or f"run-{run[:8]}")[:_LONGEST_NAME]
+    given, tagged = call.maybe_text("run_name"), tags.get(NAME_TAG)
+    if given and tagged and given != tagged:
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            f"Both 'run_name' argument and '{NAME_TAG}' tag are specified, but with different values (run_name='{given}', "
+            f"{NAME_TAG}='{tagged}').",
+        )
+    name = (given or tagged or f"run-{run[:8]}")[:_LONGEST_NAME]
     user, started = call.maybe_text("user_id") or "", call.moment("start_time") or now_ms()
     with call.state.catalog.write() as session:
         experiment: ExperimentRow = seen_experiment(call, session, call.experiment() if call.fields.get("experiment_id") else 0)

@@ -46,10 +46,10 @@ def test_params_stay_and_tags_change(api: Api, model: str) -> None:
 
 
 def test_a_metric_that_names_a_model_is_the_runs_and_the_models(api: Api, run: str, model: str) -> None:
-    for value in (1.0, 0.5):
-        api("runs/log-metric", run_id=run, model_id=model, key="loss", value=value, timestamp=1, step=1)
-    (metric,) = found(api, model)["data"]["metrics"]
-    assert (metric["key"], metric["value"], metric["run_id"]) == ("loss", 0.5, run)
+    for step, value in ((2, 0.25), (1, 1.0), (1, 0.5)):
+        api("runs/log-metric", run_id=run, model_id=model, key="loss", value=value, timestamp=step, step=step)
+    metrics = found(api, model)["data"]["metrics"]
+    assert [(one["key"], one["value"], one["step"], one["run_id"]) for one in metrics] == [("loss", 0.5, 1, run), ("loss", 0.25, 2, run)]
     assert api("runs/get", "GET", run_id=run)["run"]["data"]["metrics"][0]["key"] == "loss"
 
 

@@ -33,6 +33,8 @@ def test_a_new_run_is_as_it_was_asked_for(api: Api) -> None:
     assert (info["status"], info["lifecycle_stage"]) == ("RUNNING", "active")
     assert info["artifact_uri"] == f"mlflow-artifacts:/0/{info['run_id']}/artifacts"
     assert made["data"] == {"tags": [{"key": "a", "value": "b"}, {"key": "mlflow.runName", "value": "first"}]}
+    tags = [{"key": "mlflow.runName", "value": "another"}]
+    assert api("runs/create", answered=400, experiment_id="0", run_name="first", tags=tags)["error_code"] == "INVALID_PARAMETER_VALUE"
     assert api("runs/get", "GET", run_id=info["run_id"])["run"] == made
 
 
