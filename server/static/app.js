@@ -161,5 +161,14 @@ function start() {
   );
 }
 
+/** Links that MLflow's clients print have a page of MLflow's own behind their #. */
+async function follow() {
+  if (!window.location.hash.startsWith("#/")) return;
+  const { placeOf: meant } = await import("./lib/mlflow-links.js");
+  navigate(await meant(window.location.hash), { replace: true });
+}
+
 start();
+follow();
+addEventListener("hashchange", follow);
 render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));

@@ -1,9 +1,10 @@
-"""The page of a model whose versions clients registered."""
+"""The pages of what MLflow's clients log: a model whose versions they registered, and the links that they print."""
 
 import httpx2
 from playwright.sync_api import Page, expect
 
 from tests.server.browser.conftest import Served, can_be_read
+from tests.waiting import wait_for
 
 
 def test_a_version_that_a_client_registered_is_shown_with_its_run_and_promoted(page: Page, served: Served) -> None:
@@ -44,3 +45,22 @@ def test_a_version_that_a_client_registered_is_shown_with_its_run_and_promoted(p
     page.goto(f"{served.url}/models")
     expect(page.get_by_role("row", name="A client's")).to_contain_text("a client")
     can_be_read(page)
+
+
+def test_the_links_that_mlflows_clients_print_lead_to_what_they_mean(page: Page, served: Served) -> None:
+    below = f"{served.url}/api/2.0/mlflow"
+    experiment = httpx2.post(f"{below}/experiments/create", json={"name": "Some digits"}).json()["experiment_id"]
+    run = httpx2.post(f"{below}/runs/create", json={"experiment_id": experiment}).json()["run"]["info"]["run_id"]
+    httpx2.post(f"{below}/registered-models/create", json={"name": "Linked"})
+    httpx2.post(f"{below}/model-versions/create", json={"name": "Linked", "source": "s3://bucket/net"})
+    wait_for(
+        lambda: httpx2.get(f"{served.url}/api/v1/runs", params={"filter": f"run = {run}"}).json()["runs"], 30, "the run is in the index"
+    )
+    page.goto(f"{served.url}/#/experiments/{experiment}/runs/{run}")
+    page.wait_for_url(f"{served.url}/runs/Some-digits/{run}")
+    page.goto(f"{served.url}/#/experiments/{experiment}")
+    expect(page.get_by_label("Filter of runs")).to_have_value("project = Some-digits")
+    page.goto(f"{served.url}/#/models/Linked/versions/1")
+    page.wait_for_url(f"{served.url}/models/Linked?version=1.0.0")
+    page.goto(f"{served.url}/#/experiments/999")
+    page.wait_for_url(f"{served.url}/")
