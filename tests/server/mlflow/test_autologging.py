@@ -1,0 +1,197 @@
+"""What MLflow's autologging of the frameworks logs, unchanged, in processes of their own against a server of its own."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.sdk.imports.tools import run_script
+from tests.server.processes import ServerProcess
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
+
+BEGIN = """
+import os, sys
+from pathlib import Path
+
+os.environ["MLFLOW_TRACKING_URI"] = sys.argv[1]
+import mlflow
+from mlflow import MlflowClient
+
+client = MlflowClient()
+experiment = mlflow.set_experiment(sys.argv[2]).experiment_id
+
+def models():
+    return mlflow.search_logged_models(experiment_ids=[experiment], output_format="list")
+
+def history(run, key):
+    return [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, key)]
+"""
+
+SKLEARN = """
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+
+mlflow.sklearn.autolog(serialization_format="pickle")
+rows, classes = load_iris(return_X_y=True)
+with mlflow.start_run() as run:
+    trained = LogisticRegression(C=0.5, max_iter=200).fit(rows, classes)
+    score = trained.score(rows, classes)
+data = client.get_run(run.info.run_id)
+assert data.data.params["C"] == "0.5" and data.data.metrics["LogisticRegression_score_rows"] == score, data
+assert data.data.metrics["training_accuracy_score"] == score
+assert [one.dataset.name for one in data.inputs.dataset_inputs] == ["dataset"], data.inputs
+assert {one.path for one in client.list_artifacts(run.info.run_id)} >= {"estimator.html"}
+(model,) = models()
+assert (model.status, model.source_run_id, model.params["C"]) == ("READY", run.info.run_id, "0.5"), model
+assert {one.key: one.value for one in model.metrics}["training_accuracy_score"] == score
+assert [one.model_id for one in data.outputs.model_outputs] == [model.model_id]
+version = mlflow.register_model(f"models:/{model.model_id}", "iris")
+client.set_registered_model_alias("iris", "champion", version.version)
+assert version.run_id == run.info.run_id
+for address in (f"models:/{model.model_id}", "models:/iris/1", "models:/iris@champion"):
+    assert (mlflow.sklearn.load_model(address).predict(rows) == trained.predict(rows)).all(), address
+assert (mlflow.pyfunc.load_model("models:/iris@champion").predict(rows) == trained.predict(rows)).all()
+
+with mlflow.start_run() as search:
+    GridSearchCV(LogisticRegression(max_iter=300), {"C": [0.1, 1, 10]}, cv=2).fit(rows, classes)
+children = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{search.info.run_id}'")
+assert sorted(float(child.data.params["C"]) for child in children) == [0.1, 1, 10], children
+assert "best_C" in client.get_run(search.info.run_id).data.params
+Path("run").write_text(run.info.run_id)
+"""
+
+LIGHTNING = """
+import lightning, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+mlflow.pytorch.autolog()
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+    def forward(self, rows):
+        return self.layer(rows)
+    def training_step(self, batch, place):
+        loss = torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
+        self.log("train_loss", loss)
+        return loss
+    def validation_step(self, batch, place):
+        self.log("val_loss", torch.nn.functional.cross_entropy(self(batch[0]), batch[1]))
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+loader = DataLoader(TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,))), batch_size=16)
+net = Net()
+with mlflow.start_run() as run:
+    trainer = lightning.Trainer(max_epochs=3, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu")
+    trainer.fit(net, loader, loader)
+data = client.get_run(run.info.run_id).data
+assert data.params["lr"] == "0.1" and data.params["optimizer_name"] == "SGD", data.params
+assert [step for step, _ in history(run, "train_loss")] == [0, 1, 2], history(run, "train_loss")
+assert history(run, "val_loss")[-1] == (2, data.metrics["val_loss"])
+assert {one.path for one in client.list_artifacts(run.info.run_id)} >= {"model_summary.txt"}
+(model,) = models()
+assert [(one.step, one.value) for one in model.metrics if one.key == "train_loss"] == history(run, "train_loss")
+loaded = mlflow.pytorch.load_model(f"models:/{model.model_id}")
+rows = torch.ones(1, 4)
+assert torch.equal(loaded(rows), net.cpu()(rows))
+Path("run").write_text(run.info.run_id)
+"""
+
+TORCH = """
+import torch
+
+torch.manual_seed(0)
+mlflow.pytorch.autolog()
+net, rows, wanted = torch.nn.Linear(4, 1), torch.randn(64, 4), torch.randn(64, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+with mlflow.start_run() as run:
+    mlflow.log_param("lr", 0.1)
+    for step in range(5):
+        loss = ((net(rows) - wanted) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mlflow.log_metric("train_loss", loss.item(), step=step)
+    mlflow.pytorch.log_model(net, name="net", serialization_format="pickle")
+assert [step for step, _ in history(run, "train_loss")] == [0, 1, 2, 3, 4]
+assert history(run, "train_loss")[4][1] < history(run, "train_loss")[0][1]
+(model,) = models()
+assert torch.equal(mlflow.pytorch.load_model(f"models:/{model.model_id}")(rows), net(rows))
+Path("run").write_text(run.info.run_id)
+"""
+
+TRANSFORMERS = """
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
+
+set_seed(0)
+mlflow.transformers.autolog()
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 16
+    def __getitem__(self, place):
+        words = torch.tensor([1, 2, 3, place % 5])
+        return {"input_ids": words, "attention_mask": torch.ones_like(words), "labels": torch.tensor(place % 2)}
+
+small = BertConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+given = dict(num_train_epochs=2, per_device_train_batch_size=4, logging_steps=1, learning_rate=0.01, use_cpu=True, disable_tqdm=True)
+arguments = TrainingArguments("out", report_to="mlflow", save_strategy="no", **given)
+with mlflow.start_run() as run:
+    trainer = Trainer(BertForSequenceClassification(small), arguments, train_dataset=Rows(), eval_dataset=Rows())
+    trainer.train()
+    trainer.evaluate()
+data = client.get_run(run.info.run_id).data
+assert data.params["learning_rate"] == "0.01" and data.params["num_train_epochs"] == "2", data.params
+assert len(data.params) > 100, len(data.params)
+assert [step for step, _ in history(run, "loss")] == list(range(1, 9)), history(run, "loss")
+assert "eval_loss" in data.metrics and "train_loss" in data.metrics, data.metrics
+Path("run").write_text(run.info.run_id)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    process = ServerProcess(str(tmp_path_factory.mktemp("server") / "store"))
+    yield process
+    process.kill()
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "param", "metric", "points"),
+    [
+        ("sklearn", SKLEARN, "C", "training_accuracy_score", 1),
+        ("lightning", LIGHTNING, "lr", "train_loss", 3),
+        ("torch", TORCH, "lr", "train_loss", 5),
+        ("transformers", TRANSFORMERS, "learning_rate", "loss", 8),
+    ],
+    ids=["sklearn", "lightning", "torch", "transformers"],
+)
+def test_what_a_framework_logs_by_itself_is_here(
+    server: ServerProcess, tmp_path: Path, name: str, script: str, param: str, metric: str, points: int
+) -> None:
+    run_script(Path(sys.executable), BEGIN + script, tmp_path, server.address, name)
+    run = (tmp_path / "run").read_text()
+    asked = {"filter": f"run = {run} and status = finished", "columns": f"params.{param},metrics.{metric}"}
+    found: list[dict[str, Any]] = []
+
+    def is_indexed() -> bool:
+        found[:] = httpx2.get(f"{server.address}/api/v1/runs", params=asked).json()["runs"]
+        return bool(found)
+
+    wait_for(is_indexed, 30, "the run is in the index")
+    assert found[0]["project"] == name
+    values = found[0]["values"]
+    assert values[f"params.{param}"] is not None
+    wanted = {"run": f"{name}/{run}", "key": metric}
+    (curve,) = httpx2.get(f"{server.address}/api/v1/curves", params=wanted, headers={"Accept": "application/json"}).json()["curves"]
+    assert (curve["points"], curve["value"][-1]) == (points, values[f"metrics.{metric}"])
