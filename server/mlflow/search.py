@@ -1,7 +1,7 @@
 """Search for runs, with MLflow's own grammar of filters and orders.
 
-Without a filter and in the usual order, which is most of what is asked, the catalog gives a page as it is. Else the candidates' rows are
-read without what the question does not name, looked at one by one as MLflow's own package does it, and only the page is read whole.
+Without a filter and in the usual order, which is most of what is asked, the catalog gives a page as it is. Else it gives the candidates,
+without what the question does not name; they are looked at one by one as MLflow's own package does it, and only the page is read whole.
 """
 
 import json
@@ -10,17 +10,17 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session, load_only
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
 
 from resources.catalog import ExperimentRow, TrackedRunRow
-from resources.tracking.runs import of_items
 from server.mlflow import pages
 from server.mlflow.call import Call, experiment_number
 from server.mlflow.forms import info_form, run_json
 from server.mlflow.grammar import its_errors, search_utils
 
 _MOST, _USUAL = 50_000, 1_000
+_DECODER = json.JSONDecoder()
 _AT_ONCE = 500  # ids in a condition
 _COLUMNS = {"metric": TrackedRunRow.metrics, "parameter": TrackedRunRow.params, "tag": TrackedRunRow.tags, "dataset": TrackedRunRow.inputs}
 _PLAIN = [getattr(TrackedRunRow, name) for name in ("id", "experiment", "name", "user", "status", "stage", "started", "ended_at")]
@@ -51,12 +51,35 @@ def search(call: Call) -> bytes:
     return f"{{{','.join(parts)}}}".encode()
 
 
+class _Items:
+    """Params, tags or metrics as their column has them: one is looked for without reading the others."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def get(self, key: str, otherwise: Any = None) -> Any:
+        begin = f'"key":{json.dumps(key)},"value":'  # in the text of a key or a value it would have backslashes
+        place = self._text.find(begin)
+        return otherwise if place < 0 else _DECODER.raw_decode(self._text, place + len(begin))[0]
+
+
+class _Metrics(_Items):
+    """Metrics: those that are not finite are texts there."""
+
+    def get(self, key: str, otherwise: Any = None) -> Any:
+        found = super().get(key)
+        return otherwise if found is None else float(found)
+
+
 class _Searched:
     """A run by the names that MLflow's package looks for: ``run.info.start_time``, ``run.data.metrics``, ``run.inputs.dataset_inputs``."""
 
-    def __init__(self, row: TrackedRunRow, artifacts: str) -> None:
-        self._row = row
-        self.info = SimpleNamespace(**{"end_time": None, **info_form(row, artifacts)})
+    def __init__(self, row: Any, artifacts: str) -> None:
+        self.row, self._artifacts = row, artifacts
+
+    @cached_property
+    def info(self) -> SimpleNamespace:
+        return SimpleNamespace(**{"end_time": None, **info_form(self.row, self._artifacts)})
 
     @property
     def data(self) -> "_Searched":
@@ -67,22 +90,22 @@ class _Searched:
         return self
 
     @cached_property
-    def metrics(self) -> dict[str, float]:
-        return {name: float(value) for name, value in of_items(self._row.metrics).items()}
+    def metrics(self) -> _Metrics:
+        return _Metrics(self.row.metrics)
 
     @cached_property
-    def params(self) -> dict[str, str]:
-        return of_items(self._row.params)
+    def params(self) -> _Items:
+        return _Items(self.row.params)
 
     @cached_property
-    def tags(self) -> dict[str, str]:
-        return of_items(self._row.tags)
+    def tags(self) -> _Items:
+        return _Items(self.row.tags)
 
     @cached_property
     def dataset_inputs(self) -> list[SimpleNamespace]:
         return [
             SimpleNamespace(dataset=SimpleNamespace(**one["dataset"]), tags=[SimpleNamespace(**tag) for tag in one.get("tags", [])])
-            for one in json.loads(self._row.inputs)
+            for one in json.loads(self.row.inputs)
         ]
 
 
@@ -93,11 +116,23 @@ def _matching(session: Session, newest: Any, places: dict[int, str], given: str 
         clauses = utils.parse_search_filter(given)
         ordered = [utils.parse_order_by_for_search_runs(order) for order in orders]
         kinds = {clause["type"] for clause in clauses} | {kind for kind, _, _ in ordered}
-        columns = load_only(*_PLAIN, *(column for kind, column in _COLUMNS.items() if kind in kinds))
-        found = [_Searched(row, places[row.experiment]) for row in session.scalars(newest.options(columns))]
+        columns = [*_PLAIN, *(column for kind, column in _COLUMNS.items() if kind in kinds)]
+        asked = newest.with_only_columns(*columns).where(*(condition for clause in clauses for condition in _narrowed(clause)))
+        found = [_Searched(row, places[row.experiment]) for row in session.execute(asked)]
         for clause in clauses:
             found = [run for run in found if utils._does_run_match_clause(run, clause)]
-        return [run.info.run_id for run in (utils.sort(found, list(orders)) if orders else found)]
+        return [run.row.id for run in (utils.sort(found, list(orders)) if orders else found)]
+
+
+def _narrowed(clause: dict[str, Any]) -> list[ColumnElement[bool]]:
+    """What the database can say of a clause: all runs that match it are among those that it gives, and some others."""
+    column = _COLUMNS.get(clause["type"])
+    if column is None or clause["type"] == "dataset" or clause["comparator"].upper() == "IS NULL":
+        return []
+    text = f'"key":{json.dumps(clause["key"])},"value":'
+    if clause["comparator"] == "=" and clause["type"] != "metric":
+        text += json.dumps(clause["value"])
+    return [column.contains(text, autoescape=True)]
 
 
 def _whole(session: Session, ids: Sequence[str]) -> list[TrackedRunRow]:
