@@ -25,6 +25,7 @@ PARTS = (
     "runs",
     "server",
     "ingest",
+    "mlflow",
     "page",
     "pages",
     "search",
@@ -112,6 +113,7 @@ def _kept(results: Path) -> list[Part]:
 
 
 _MODULES = {
+    "mlflow": "mlflow_api",
     "runs": "run_index",
     "peers": "peers.compare",
     "pages": "peers.pages",
