@@ -1,10 +1,10 @@
 """Artifacts: their lists, and the proxy through which clients read and write them without the store's credentials."""
 
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.orm import Session
 from starlette.responses import Response, StreamingResponse
@@ -14,13 +14,12 @@ from halving.store.store import Store, blob_name
 from resources.tracking import artifacts
 from resources.tracking.logged_models import find_model
 from resources.tracking.runs import Tracked, check_run_active, find_run
+from server.ingest.bodies import body_file
 from server.mlflow.call import Call
 from server.mlflow.forms import artifact_uri
 from server.mlflow.logged_models import FOLDER
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
-
-_BUFFER = 1 << 20
 
 
 def list_of_run(call: Call) -> dict[str, Any]:
@@ -60,12 +59,11 @@ async def get(call: Call, address: str) -> Response:
     return StreamingResponse(_joined(first, rest), 200, headers, media_type="application/octet-stream")
 
 
-async def put(call: Call, address: str, body: AsyncIterator[bytes]) -> dict[str, Any]:
+async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
     """Keep a body as it comes, whole or not at all: a client that leaves in the middle has written nothing."""
     await run_in_threadpool(_check, call, address)  # before many bytes are taken
-    with tempfile.NamedTemporaryFile(prefix="halving-upload-") as file:
-        size = await _take(body, file)
-        await call.state.store_threads.run(_put, call, address, Path(file.name), size)
+    async with body_file(request) as (file, _):
+        await call.state.ingest_threads.run(put_file, call, address, file)
     return {}
 
 
@@ -78,8 +76,9 @@ def delete(call: Call, address: str) -> dict[str, Any]:
     return {}
 
 
-def _put(call: Call, address: str, file: Path, size: int) -> None:
-    store = call.state.store
+def put_file(call: Call, address: str, file: Path) -> None:
+    """Make a local file the content at an address."""
+    store, size = call.state.store, file.stat().st_size
     digest = store.put_blob(file)
     with call.state.catalog.write() as session:
         found, path = _named(call, session, address, lock=True)
@@ -114,19 +113,6 @@ def _named(call: Call, session: Session, address: str, *, lock: bool = False) ->
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"Run with id={run} not found")
     call.check(found.project, f"run {run!r}")
     return found, f"{before}{path}".rstrip("/")
-
-
-async def _take(body: AsyncIterator[bytes], file: IO[bytes]) -> int:
-    size, waiting = 0, bytearray()
-    async for part in body:
-        waiting += part
-        size += len(part)
-        if len(waiting) >= _BUFFER:
-            await run_in_threadpool(file.write, bytes(waiting))
-            waiting.clear()
-    await run_in_threadpool(file.write, bytes(waiting))
-    file.flush()
-    return size
 
 
 def _blob(store: Store, digest: str) -> Iterator[bytes]:

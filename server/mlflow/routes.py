@@ -57,7 +57,7 @@ async def answer_proxy(request: Request) -> Response:
     try:
         call = _call(request, _query(request), audited=False)
         if method == "PUT":
-            return _message(await artifacts.put(call, address, request.stream()))
+            return _message(await artifacts.put(call, address, request))
         if method == "DELETE":
             return _message(await call.state.store_threads.run(artifacts.delete, call, address))
         if address:

@@ -1,8 +1,11 @@
 """Artifacts through the proxy, and where they are then."""
 
+from pathlib import Path
+
 import pytest
 from fastapi.testclient import TestClient
 
+from server.ingest import bodies
 from tests.server.mlflow.conftest import Api
 
 PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
@@ -83,3 +86,16 @@ def test_a_file_is_larger_than_other_bodies_may_be(run: str, client: TestClient)
     content = b"0123456789abcdef" * 1_200_000
     client.put(f"{PROXY}/0/{run}/artifacts/big", content=content)
     assert client.get(f"{PROXY}/0/{run}/artifacts/big").content == content
+
+
+def test_a_disk_without_room_is_one_clear_error_and_nothing_is_left(
+    api: Api, run: str, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of temporary files: a real one that is always full."""
+    monkeypatch.setattr(bodies, "temporary_file", lambda: Path("/dev/full").open("r+b", buffering=0))  # noqa: SIM115
+    answer = client.put(f"{PROXY}/0/{run}/artifacts/a", content=bytes(3_000_000))
+    assert (answer.status_code, answer.json()["error_code"]) == (507, "INTERNAL_ERROR")
+    assert "no room left on the server's disk" in answer.json()["message"]
+    monkeypatch.undo()
+    assert listed(api, run) == []
+    assert client.put(f"{PROXY}/0/{run}/artifacts/a", content=b"x").status_code == 200
