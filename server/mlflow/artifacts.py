@@ -61,7 +61,7 @@ async def get(call: Call, address: str) -> Response:
 
 async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
     """Keep a body as it comes, whole or not at all: a client that leaves in the middle has written nothing."""
-    await run_in_threadpool(_check, call, address)  # before many bytes are taken
+    await run_in_threadpool(check, call, address)  # before many bytes are taken
     async with body_file(request) as (file, _):
         await call.state.ingest_threads.run(put_file, call, address, file)
     return {}
@@ -88,7 +88,8 @@ def put_file(call: Call, address: str, file: Path) -> None:
         artifacts.delete_records(store, found, [before])
 
 
-def _check(call: Call, address: str) -> None:
+def check(call: Call, address: str) -> None:
+    """Refuse an address at which nothing may be written."""
     with call.state.catalog.read() as session:
         found, path = _named(call, session, address)
         check_run_active(found.row)

@@ -123,6 +123,23 @@ def test_datasets_are_inputs_once_each(api: Api, run: str) -> None:
     )
 
 
+def test_a_search_for_datasets_has_each_once_with_what_it_was_for(api: Api, run: str) -> None:
+    other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    dataset = {"name": "digits", "digest": "abc", "source_type": "local", "source": "{}"}
+    tags = [{"key": "mlflow.data.context", "value": "training"}]
+    for one, given in ((run, {"dataset": dataset, "tags": tags}), (other, {"dataset": dataset, "tags": tags})):
+        api("runs/log-inputs", run_id=one, datasets=[given])
+    api("runs/log-inputs", run_id=other, datasets=[{"dataset": {**dataset, "name": "letters"}}])
+    found = api("experiments/search-datasets", experiment_ids=["0"])["dataset_summaries"]
+    assert sorted(found, key=lambda one: str(one["name"])) == [
+        {"experiment_id": "0", "name": "digits", "digest": "abc", "context": "training"},
+        {"experiment_id": "0", "name": "letters", "digest": "abc"},
+    ]
+    assert api("experiments/search-datasets", experiment_ids=["7"]) == {}
+    for wrong in ([], ["0"] * 21):
+        assert api("experiments/search-datasets", answered=400, experiment_ids=wrong)["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
 METRIC = {"key": "m", "value": 1.0, "timestamp": 1, "step": 0}
 
 
