@@ -54,13 +54,41 @@ def test_a_folder_is_deleted_with_what_is_in_it(api: Api, run: str, client: Test
 
 
 @pytest.mark.parametrize(
-    "path", ["../a", "a/../../b", "%2e%2e/a", "a/%2e%2e/%2e%2e/b", "/etc/passwd", "a//b", ".", "a\\b", "%252e%252e/a", "a%00b", "a" * 2_001]
+    "path",
+    [
+        "../a",
+        "a/../../b",
+        "%2e%2e/a",
+        "a/%2e%2e/%2e%2e/b",
+        "/etc/passwd",
+        "a//b",
+        ".",
+        "a\\b",
+        "%252e%252e/a",
+        "a%00b",
+        "a" * 2_001,
+        "a%2f..%2f..%2fb",
+        "..%5ca",
+        "%2fetc%2fpasswd",
+        "%252fetc",
+        "a/%2e/b",
+        "a%0ab",
+    ],
 )
 def test_paths_that_could_leave_the_run_are_refused(api: Api, run: str, client: TestClient, path: str) -> None:
     answer = client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
     assert answer.status_code in (400, 404), answer.text
     assert set(answer.json()) == {"error_code", "message"}
     assert listed(api, run) == []
+
+
+@pytest.mark.parametrize("path", ["C:/a", "C%3a%5ca", "c:a", "..%c0%af..%c0%afb"])
+def test_a_windows_drive_and_a_slash_in_wrong_utf8_are_names_below_the_run_or_refused(
+    api: Api, run: str, client: TestClient, path: str
+) -> None:
+    answer = client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
+    assert answer.status_code in (200, 400)
+    assert len(listed(api, run)) == (answer.status_code == 200)
 
 
 def test_a_path_is_a_file_or_a_folder(run: str, client: TestClient) -> None:
