@@ -20,6 +20,8 @@ _LONGEST_NAME = 250
 def create(call: Call) -> bytes:
     tags = call.tags()
     run = uuid.uuid4().hex
+    if call.fields.get("run_name") and tags.get(NAME_TAG, call.fields["run_name"]) != call.fields["run_name"]:
+        raise invalid("run_name", call.fields["run_name"], f"the tag {NAME_TAG} has another value, {tags[NAME_TAG]!r}: give one of them")
     name = (call.maybe_text("run_name") or tags.get(NAME_TAG) or f"run-{run[:8]}")[:_LONGEST_NAME]
     user, started = call.maybe_text("user_id") or "", call.moment("start_time") or now_ms()
     with call.state.catalog.write() as session:

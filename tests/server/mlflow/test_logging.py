@@ -229,6 +229,17 @@ def test_a_batch_that_is_not_accepted_is_refused_and_leaves_nothing(api: Api, ru
     assert data_of(api, run) == before
 
 
+def test_a_value_that_is_null_is_an_empty_one_and_half_of_a_dataset_is_refused(api: Api, run: str) -> None:
+    """As MLflow's own server answers them (compared with 3.17.2)."""
+    api("runs/log-parameter", run_id=run, key="p", value=None)
+    api("runs/set-tag", run_id=run, key="t", value=None)
+    assert (data_of(api, run)["params"]["p"], data_of(api, run)["tags"]["t"]) == ("", "")
+    assert api("runs/log-metric", answered=400, run_id=run, **METRIC, dataset_name="d")["error_code"] == "INVALID_PARAMETER_VALUE"
+    two = {"run_name": "a", "tags": [{"key": "mlflow.runName", "value": "b"}]}
+    assert api("runs/create", answered=400, experiment_id="0", **two)["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert api("runs/create", experiment_id="0", **{**two, "run_name": "b"})["run"]["info"]["run_name"] == "b"
+
+
 def test_unknown_fields_are_passed_over_and_a_body_that_is_no_object_is_refused(api: Api, client: TestClient, run: str) -> None:
     api("runs/set-tag", run_id=run, key="a", value="b", later="version")
     for body in ("[1]", "{", "7", '"' * 10, "[" * 100_000):
