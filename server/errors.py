@@ -1,5 +1,6 @@
 """Errors as answers: ``application/problem+json`` (RFC 9457) with the library's own message."""
 
+import errno
 import logging
 import re
 from http import HTTPStatus
@@ -27,6 +28,8 @@ STORE_AWAY = "the store does not answer: why is in the server's log; try again i
 _STORE_UNREAD = (
     "the store could not be read: it refuses this server, or a file in it is damaged; the server's log says which; try again later"
 )
+DISK_FULL = "there is no room left on the server's disk, and nothing of this was kept: free some, then send it again"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _log = logging.getLogger(__name__)
 
 
@@ -78,12 +81,15 @@ def add_error_handlers(app: FastAPI, root: str) -> None:
     def handled(_: Request, error: Exception) -> JSONResponse:
         return answer_of(error, root)
 
-    for kind in (HalvingError, DBAPIError, NoConnectionLeft, HTTPException, RequestValidationError):
+    for kind in (HalvingError, DBAPIError, NoConnectionLeft, HTTPException, RequestValidationError, OSError):
         app.add_exception_handler(kind, handled)
 
 
 def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
     """The answer to a request that raised this; ``root`` is the store's, which is not for everybody who may ask."""
+    if disk_is_full(error):
+        _log.error("the disk is full: %s", error)
+        return problem(507, DISK_FULL)
     if isinstance(error, HalvingError):
         return _known(error, root)
     if isinstance(error, RequestValidationError):
@@ -99,6 +105,15 @@ def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
 def catalog_is_away(error: Exception) -> bool:
     """Whether the catalog could not be asked, and may be asked again."""
     return isinstance(error, NoConnectionLeft) or (isinstance(error, DBAPIError) and is_transient(error))
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether a disk had no room: this server's own, the store's or that of a catalog in a file."""
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return True
+    if isinstance(error, DBAPIError) and "database or disk is full" in str(error.orig):
+        return True
+    return isinstance(error, StoreError) and error.__cause__ is not None and disk_is_full(error.__cause__)
 
 
 def without_root(text: str, root: str) -> str:

@@ -24,7 +24,13 @@ _V1 = "/api/v1"
 _OPEN = {("GET", f"{_V1}/health"), ("GET", f"{_V1}/ready"), ("POST", f"{_V1}/session")}  # nobody is known there yet
 _SIGNED = f"{_V1}/signed/"  # the address itself says that it was given to somebody who may
 _MLFLOW = [f"{api}{version}/mlflow" for api in API for version in ("2.0", "3.0")]
-_UPLOADS = (f"{_V1}/ingest", f"{_V1}/files/", f"{_V1}/blobs/", *(f"{of}-artifacts/" for of in _MLFLOW))  # their routes say how much
+_UPLOADS = (
+    f"{_V1}/ingest",
+    f"{_SIGNED}parts/",
+    f"{_V1}/files/",
+    f"{_V1}/blobs/",
+    *(f"{of}-artifacts/" for of in _MLFLOW),
+)  # their routes say how much
 _MLFLOW_API = tuple(f"{of}/" for of in _MLFLOW)
 _SEARCHES = ("runs/search", "experiments/search", "experiments/search-datasets", "logged-models/search")
 _READS_BY_POST = {  # they ask for more than fits into a URL, and change nothing

@@ -1,10 +1,10 @@
 """Artifacts: their lists, and the proxy through which clients read and write them without the store's credentials."""
 
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.orm import Session
 from starlette.responses import Response, StreamingResponse
@@ -15,13 +15,13 @@ from resources.registry.client_versions import find_version
 from resources.tracking import artifacts
 from resources.tracking.logged_models import find_model
 from resources.tracking.runs import Tracked, check_run_active, find_run
+from server.ingest.bodies import body_file
 from server.mlflow.call import Call
 from server.mlflow.forms import artifact_uri
 from server.mlflow.logged_models import FOLDER
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
-_BUFFER = 1 << 20
 _VERSIONS, _CHECKPOINT = "registered-models/", "checkpoint"
 
 
@@ -68,12 +68,11 @@ async def get(call: Call, address: str) -> Response:
     return StreamingResponse(_joined(first, rest), 200, headers, media_type="application/octet-stream")
 
 
-async def put(call: Call, address: str, body: AsyncIterator[bytes]) -> dict[str, Any]:
+async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
     """Keep a body as it comes, whole or not at all: a client that leaves in the middle has written nothing."""
-    await run_in_threadpool(_check, call, address)  # before many bytes are taken
-    with tempfile.NamedTemporaryFile(prefix="halving-upload-") as file:
-        size = await _take(body, file)
-        await call.state.store_threads.run(_put, call, address, Path(file.name), size)
+    await run_in_threadpool(check, call, address)  # before many bytes are taken
+    async with body_file(request) as (file, _):
+        await call.state.ingest_threads.run(put_file, call, address, file)
     return {}
 
 
@@ -86,8 +85,9 @@ def delete(call: Call, address: str) -> dict[str, Any]:
     return {}
 
 
-def _put(call: Call, address: str, file: Path, size: int) -> None:
-    store = call.state.store
+def put_file(call: Call, address: str, file: Path) -> None:
+    """Make a local file the content at an address."""
+    store, size = call.state.store, file.stat().st_size
     digest = store.put_blob(file)
     with call.state.catalog.write() as session:
         found, path = _named(call, session, address, lock=True)
@@ -97,7 +97,8 @@ def _put(call: Call, address: str, file: Path, size: int) -> None:
         artifacts.delete_records(store, found, [before])
 
 
-def _check(call: Call, address: str) -> None:
+def check(call: Call, address: str) -> None:
+    """Refuse an address at which nothing may be written."""
     with call.state.catalog.read() as session:
         found, path = _named(call, session, address)
         check_run_active(found.row)
@@ -135,19 +136,6 @@ def _checkpoint(call: Call, session: Session, address: str) -> tuple[str, int]:
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"No such artifact: {address!r}")
     with call.state.store.open_file(blob_name(row.checkpoint)) as file:
         return row.checkpoint, file.size()
-
-
-async def _take(body: AsyncIterator[bytes], file: IO[bytes]) -> int:
-    size, waiting = 0, bytearray()
-    async for part in body:
-        waiting += part
-        size += len(part)
-        if len(waiting) >= _BUFFER:
-            await run_in_threadpool(file.write, bytes(waiting))
-            waiting.clear()
-    await run_in_threadpool(file.write, bytes(waiting))
-    file.flush()
-    return size
 
 
 def _blob(store: Store, digest: str) -> Iterator[bytes]:

@@ -174,13 +174,17 @@ def key(name: str, value: Any) -> str:
 def param(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     """A param's key and value; of a long value its beginning, as MLflow's server keeps it."""
     before = f"{path}." if path else ""
-    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", item.get("value", ""))[:LONGEST_PARAM]
+    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", "" if item.get("value") is None else item["value"])[
+        :LONGEST_PARAM
+    ]
 
 
 def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     """A tag's key and value; of a long value its beginning, as MLflow's server keeps it."""
     before = f"{path}." if path else ""
-    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", item.get("value", ""))[:LONGEST_TAG]
+    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", "" if item.get("value") is None else item["value"])[
+        :LONGEST_TAG
+    ]
 
 
 def time_of(name: str, value: Any) -> int:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from server.mlflow import (
     artifacts,
+    datasets,
     experiments,
     history,
     logged_models,
@@ -45,6 +46,7 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("GET", "experiments/get-by-name"): Endpoint(experiments.get_by_name),
     ("GET", "experiments/search"): Endpoint(experiments.search),
     ("POST", "experiments/search"): Endpoint(experiments.search),
+    ("POST", "experiments/search-datasets"): Endpoint(datasets.search, looks=True, about="those that runs have logged"),
     ("POST", "experiments/update"): Endpoint(experiments.update, audited=True, about="the name; the project stays"),
     ("POST", "experiments/delete"): Endpoint(experiments.delete, audited=True, about="with its runs; nothing goes away"),
     ("POST", "experiments/restore"): Endpoint(experiments.restore, audited=True),
@@ -67,7 +69,7 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("GET", "artifacts/list"): Endpoint(artifacts.list_of_run),
     ("POST", "runs/outputs"): Endpoint(logged_models.log_outputs),
     ("POST", "logged-models"): Endpoint(logged_models.create, about="of a run; not without one"),
-    ("POST", "logged-models/search"): Endpoint(logged_models.search, about="clauses joined by AND; not by dataset"),
+    ("POST", "logged-models/search"): Endpoint(logged_models.search, about="clauses joined by AND"),
     ("GET", "logged-models/{model_id}"): Endpoint(logged_models.get),
     ("PATCH", "logged-models/{model_id}"): Endpoint(logged_models.finalize),
     ("DELETE", "logged-models/{model_id}"): Endpoint(logged_models.delete, audited=True, about="its files stay"),
@@ -107,14 +109,15 @@ PROXY: dict[tuple[str, str], str] = {
     ("GET", "artifacts/<path:artifact_path>"): "get",
     ("PUT", "artifacts/<path:artifact_path>"): "put",
     ("DELETE", "artifacts/<path:artifact_path>"): "delete",
+    ("POST", "mpu/create/<path:artifact_path>"): "upload in parts",
+    ("POST", "mpu/complete/<path:artifact_path>"): "upload in parts",
+    ("POST", "mpu/abort/<path:artifact_path>"): "upload in parts",
 }
 """Of the proxy of artifacts, below ``/api/2.0/mlflow-artifacts/``: they are routes, because their bodies are streams."""
 
 NOT_YET = "not yet"
 REASONS: dict[str, str] = {
     "runs/log-model": "MLflow 3 logs models as logged models, which are taken",
-    "experiments/search-datasets": f"{NOT_YET}: a search over the datasets of runs; search runs by dataset instead",
-    "mpu/": f"{NOT_YET}: a file is uploaded in one piece",
     "artifacts/presigned": _PRESIGNED,
     "presigned": _PRESIGNED,
     "traces": "traces of language models are not runs",

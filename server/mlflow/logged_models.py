@@ -128,11 +128,16 @@ def search(call: Call) -> dict[str, Any]:
     wanted = [experiment_number(one) for one in call.items("experiment_ids")]
     if not wanted:
         raise missing("experiment_ids")
-    clauses = _clauses(call.maybe_text("filter") or "")
+    clauses, datasets = _clauses(call.maybe_text("filter") or ""), call.objects("datasets")
+    if not all(one.get("dataset_name") for one in datasets):
+        raise missing("datasets.dataset_name")
     with call.state.catalog.read() as session:
         rows = session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(wanted)))
         found = logged_models.list_models(session, [row.id for row in rows if call.caller.sees(row.project)])
-    found = [message for message in found if all(_matches(message, *clause) for clause in clauses)]
+    seen = [(message, _on_datasets(message, datasets)) for message in found]
+    if datasets:
+        seen = [(message, part) for message, part in seen if part["data"]["metrics"]]
+    found = [message for message, part in seen if all(_matches(part, *clause) for clause in clauses)]
     for order in reversed(call.objects("order_by")):
         name = checked_text("order_by.field_name", order.get("field_name", ""))
         kind, _, key = name.rpartition(".")
@@ -256,6 +261,15 @@ def _matches(message: Message, kind: str, key: str, compared: str, value: Any) -
     if compared.endswith("LIKE") and not isinstance(held, str):
         raise Refused("INVALID_PARAMETER_VALUE", f"{key!r} is a number, which {compared} does not take")
     return _COMPARED[compared](held, value)
+
+
+def _on_datasets(message: Message, datasets: Sequence[dict[str, Any]]) -> Message:
+    """A model with those of its metrics alone that are of one of these datasets; with all where none are given."""
+    if not datasets:
+        return message
+    wanted = [{name: one[name] for name in ("dataset_name", "dataset_digest") if one.get(name)} for one in datasets]
+    metrics = [one for one in message["data"].get("metrics", []) if any(one.items() >= each.items() for each in wanted)]
+    return {**message, "data": {**message["data"], "metrics": metrics}}
 
 
 def _value(message: Message, kind: str, key: str) -> Any:

@@ -73,6 +73,8 @@ def _log(call: Call, metrics: Sequence[dict[str, Any]] = (), **what: Any) -> dic
 
 
 def _point(item: dict[str, Any], path: str = "") -> TrackedPoint:
+    if bool(item.get("dataset_name")) != bool(item.get("dataset_digest")):
+        raise Refused("INVALID_PARAMETER_VALUE", "Both dataset_name and dataset_digest must be provided if one is provided")
     return TrackedPoint(
         fields.key(f"{path}key", item.get("key")),
         fields.integer(f"{path}step", item.get("step"), 0),

@@ -9,8 +9,10 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.responses import PlainTextResponse, Response
 
 from server.access.audit import AUDITED
+from server.access.gate import MOST_OF_MLFLOW
 from server.identity.caller import caller_of
-from server.mlflow import artifacts
+from server.ingest.bodies import read_body
+from server.mlflow import artifacts, multipart
 from server.mlflow.call import Call
 from server.mlflow.endpoints import ENDPOINTS, Endpoint, find_endpoint, reason_of
 from server.mlflow.refusals import PREFIXES, Refused, refusal
@@ -29,6 +31,8 @@ _INFO = {  # what 3.x clients ask before they use what not every server has
     "presigned_upload_model_id_supported": False,
     "features_enabled": {"gateway": False},
 }
+
+_MPU = {"create": multipart.create, "complete": multipart.complete, "abort": multipart.abort}
 
 api, proxy, plain = (APIRouter(include_in_schema=False) for _ in range(3))
 
@@ -52,12 +56,14 @@ async def answer_proxy(request: Request) -> Response:
     """A request to the proxy of artifacts."""
     path, method = request.path_params["path"], request.method
     begin, _, address = path.partition("/")
+    if begin == "mpu" and method == "POST":
+        return await _answer_upload(request, address)
     if begin != "artifacts" or method not in ("GET", "PUT", "DELETE"):
         return _unknown(method, path)
     try:
         call = _call(request, _query(request), audited=False)
         if method == "PUT":
-            return _message(await artifacts.put(call, address, request.stream()))
+            return _message(await artifacts.put(call, address, request))
         if method == "DELETE":
             return _message(await call.state.store_threads.run(artifacts.delete, call, address))
         if address:
@@ -65,6 +71,24 @@ async def answer_proxy(request: Request) -> Response:
         return _message(await run_in_threadpool(artifacts.list_of_proxy, call))
     except Refused as error:
         return error.answer()
+
+
+async def _answer_upload(request: Request, path: str) -> Response:
+    what, _, address = path.partition("/")
+    if what not in _MPU:
+        return _unknown(request.method, request.path_params["path"])
+    try:
+        async with read_body(request, request.app.state.halving.room, MOST_OF_MLFLOW) as body:
+            call = _call(request, _object(body), audited=False)
+            return _message(await _MPU[what](call, address))
+    except Refused as error:
+        return error.answer()
+
+
+@proxy.put(f"{multipart.PATH}/{{address}}")
+async def put_part(request: Request) -> Response:
+    """A part of an upload, from who was given its address."""
+    return await multipart.put_part(request.app.state.halving, request.path_params["address"], request)
 
 
 for prefix in PREFIXES:
@@ -104,7 +128,10 @@ def _call(request: Request, fields: dict[str, Any], *, audited: bool) -> Call:
 async def _fields(request: Request) -> dict[str, Any]:
     if request.method == "GET":
         return _query(request)
-    body = await request.body()
+    return _object(await request.body())
+
+
+def _object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body) if body else {}
     except (ValueError, RecursionError):

@@ -1,10 +1,14 @@
 """Who may ask MLflow's API, and how refusals of the gate are answered there."""
 
+import gzip
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from server.mlflow.endpoints import ENDPOINTS
 from tests.server.mlflow.conftest import api_of
 
 API = "/api/2.0/mlflow"
@@ -62,6 +66,56 @@ def test_a_token_of_some_projects_sees_no_others(guarded: TestClient, bearer: Ca
     assert guarded.post(f"{API}/runs/search", json={"experiment_ids": ["0"]}, headers=ada).json() == {}
     assert guarded.post(f"{API}/experiments/search", json={}, headers=ada).json() == {}
     assert guarded.post(f"{API}/experiments/create", json={"name": "digits"}, headers=ada).status_code == 200
+
+
+_ASKED: dict[str, Any] = {  # each endpoint takes what it knows, and passes over the rest
+    "experiment_id": "0",
+    "experiment_ids": ["0"],
+    "experiment_name": "Default",
+    "new_name": "other",
+    "name": "Default",
+    "key": "a",
+    "value": "1.5",
+    "timestamp": 1,
+    "metric_key": "a",
+    "tags": [{"key": "a", "value": "b"}],
+    "version": "1",
+    "alias": "best",
+    "stage": "Production",
+    "source": "s3://bucket/net",
+}
+_STATUS = {"runs/update": "FINISHED", "logged-models/{model_id}": "LOGGED_MODEL_READY"}
+
+
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS)
+def test_no_endpoint_shows_or_changes_what_is_of_another_project(
+    guarded: TestClient, bearer: Callable[..., dict[str, str]], method: str, path: str
+) -> None:
+    anybody, eve = bearer("root", scope="write"), bearer("eve", scope="write", projects=["digits"])
+    run = guarded.post(f"{API}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"]["info"]["run_id"]
+    made = guarded.post(f"{API}/logged-models", json={"experiment_id": "0", "source_run_id": run}, headers=anybody)
+    model = made.json()["model"]["info"]["model_id"]
+    guarded.post(f"{API}/registered-models/create", json={"name": "Default"}, headers=anybody)
+    guarded.post(f"{API}/model-versions/create", json={"name": "Default", "source": "s3://bucket/net"}, headers=anybody)
+    asked = {**_ASKED, "run_id": run, "run_ids": [run], "source_run_id": run, "status": _STATUS.get(path)}
+    before = guarded.get(f"{API}/runs/get?run_id={run}", headers=anybody).json()
+    given: dict[str, Any] = (
+        {"params": {name: value for name, value in asked.items() if name != "tags"}} if method == "GET" else {"json": asked}
+    )
+    answer = guarded.request(method, f"{API}/{path.format(model_id=model, tag_key='a')}", headers=eve, **given)
+    if "search" in path:
+        assert (answer.status_code, answer.json()) == (200, {})
+    else:
+        assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED"), answer.text
+    assert guarded.get(f"{API}/runs/get?run_id={run}", headers=anybody).json() == before
+
+
+def test_a_compressed_body_is_refused_and_never_expanded(local: TestClient) -> None:
+    """MLflow's clients send none, and its server reads none."""
+    bomb = gzip.compress(b'{"run_id": "' + b"0" * 50_000_000)
+    for body in (bomb, gzip.compress(json.dumps({"experiment_id": "0"}).encode())):
+        answer = local.post(f"{API}/runs/create", content=body, headers={"Content-Encoding": "gzip"})
+        assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
 
 
 def test_a_body_that_is_too_large_is_refused_in_mlflows_form(local: TestClient) -> None:

@@ -1,8 +1,11 @@
 """Artifacts through the proxy, and where they are then."""
 
+from pathlib import Path
+
 import pytest
 from fastapi.testclient import TestClient
 
+from server.ingest import bodies
 from tests.server.mlflow.conftest import Api
 
 PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
@@ -51,13 +54,41 @@ def test_a_folder_is_deleted_with_what_is_in_it(api: Api, run: str, client: Test
 
 
 @pytest.mark.parametrize(
-    "path", ["../a", "a/../../b", "%2e%2e/a", "a/%2e%2e/%2e%2e/b", "/etc/passwd", "a//b", ".", "a\\b", "%252e%252e/a", "a%00b", "a" * 2_001]
+    "path",
+    [
+        "../a",
+        "a/../../b",
+        "%2e%2e/a",
+        "a/%2e%2e/%2e%2e/b",
+        "/etc/passwd",
+        "a//b",
+        ".",
+        "a\\b",
+        "%252e%252e/a",
+        "a%00b",
+        "a" * 2_001,
+        "a%2f..%2f..%2fb",
+        "..%5ca",
+        "%2fetc%2fpasswd",
+        "%252fetc",
+        "a/%2e/b",
+        "a%0ab",
+    ],
 )
 def test_paths_that_could_leave_the_run_are_refused(api: Api, run: str, client: TestClient, path: str) -> None:
     answer = client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
     assert answer.status_code in (400, 404), answer.text
     assert set(answer.json()) == {"error_code", "message"}
     assert listed(api, run) == []
+
+
+@pytest.mark.parametrize("path", ["C:/a", "C%3a%5ca", "c:a", "..%c0%af..%c0%afb"])
+def test_a_windows_drive_and_a_slash_in_wrong_utf8_are_names_below_the_run_or_refused(
+    api: Api, run: str, client: TestClient, path: str
+) -> None:
+    answer = client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
+    assert answer.status_code in (200, 400)
+    assert len(listed(api, run)) == (answer.status_code == 200)
 
 
 def test_a_path_is_a_file_or_a_folder(run: str, client: TestClient) -> None:
@@ -83,3 +114,16 @@ def test_a_file_is_larger_than_other_bodies_may_be(run: str, client: TestClient)
     content = b"0123456789abcdef" * 1_200_000
     client.put(f"{PROXY}/0/{run}/artifacts/big", content=content)
     assert client.get(f"{PROXY}/0/{run}/artifacts/big").content == content
+
+
+def test_a_disk_without_room_is_one_clear_error_and_nothing_is_left(
+    api: Api, run: str, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of temporary files: a real one that is always full."""
+    monkeypatch.setattr(bodies, "temporary_file", lambda: Path("/dev/full").open("r+b", buffering=0))  # noqa: SIM115
+    answer = client.put(f"{PROXY}/0/{run}/artifacts/a", content=bytes(3_000_000))
+    assert (answer.status_code, answer.json()["error_code"]) == (507, "INTERNAL_ERROR")
+    assert "no room left on the server's disk" in answer.json()["message"]
+    monkeypatch.undo()
+    assert listed(api, run) == []
+    assert client.put(f"{PROXY}/0/{run}/artifacts/a", content=b"x").status_code == 200

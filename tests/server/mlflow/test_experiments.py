@@ -98,3 +98,20 @@ def test_a_search_goes_page_by_page_and_knows_mlflows_filters_and_orders(api: Ap
 )
 def test_what_is_not_accepted_is_refused_with_mlflows_code(api: Api, path: str, fields: dict[str, object], code: str, status: int) -> None:
     assert api(path, answered=status, **fields)["error_code"] == code
+
+
+@pytest.mark.parametrize("given", ["0", 0])
+def test_an_experiments_id_is_text_or_a_number(api: Api, given: object) -> None:
+    assert api("runs/create", experiment_id=given)["run"]["info"]["experiment_id"] == "0"
+    assert len(api("runs/search", experiment_ids=[given])["runs"]) == 1
+
+
+def test_a_run_of_an_experiment_that_is_deleted_takes_nothing_until_that_is_restored(api: Api) -> None:
+    made = api("experiments/create", name="digits")["experiment_id"]
+    run = api("runs/create", experiment_id=made)["run"]["info"]["run_id"]
+    api("experiments/delete", experiment_id=made)
+    metric = {"key": "loss", "value": 1, "timestamp": 1}
+    assert api("runs/log-batch", answered=400, run_id=run, metrics=[metric])["error_code"] == "INVALID_PARAMETER_VALUE"
+    api("experiments/restore", experiment_id=made)
+    api("runs/log-batch", run_id=run, metrics=[metric])
+    assert len(api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]) == 1

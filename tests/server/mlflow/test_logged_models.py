@@ -92,6 +92,23 @@ def test_a_search_finds_models(api: Api, run: str, given: str, names: str) -> No
     assert " ".join(one["info"]["name"] for one in models) == names
 
 
+def test_a_search_by_datasets_finds_models_by_their_metrics_on_them(api: Api, run: str) -> None:
+    for name, dataset, value in (("a", "digits", 1.0), ("b", "letters", 2.0), ("c", "digits", 3.0)):
+        made = api("logged-models", experiment_id="0", source_run_id=run, name=name)["model"]["info"]["model_id"]
+        more = {"model_id": made, "dataset_name": dataset, "dataset_digest": "x"}
+        api("runs/log-batch", run_id=run, metrics=[{"key": "loss", "value": value, "timestamp": 1, **more}])
+
+    def names(**asked: Any) -> str:
+        models = api("logged-models/search", experiment_ids=["0"], **asked).get("models", [])
+        return " ".join(sorted(one["info"]["name"] for one in models))
+
+    assert names(datasets=[{"dataset_name": "digits"}]) == "a c"
+    assert names(datasets=[{"dataset_name": "digits", "dataset_digest": "x"}], filter="metrics.loss > 2") == "c"
+    assert names(datasets=[{"dataset_name": "digits", "dataset_digest": "y"}]) == ""
+    assert names(datasets=[{"dataset_name": "letters"}, {"dataset_name": "digits"}]) == "a b c"
+    assert api("logged-models/search", answered=400, experiment_ids=["0"], datasets=[{}])["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
 @pytest.mark.parametrize("given", ["name", "name = 7", "metrics.loss > 'x'", "a OR b", "created <> 1"])
 def test_a_search_that_is_not_accepted_is_refused(api: Api, model: str, given: str) -> None:
     assert api("logged-models/search", answered=400, experiment_ids=["0"], filter=given)["error_code"] == "INVALID_PARAMETER_VALUE"

@@ -66,6 +66,62 @@ def test_python_writes_nan_without_quotes_and_that_is_accepted(client: TestClien
     assert data_of(api, run)["metrics"] == {"x": "NaN"}
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("NaN", "NaN"),
+        ('"NaN"', "NaN"),
+        ("Infinity", "Infinity"),
+        ('"Infinity"', "Infinity"),
+        ("-Infinity", "-Infinity"),
+        ('"-Infinity"', "-Infinity"),
+        ('"1e3"', 1000.0),
+        ("null", None),
+        ('"nan?"', None),
+        ('""', None),
+        ("[1]", None),
+        ("true", None),
+        ("1" + "0" * 400, None),
+    ],
+)
+def test_a_number_in_any_spelling_of_json_is_kept_or_refused(
+    client: TestClient, api: Api, run: str, written: str, kept: float | str | None
+) -> None:
+    body = f'{{"run_id": "{run}", "key": "x", "value": {written}, "timestamp": 1}}'
+    answer = client.post("http://127.0.0.1:3001/api/2.0/mlflow/runs/log-metric", content=body)
+    if kept is None:
+        assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
+    assert data_of(api, run).get("metrics", {}) == ({} if kept is None else {"x": kept})
+
+
+def test_clocks_that_are_far_off_are_kept_as_they_were_given(api: Api, run: str) -> None:
+    last = 253_402_300_799_999  # the end of the year 9999
+    for step, time in enumerate((last, 1, 1_700_000_000_000, 1_700_000_000_000 - 1, 0)):
+        api("runs/log-metric", run_id=run, key="loss", value=step, timestamp=time, step=step)
+    found = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
+    assert [(one["timestamp"], one["step"]) for one in found] == [
+        (0, 4),
+        (1, 1),
+        (1_700_000_000_000 - 1, 3),
+        (1_700_000_000_000, 2),
+        (last, 0),
+    ]
+    assert data_of(api, run)["metrics"] == {"loss": 4}  # the greatest step counts, not the latest clock
+    begun = [api("runs/create", experiment_id="0", start_time=time)["run"]["info"]["run_id"] for time in (last, 1)]
+    api("runs/update", run_id=begun[0], status="FINISHED", end_time=1)  # ends before it began
+    assert [one["info"]["run_id"] for one in api("runs/search", experiment_ids=["0"])["runs"]] == [begun[0], run, begun[1]]
+
+
+@pytest.mark.parametrize("name", ["größe", "損失", "Ω/π", "a b", "é".encode().decode()])
+def test_names_in_any_script_are_names(api: Api, run: str, name: str) -> None:
+    api("runs/log-metric", run_id=run, key=name, value=1, timestamp=1)
+    api("runs/log-parameter", run_id=run, key=name, value=name)
+    api("runs/set-tag", run_id=run, key=name, value=name)
+    data = data_of(api, run)
+    assert (data["metrics"][name], data["params"][name], data["tags"][name]) == (1, name, name)
+    assert len(api("metrics/get-history", "GET", run_id=run, metric_key=name)["metrics"]) == 1
+
+
 def test_a_curve_of_several_runs_has_the_first_and_the_last_step_of_each(api: Api, run: str) -> None:
     other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
     for one, last in ((run, 50), (other, 30)):
@@ -123,6 +179,23 @@ def test_datasets_are_inputs_once_each(api: Api, run: str) -> None:
     )
 
 
+def test_a_search_for_datasets_has_each_once_with_what_it_was_for(api: Api, run: str) -> None:
+    other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    dataset = {"name": "digits", "digest": "abc", "source_type": "local", "source": "{}"}
+    tags = [{"key": "mlflow.data.context", "value": "training"}]
+    for one, given in ((run, {"dataset": dataset, "tags": tags}), (other, {"dataset": dataset, "tags": tags})):
+        api("runs/log-inputs", run_id=one, datasets=[given])
+    api("runs/log-inputs", run_id=other, datasets=[{"dataset": {**dataset, "name": "letters"}}])
+    found = api("experiments/search-datasets", experiment_ids=["0"])["dataset_summaries"]
+    assert sorted(found, key=lambda one: str(one["name"])) == [
+        {"experiment_id": "0", "name": "digits", "digest": "abc", "context": "training"},
+        {"experiment_id": "0", "name": "letters", "digest": "abc"},
+    ]
+    assert api("experiments/search-datasets", experiment_ids=["7"]) == {}
+    for wrong in ([], ["0"] * 21):
+        assert api("experiments/search-datasets", answered=400, experiment_ids=wrong)["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
 METRIC = {"key": "m", "value": 1.0, "timestamp": 1, "step": 0}
 
 
@@ -154,6 +227,17 @@ def test_a_batch_that_is_not_accepted_is_refused_and_leaves_nothing(api: Api, ru
     before = data_of(api, run)
     assert api("runs/log-batch", answered=400, run_id=run, **fields)["error_code"] == "INVALID_PARAMETER_VALUE"
     assert data_of(api, run) == before
+
+
+def test_a_value_that_is_null_is_an_empty_one_and_half_of_a_dataset_is_refused(api: Api, run: str) -> None:
+    """As MLflow's own server answers them (compared with 3.17.2)."""
+    api("runs/log-parameter", run_id=run, key="p", value=None)
+    api("runs/set-tag", run_id=run, key="t", value=None)
+    assert (data_of(api, run)["params"]["p"], data_of(api, run)["tags"]["t"]) == ("", "")
+    assert api("runs/log-metric", answered=400, run_id=run, **METRIC, dataset_name="d")["error_code"] == "INVALID_PARAMETER_VALUE"
+    two = {"run_name": "a", "tags": [{"key": "mlflow.runName", "value": "b"}]}
+    assert api("runs/create", answered=400, experiment_id="0", **two)["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert api("runs/create", experiment_id="0", **{**two, "run_name": "b"})["run"]["info"]["run_name"] == "b"
 
 
 def test_unknown_fields_are_passed_over_and_a_body_that_is_no_object_is_refused(api: Api, client: TestClient, run: str) -> None:

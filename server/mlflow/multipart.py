@@ -1,0 +1,131 @@
+"""Uploads of artifacts in parts: a client gets a signed address for each part, puts it there without a token, and has them joined.
+
+Nothing of an upload is kept but its parts, which are blobs of the store: what an upload is of is signed into its id, and what a part is
+into the ETag that its client brings back. So any replica takes any part, and a server that is killed has forgotten nothing. Parts of an
+upload that is never joined are blobs that no record names, as are those of one that was: they are collected a week later.
+"""
+
+import re
+import secrets
+from typing import Any
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from halving.errors import NotFound
+from halving.store.files import CHUNK
+from halving.store.local_files import path_of, temporary_file
+from server.ingest.bodies import body_file
+from server.mlflow import artifacts
+from server.mlflow.call import Call, integer, invalid
+from server.state import State
+
+SECONDS = 24 * 3600
+"""How long an upload may take. Blobs that nothing names live longer."""
+PATH = "/api/v1/signed/parts"
+
+_MOST_PARTS = 10_000  # as S3 takes
+
+
+async def create(call: Call, address: str) -> dict[str, Any]:
+    """Begin an upload into a folder: an address for each part."""
+    count = call.number("num_parts", 1)
+    if not 1 <= count <= _MOST_PARTS:
+        raise invalid("num_parts", count, f"give 1 to {_MOST_PARTS}")
+    target = _target(call, address)
+    await run_in_threadpool(artifacts.check, call, target)
+    upload = secrets.token_hex(16)
+    signer, base = _signer(call.state, "address"), _own_address(call)
+    addresses = [f"{base}{PATH}/{signer.dumps([upload, number])}" for number in range(1, count + 1)]
+    return {
+        "upload_id": _signer(call.state, "upload").dumps([upload, count, target]),
+        "credentials": [{"url": url, "part_number": number, "headers": {}} for number, url in enumerate(addresses, 1)],
+    }
+
+
+async def put_part(state: State, signed: str, request: Request) -> Response:
+    """Keep a part; its ETag says which it is, and what is in it.
+
+    Raises:
+        NotFound: the address was not made by this server, or is too old.
+    """
+    try:
+        upload, number = _signer(state, "address").loads(signed, max_age=SECONDS)
+    except BadSignature:
+        raise NotFound("this address does not hold, or no longer: begin the upload again") from None
+    async with body_file(request) as (file, digest):
+        await state.ingest_threads.run(state.store.put_blob, file)
+    return Response(headers={"ETag": f'"{_signer(state, "part").dumps([upload, number, digest])}"'})
+
+
+async def complete(call: Call, address: str) -> dict[str, Any]:
+    """Join the parts. Asked again it changes nothing."""
+    upload, count, target = _upload(call, address)
+    await run_in_threadpool(artifacts.check, call, target)
+    found = [_part(call, upload, place, item) for place, item in enumerate(call.objects("parts"))]
+    numbers = [number for number, _ in found]
+    if numbers != list(range(1, count + 1)):
+        raise invalid("parts", numbers, f"give all {count} parts of the upload, in their order")
+    await call.state.ingest_threads.run(_join, call, target, [digest for _, digest in found])
+    return {}
+
+
+async def abort(call: Call, address: str) -> dict[str, Any]:
+    """Leave the parts to be collected."""
+    _, _, target = _upload(call, address)
+    await run_in_threadpool(artifacts.check, call, target)
+    return {}
+
+
+def _join(call: Call, target: str, digests: list[str]) -> None:
+    with temporary_file() as whole:
+        for digest in digests:
+            with call.state.store.blob_file(digest) as path, path.open("rb") as part:
+                while piece := part.read(CHUNK):
+                    whole.write(piece)
+        whole.flush()
+        artifacts.put_file(call, target, path_of(whole))
+
+
+def _target(call: Call, address: str) -> str:
+    """The address of the file: ``path`` is what it is called where its client is, which may be on Windows."""
+    name = re.split(r"[/\\]", call.text("path"))[-1]
+    return f"{address.rstrip('/')}/{name}"
+
+
+def _upload(call: Call, address: str) -> tuple[str, int, str]:
+    given, target = call.text("upload_id"), _target(call, address)
+    try:
+        upload, count, of = _signer(call.state, "upload").loads(given, max_age=SECONDS)
+    except BadSignature:
+        raise invalid("upload_id", given, "it is not that of an upload of this server, or is too old: begin the upload again") from None
+    if of != target:
+        raise invalid("upload_id", given, "it is that of another file's upload")
+    return upload, count, target
+
+
+def _part(call: Call, upload: str, place: int, item: dict[str, Any]) -> tuple[int, str]:
+    """Number and digest of a part."""
+    name, given = f"parts[{place}].etag", item.get("etag")
+    try:
+        of, number, digest = _signer(call.state, "part").loads(str(given).strip('"'), max_age=SECONDS)
+    except BadSignature:
+        raise invalid(name, given, "give the ETag with which this server answered the part") from None
+    if of != upload or number != integer(f"parts[{place}].part_number", item.get("part_number"), 0):
+        raise invalid(name, given, "it is that of another part")
+    return number, digest
+
+
+def _signer(state: State, what: str) -> URLSafeTimedSerializer:
+    return URLSafeTimedSerializer(state.signing_key, salt=f"multipart {what}")
+
+
+def _own_address(call: Call) -> str:
+    """How the client calls this server; what a proxy says of that is shown to who asked alone."""
+    headers = Headers(scope=call.scope)
+    scheme = headers.get("x-forwarded-proto", "").partition(",")[0].strip()
+    host = headers.get("x-forwarded-host", "").partition(",")[0].strip() or headers.get("host", "")
+    return f"{scheme if scheme in ('http', 'https') else call.scope['scheme']}://{host}"
