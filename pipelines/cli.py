@@ -101,6 +101,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
     JSON: what ``halving leaderboard --json`` gives for the sweep, and ``error``, null unless the job failed; progress then goes
     to the standard error.
     """
+    import yaml
+
     from resources.execution.concurrency import concurrency_of
     from resources.sweep_spec import load_spec
     from resources.sweep_spec.lint import lint
@@ -117,9 +119,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     environment["HALVING_ROOT"] = backend.store.root
     log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
     log.parent.mkdir(exist_ok=True)
-    # Dagster gets the checked spec, because its own YAML reader takes 1e-4 for a text.
-    checked = log.with_suffix(".json")
-    checked.write_text(spec.canonical_json())
+    # Dagster gets the checked spec as its own YAML reader understands it, which takes 1e-4 and JSON's 1e-06 for texts.
+    checked = log.with_suffix(".yaml")
+    checked.write_text(yaml.safe_dump(json.loads(spec.canonical_json()), allow_unicode=True))
     command = secrets.token_hex(8)
     job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
     job += ["--tags", json.dumps({_COMMAND: command})]

@@ -60,7 +60,14 @@ def begin(store: Store, project: str, run: str, experiment: int, started: int, f
         "started": iso(started),
     }
     parent = {"tracked": {"tool": "mlflow", "experiment": str(experiment), "facts": dict(facts)}, "tags": _shown(facts)}
+    parent |= _trial_of(tags)
     RunRecords(store, project, run).start({}, parent, 1, began)
+
+
+def _trial_of(tags: Mapping[str, str]) -> dict[str, Any]:
+    """The sweep and the trial that a run was begun for, as its client says: so it is found by them, beside the trial's own run."""
+    sweep, trial = tags.get("halving.sweep"), tags.get("halving.trial", "")
+    return {"sweep": sweep, **({"trial": int(trial)} if trial.isdecimal() and len(trial) < 10 else {})} if sweep else {}
 
 
 def add_points(store: Store, project: str, run: str, attempt: int, points: Sequence[TrackedPoint]) -> int:

@@ -14,5 +14,5 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """The small sweep, run once; a test that changes its store works on a copy."""
     shell = Shell(tmp_path_factory.mktemp("swept"))
     spec = Path(shell.spec(SMALL))
-    spec.write_text(spec.read_text().replace("low: 0.0", "low: 1e-4"))
+    spec.write_text(spec.read_text().replace("low: 0.0", "low: 1e-06"))
     return Swept(shell, spec, *shell.run("sweep", str(spec)))

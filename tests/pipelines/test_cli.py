@@ -65,10 +65,10 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
 
 @on_swept
 def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(swept: Swept) -> None:
-    assert "low: 1e-4" in swept.spec.read_text()
+    assert "low: 1e-06" in swept.spec.read_text()
     assert swept.status == 0, swept.out + swept.err
     with swept.shell.backend.catalog.read() as session:
-        assert session.query(SweepRow.spec).scalar()["space"]["x"]["float"]["low"] == 0.0001
+        assert session.query(SweepRow.spec).scalar()["space"]["x"]["float"]["low"] == 0.000001
 
 
 @on_swept

@@ -1,5 +1,6 @@
 """What MLflow's autologging of the frameworks logs, unchanged, in processes of their own against a server of its own."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from benchmarks.peers.installs import environment
+from tests.backends import CHECKOUT
 from tests.sdk.imports.tools import run_script
 from tests.server.processes import ServerProcess
 from tests.waiting import wait_for
@@ -195,3 +198,23 @@ def test_what_a_framework_logs_by_itself_is_here(
     wanted = {"run": f"{name}/{run}", "key": metric}
     (curve,) = httpx2.get(f"{server.address}/api/v1/curves", params=wanted, headers={"Accept": "application/json"}).json()["curves"]
     assert (curve["points"], curve["value"][-1]) == (points, values[f"metrics.{metric}"])
+
+
+def test_the_example_shows_on_the_compare_page_and_in_a_sweep(server: ServerProcess, tmp_path: Path) -> None:
+    variables = {**environment(tmp_path), "HALVING_ROOT": server.root, "DAGSTER_HOME": str(tmp_path), "MLFLOW_TRACKING_URI": server.address}
+    for command in (["examples/mlflow_autologging.py"], ["-m", "halving.cli.main", "sweep", "sweeps/mlflow.yaml"]):
+        done = subprocess.run([sys.executable, *command], cwd=CHECKOUT, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    (study,) = httpx2.get(f"{server.address}/api/v1/hpo/studies").json()["studies"]
+    found: list[dict[str, Any]] = []
+
+    def are_indexed() -> bool:
+        asked = {"filter": "project = mlflow-digits and status = finished", "columns": "metrics.val_accuracy", "limit": "100"}
+        found[:] = httpx2.get(f"{server.address}/api/v1/runs", params=asked).json()["runs"]
+        return len(found) == 4 + 2 * study["trials"]
+
+    wait_for(are_indexed, 30, "the runs are in the index")
+    of_trials = {run["trial"]: run["values"]["metrics.val_accuracy"] for run in found if run["sweep"] and "." in run["run"]}
+    of_mlflow = {run["trial"]: run["values"]["metrics.val_accuracy"] for run in found if run["sweep"] and "." not in run["run"]}
+    assert of_trials == of_mlflow
+    assert {run["sweep"] for run in found} == {None, study["study"]}
