@@ -25,7 +25,6 @@ PARTS = (
     "runs",
     "server",
     "ingest",
-    "mlflow",
     "page",
     "pages",
     "search",
@@ -113,7 +112,6 @@ def _kept(results: Path) -> list[Part]:
 
 
 _MODULES = {
-    "mlflow": "mlflow_api",
     "runs": "run_index",
     "peers": "peers.compare",
     "pages": "peers.pages",

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import statistics
+import subprocess
 import sys
 import time
 import urllib.request
@@ -17,10 +19,11 @@ from benchmarks import page, server
 from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, run_json, settle
 from benchmarks.peers.compare import MLFLOW, TENSORBOARD
 from benchmarks.peers.installs import environment, install
-from benchmarks.peers.servers import running
 from benchmarks.results import Part, Table, number, spread
 from benchmarks.stores import PROJECT
 from tests.browser import CHROMIUM, chromium
+from tests.ports import free_port
+from tests.waiting import wait_for
 
 _TEXT = """
 100 runs x 10 metrics x 1,000 points of noisy losses in each tracker's own files (MLflow's in SQLite), its server newly started on this
@@ -247,9 +250,25 @@ def _computed(session: Any) -> float:
 @contextmanager
 def _running(site: Site) -> Iterator[tuple[int, int]]:
     """The process id and the port of a tracker's server that can read all runs."""
+    port = free_port()
+    command = [each.format(port=port) if "{port}" in each else each for each in site.command]
     settle()
-    with running(site.name, site.command, site.folder, site.variables, site.ready) as found:
-        yield found
+    process = subprocess.Popen(
+        command, cwd=site.folder, env=dict(site.variables), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+
+    def answers() -> bool:
+        try:
+            return site.ready(port)
+        except (OSError, KeyError):
+            return False
+
+    try:
+        wait_for(answers, 300, f"{site.name}'s server has read the runs")
+        yield process.pid, port
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _get(port: int, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
