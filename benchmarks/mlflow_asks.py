@@ -17,15 +17,16 @@ _METRICS = 100  # of a batch
 _PAGE = 100
 _BASE = "/api/2.0/mlflow/"
 _ONE = 10 << 20  # bytes of an artifact
+_IDLE = 2.0  # seconds; servers close a connection that was idle for some
 
 Timed = dict[str, list[float]]
 
 
 class Caller:
-    """Asks over one connection, which stays open."""
+    """Asks over one connection, which stays open while it is used."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+        self._connection, self._used = http.client.HTTPConnection("127.0.0.1", port, timeout=300), time.monotonic()
 
     def post(self, endpoint: str, content: Mapping[str, Any]) -> Any:
         """A POST to an endpoint of runs, experiments or metrics."""
@@ -40,9 +41,11 @@ class Caller:
         Raises:
             RuntimeError: it is not 200.
         """
+        if time.monotonic() - self._used > _IDLE:
+            self._connection.close()  # the next request opens it again
         self._connection.request(method, path, body, {"Content-Type": kind} if body is not None else {})
         answer = self._connection.getresponse()
-        found = answer.read()
+        found, self._used = answer.read(), time.monotonic()
         if answer.status != 200:
             raise RuntimeError(f"{method} {path}: {answer.status} {found[:500]!r}")
         return found
