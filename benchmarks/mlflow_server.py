@@ -51,9 +51,9 @@ def measure(setting: Setting) -> Part:
             settle()
             with _server(name, installed.python, folder) as port:
                 rounds[name].append(in_child("benchmarks.mlflow_asks:ask", port=port, **sizes))
-    part.tables = [_times(rounds, version), _equal(rounds)]
+    part.tables = [times(rounds, version), equal(rounds)]
     if len(names) > 1:
-        part.targets = _targets(rounds, names[1])
+        part.targets = targets(rounds, names[1])
     if "MlflowClient.log_batch, 100 metrics" not in rounds[_OURS][0]["seconds"]:
         part.missing.append("MlflowClient: mlflow-skinny is not installed beside Halving")
     return part
@@ -104,7 +104,12 @@ def _mlflow(python: Path, folder: Path, options: Sequence[str]) -> Iterator[int]
         process.wait()
 
 
-def _times(rounds: Mapping[str, Sequence[Mapping[str, Any]]], version: str) -> Table:
+def times(rounds: Mapping[str, Sequence[Mapping[str, Any]]], version: str) -> Table:
+    """Milliseconds of each question, by server and round, and how many times ours the others' are.
+
+    Args:
+        rounds: what :func:`benchmarks.mlflow_asks.ask` gave, by server.
+    """
     others = [name for name in rounds if name != _OURS]
     header = ["question", f"{_OURS}, ms", "p99, ms"]
     for name in others:
@@ -122,7 +127,7 @@ def _times(rounds: Mapping[str, Sequence[Mapping[str, Any]]], version: str) -> T
     return table
 
 
-def _equal(rounds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+def equal(rounds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
     """Whether every server gave the same answers in every round."""
     table = Table(["answer", "compared", "different"], [], "Answers")
     reference = rounds[_OURS][0]["answers"]
@@ -134,7 +139,7 @@ def _equal(rounds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
     return table
 
 
-def _targets(rounds: Mapping[str, Sequence[Mapping[str, Any]]], other: str) -> list[Target]:
+def targets(rounds: Mapping[str, Sequence[Mapping[str, Any]]], other: str) -> list[Target]:
     """What was promised to be faster: each ratio to MLflow's server in the same round."""
     found = []
     for question in rounds[_OURS][0]["seconds"]:
