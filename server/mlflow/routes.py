@@ -15,6 +15,7 @@ from server.ingest.bodies import read_body
 from server.mlflow import artifacts, multipart
 from server.mlflow.call import Call
 from server.mlflow.endpoints import ENDPOINTS, Endpoint, find_endpoint, reason_of
+from server.mlflow.grammar import import_soon
 from server.mlflow.refusals import PREFIXES, Refused, refusal
 
 VERSION = "3.17.2"
@@ -40,6 +41,7 @@ api, proxy, plain = (APIRouter(include_in_schema=False) for _ in range(3))
 async def answer_api(request: Request) -> Response:
     """A request by MLflow's table of endpoints."""
     path, method = request.path_params["path"], request.method
+    import_soon()
     if (method, path) == ("GET", "server-info"):
         return _message(_INFO)
     endpoint, named = find_endpoint(method, path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report
+from benchmarks import mlflow_server, report
 from benchmarks.__main__ import main
 from benchmarks.machine import CHECKOUT, ChildFailed, in_child
 from benchmarks.peers.harness import percentiles
@@ -124,3 +124,16 @@ def test_a_process_that_fails_is_named_by_its_last_words() -> None:
     with pytest.raises(ChildFailed, match="no_such"):
         in_child("benchmarks.log:no_such")
     assert in_child("json:loads", s="[1]") == [1]
+
+
+def test_what_another_server_answers_otherwise_is_counted_and_its_time_is_a_multiple_of_ours() -> None:
+    def answered(seconds: float, value: str) -> dict[str, object]:
+        answers = {"run": [value], "artifact": ["a", "a"], "searched": value}
+        return {"seconds": {"search, no filter": [seconds]}, "answers": answers}
+
+    rounds = {"Halving": [answered(0.1, "x"), answered(0.1, "x")], "MLflow, 1 worker": [answered(0.2, "y"), answered(0.4, "x")]}
+    assert mlflow_server.equal(rounds).rows == [["run", "4", "1"], ["artifact", "4", "0"]]
+    assert mlflow_server.times(rounds, "3").rows[0][-1] == "3.00x"
+    (target,) = mlflow_server.targets(rounds, "MLflow, 1 worker")
+    assert target.values == [2.0, 4.0]
+    assert target.met

@@ -1,0 +1,56 @@
+"""When MLflow's grammar of filters is imported: in a process of its own each, since that cannot be undone."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# On an empty store. The thread that imports the grammar is joined: what it has imported is seen then.
+_PROGRAM = """
+import sys, threading
+from server.settings import Settings
+from tests.server.clients import client_of
+
+def imported():
+    for thread in threading.enumerate():
+        if thread.name == "halving-mlflow-grammar":
+            thread.join()
+    return "mlflow.utils.search_utils" in sys.modules
+
+base = "http://127.0.0.1:3001/api/2.0/mlflow/"
+with client_of(Settings(root=sys.argv[1])) as client:
+    if sys.argv[2] == "absent":
+        sys.modules["mlflow"] = None  # an import of it fails, as where it is not installed
+    client.get("http://127.0.0.1:3001/api/v1/health")
+    before = imported()
+    client.get(base + "experiments/get", params={"experiment_id": "0"})
+    asked = {"experiment_ids": ["0"], "filter": "metrics.loss < 1"}
+    if sys.argv[2] == "at once":
+        answer = client.post(base + "runs/search", json=asked)
+        after = imported()
+    else:
+        after = imported()
+        answer = client.post(base + "runs/search", json=asked)
+    print(before, after, answer.status_code, answer.json().get("message", ""))
+"""
+
+
+def outcome(tmp_path: Path, how: str) -> str:
+    command = [sys.executable, "-c", _PROGRAM, str(tmp_path / "store"), how]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("how", ["later", "at once"])
+def test_the_grammar_is_imported_once_a_client_of_mlflows_has_asked_for_anything_and_not_before(tmp_path: Path, how: str) -> None:
+    assert outcome(tmp_path, how) == "False True 200"
+
+
+def test_without_mlflows_package_only_a_filter_fails_and_says_what_to_install(tmp_path: Path) -> None:
+    found = outcome(tmp_path, "absent")
+    assert found.startswith("False False ")
+    assert "200" not in found
+    assert "mlflow-skinny" in found
