@@ -6,6 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from halving.query.runs import read_run
+from resources.backend import Backend
 from resources.tracking import run_files
 from resources.tracking.run_files import TrackedPoint
 from tests.server.mlflow.conftest import Api
@@ -131,6 +132,25 @@ def many(api: Api) -> list[str]:
 def test_a_search_knows_mlflows_filters_and_orders(api: Api, many: list[str], given: str, order: list[str], names: str) -> None:
     found = api("runs/search", experiment_ids=["0"], filter=given, order_by=order)
     assert " ".join(one["info"]["run_name"] for one in found.get("runs", [])) == names
+
+
+@pytest.mark.parametrize("value", ['a "quoted" 100% größe', "back\\slash", "_", '"key":"other","value":"x"'])
+def test_a_text_is_found_as_it_is_whatever_is_in_it(api: Api, run: str, value: str) -> None:
+    api("runs/log-batch", run_id=run, params=[{"key": "p.größe", "value": value}], tags=[{"key": "other", "value": "y"}])
+    api("runs/create", experiment_id="0", tags=[{"key": "other", "value": "x"}])
+    found = api("runs/search", experiment_ids=["0"], filter=f"params.`p.größe` = '{value}' and tags.other = 'y'")
+    assert [one["info"]["run_id"] for one in found["runs"]] == [run]
+    assert api("runs/search", experiment_ids=["0"], filter=f"params.`p.größe` != '{value}'") == {}
+    assert api("runs/search", experiment_ids=["0"], filter="params.other = 'x'") == {}
+
+
+def test_a_run_that_names_a_sweeps_trial_belongs_to_it(api: Api, either_backend: Backend) -> None:
+    tags = [{"key": "halving.sweep", "value": "digits-13b5"}, {"key": "halving.trial", "value": "7"}]
+    run = api("runs/create", experiment_id="0", tags=tags)["run"]["info"]["run_id"]
+    found = read_run(either_backend.store, "Default", run)
+    assert (found.parent["sweep"], found.parent["trial"]) == ("digits-13b5", 7)
+    odd = api("runs/create", experiment_id="0", tags=[{"key": "halving.sweep", "value": "s"}, {"key": "halving.trial", "value": "x"}])
+    assert "trial" not in read_run(either_backend.store, "Default", odd["run"]["info"]["run_id"]).parent
 
 
 @pytest.mark.parametrize("asked", [{}, {"filter": "metrics.loss >= 0"}])
