@@ -217,4 +217,4 @@ def test_the_example_shows_on_the_compare_page_and_in_a_sweep(server: ServerProc
     of_trials = {run["trial"]: run["values"]["metrics.val_accuracy"] for run in found if run["sweep"] and "." in run["run"]}
     of_mlflow = {run["trial"]: run["values"]["metrics.val_accuracy"] for run in found if run["sweep"] and "." not in run["run"]}
     assert of_trials == of_mlflow
-    assert {run["sweep"] for run in found} == {None, study["study"]}
+    assert {run["sweep"] for run in found} == {None, study["id"]}
