@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session, load_only
+from sqlalchemy.orm import Session
 
 from resources.catalog import ExperimentRow, TrackedRunRow
 from resources.tracking.runs import of_items
@@ -54,9 +54,12 @@ def search(call: Call) -> bytes:
 class _Searched:
     """A run by the names that MLflow's package looks for: ``run.info.start_time``, ``run.data.metrics``, ``run.inputs.dataset_inputs``."""
 
-    def __init__(self, row: TrackedRunRow, artifacts: str) -> None:
-        self._row = row
-        self.info = SimpleNamespace(**{"end_time": None, **info_form(row, artifacts)})
+    def __init__(self, row: Any, artifacts: str) -> None:
+        self._row, self._artifacts, self.id = row, artifacts, row.id
+
+    @cached_property
+    def info(self) -> SimpleNamespace:
+        return SimpleNamespace(**{"end_time": None, **info_form(self._row, self._artifacts)})
 
     @property
     def data(self) -> "_Searched":
@@ -93,11 +96,12 @@ def _matching(session: Session, newest: Any, places: dict[int, str], given: str 
         clauses = utils.parse_search_filter(given)
         ordered = [utils.parse_order_by_for_search_runs(order) for order in orders]
         kinds = {clause["type"] for clause in clauses} | {kind for kind, _, _ in ordered}
-        columns = load_only(*_PLAIN, *(column for kind, column in _COLUMNS.items() if kind in kinds))
-        found = [_Searched(row, places[row.experiment]) for row in session.scalars(newest.options(columns))]
+        # Columns and not objects of the mapping, of which most would be made to be left out.
+        columns = [*_PLAIN, *(column for kind, column in _COLUMNS.items() if kind in kinds)]
+        found = [_Searched(row, places[row.experiment]) for row in session.execute(newest.with_only_columns(*columns))]
         for clause in clauses:
             found = [run for run in found if utils._does_run_match_clause(run, clause)]
-        return [run.info.run_id for run in (utils.sort(found, list(orders)) if orders else found)]
+        return [run.id for run in (utils.sort(found, list(orders)) if orders else found)]
 
 
 def _whole(session: Session, ids: Sequence[str]) -> list[TrackedRunRow]:
