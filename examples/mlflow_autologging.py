@@ -13,12 +13,13 @@ from typing import Any
 
 import mlflow
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 
-from halving import Run
+from halving import Run, TrainedRun
 
 EXPERIMENT = "mlflow-digits"
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -45,7 +46,15 @@ def trial(run: Run) -> None:
         with mlflow.start_run(run_name=run.id, tags={"halving.sweep": sweep, "halving.trial": number}):
             network, accuracy = fit(run.params, _rows(run, "train"), _rows(run, "validation"))
         run.report(val_accuracy=accuracy)
-        run.save(layers=[layer.tolist() for layer in network.coefs_])
+        run.save(weights=[each.tolist() for each in network.coefs_], biases=[each.tolist() for each in network.intercepts_])
+
+
+def predict(run: TrainedRun, table: pa.Table) -> NDArray[np.int64]:
+    """The digit for every row."""
+    layers = run.restore(weights=[], biases=[])
+    (hidden, out), (hidden_bias, out_bias) = ([np.array(each) for each in layers[name]] for name in ("weights", "biases"))
+    scores = np.maximum(_pixels(table) @ hidden + hidden_bias, 0) @ out + out_bias
+    return scores.argmax(axis=1)
 
 
 def main() -> None:
@@ -67,8 +76,11 @@ def _log_to_server() -> None:
 
 def _rows(run: Run, split: str) -> Rows:
     table = run.dataset.read(split)
-    pixels = table["pixels"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, 64)
-    return pixels.astype(np.float64), table["label"].to_numpy()
+    return _pixels(table), table["label"].to_numpy()
+
+
+def _pixels(table: pa.Table) -> NDArray[np.float64]:
+    return table["pixels"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, 64).astype(np.float64)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec import parse_spec
 from server.app import create_app
 from server.identity.tokens import create_token
+from server.mlflow.endpoints import ENDPOINTS
 from server.settings import Settings
 from tests.server.clients import ADDRESS
 from tests.server.registry import promoted
@@ -80,7 +81,44 @@ def test_every_route_answers_where_the_catalog_has_one_connection(lonely: TestCl
     requests("POST", "/models/{model}/versions/{version}/promote", **of_version)
     app: Any = lonely.app
     routes = {(method, str(one.path_format)) for one in iter_route_contexts(app.routes) for method in one.methods or ()}
-    assert requests.answered == {(method, path) for method, path in routes if not path.endswith("/openapi.json")}
+    _track(lonely, requests)
+    assert requests.answered == {(method, path) for method, path in routes if path.startswith(V1) and not path.endswith("/openapi.json")}
+
+
+def _track(client: TestClient, requests: Requests) -> None:
+    """MLflow's endpoints, and an artifact in parts."""
+    headers = {"Authorization": f"Bearer {create_token(client.app.state.halving.catalog, 'eve', scope='write')}"}  # type: ignore[attr-defined]
+
+    def mlflow(method: str, path: str, **fields: Any) -> Any:
+        sent: dict[str, Any] = {"params": fields} if method == "GET" else {"json": fields}
+        answer = client.request(method, f"/api/2.0/{path}", headers=headers, **sent)
+        assert answer.status_code in (200, 400, 404), f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    run = mlflow("POST", "mlflow/runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    model = mlflow("POST", "mlflow/logged-models", experiment_id="0", source_run_id=run)["model"]["info"]["model_id"]
+    mlflow("POST", "mlflow/registered-models/create", name="net")
+    given = {"run_id": run, "experiment_id": "0", "experiment_ids": ["0"], "name": "net", "version": "1", "alias": "best", "key": "a"}
+    given |= {
+        "source": f"models:/{model}",
+        "model_id": model,
+        "source_run_id": run,
+        "value": "1",
+        "timestamp": 1,
+        "metric_key": "a",
+        "run_ids": [run],
+    }
+    for method, path in ENDPOINTS:
+        if "delete" not in path and method != "DELETE":
+            mlflow(method, f"mlflow/{path.format(model_id=model, tag_key='a')}", **given)
+    folder = f"0/{run}/artifacts"
+    upload = mlflow("POST", f"mlflow-artifacts/mpu/create/{folder}", path="a.bin", num_parts=1)
+    address = upload["credentials"][0]["url"].rpartition("/")[2]
+    part = client.put(f"{V1}/signed/parts/{address}", content=b"weights")
+    requests.answered.add(("PUT", f"{V1}/signed/parts/{{address}}"))
+    parts = [{"part_number": 1, "etag": part.headers["etag"]}]
+    mlflow("POST", f"mlflow-artifacts/mpu/complete/{folder}", path="a.bin", upload_id=upload["upload_id"], parts=parts)
+    assert client.get(f"/api/2.0/mlflow-artifacts/artifacts/{folder}/a.bin", headers=headers).content == b"weights"
 
 
 def _look(requests: Requests, sweep: str) -> None:

@@ -96,7 +96,7 @@ ASKED: list[tuple[str, str, str, Any]] = [
     ("GET", "/audit", "", None),
 ]
 """Method, path, query and body; what is in braces is filled in with what is the caller's, what is another's, and what nobody has."""
-OF_NOBODY = {"/health", "/ready", "/signed/{address}", "/openapi.json"}
+OF_NOBODY = {"/health", "/ready", "/signed/{address}", "/signed/parts/{address}", "/openapi.json"}
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,25 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
+# What is asked before it is there: the experiment, and whether a name in a run is a folder.
+ASKED_FIRST = {"404 GET /api/2.0/mlflow/experiments/get-by-name"}
 BEGIN = """
 import os, sys
 from pathlib import Path
 
 os.environ["MLFLOW_TRACKING_URI"] = sys.argv[1]
 import mlflow
+import requests
+
+send = requests.Session.send
+
+def noted(self, request, **given):
+    answer = send(self, request, **given)
+    with Path(sys.argv[3]).open("a") as file:
+        file.write(f"{answer.status_code} {request.method} {request.path_url.partition('?')[0]}\\n")
+    return answer
+
+requests.Session.send = noted  # autologging makes a mere warning of a request that failed
 from mlflow import MlflowClient
 
 client = MlflowClient()
@@ -182,7 +195,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def test_what_a_framework_logs_by_itself_is_here(
     server: ServerProcess, tmp_path: Path, name: str, script: str, param: str, metric: str, points: int
 ) -> None:
-    run_script(Path(sys.executable), BEGIN + script, tmp_path, server.address, name)
+    answers = tmp_path / "answers"
+    run_script(Path(sys.executable), BEGIN + script, tmp_path, server.address, name, str(answers))
+    lines = answers.read_text().splitlines()
+    assert {line for line in lines if not line.startswith("200 ")} <= ASKED_FIRST
+    assert len(lines) > 10
     run = (tmp_path / "run").read_text()
     asked = {"filter": f"run = {run} and status = finished", "columns": f"params.{param},metrics.{metric}"}
     found: list[dict[str, Any]] = []
