@@ -89,7 +89,7 @@ def _track(client: TestClient, requests: Requests) -> None:
     """MLflow's endpoints, and an artifact in parts."""
     headers = {"Authorization": f"Bearer {create_token(client.app.state.halving.catalog, 'eve', scope='write')}"}  # type: ignore[attr-defined]
 
-    def mlflow(method: str, path: str, **fields: Any) -> Any:
+    def mlflow(method: str, path: str, /, **fields: Any) -> Any:
         sent: dict[str, Any] = {"params": fields} if method == "GET" else {"json": fields}
         answer = client.request(method, f"/api/2.0/{path}", headers=headers, **sent)
         assert answer.status_code in (200, 400, 404), f"{method} {path}: {answer.status_code} {answer.text}"
