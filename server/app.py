@@ -65,6 +65,7 @@ def create_app(settings: Settings) -> FastAPI:
         api.include_router(router, max_body_size=MOST_BYTES)
     app.include_router(api)
     app.include_router(mlflow.plain)
+    app.include_router(mlflow.page)  # before the API, whose paths would take some of its
     app.include_router(mlflow.api, max_body_size=MOST_OF_MLFLOW)
     app.include_router(mlflow.proxy)
     page = PageFiles()

@@ -33,6 +33,7 @@ class TrackedRunRow(Base):
 
     ``attempt`` is the newest, ``ended`` the status in its end record, if it has one. ``metrics`` (the latest of each), ``params``, ``tags``
     ``inputs`` (datasets), ``model_inputs`` and ``outputs`` (models) are JSON arrays, as they are answered; metrics by key.
+    ``of_model``: made for a model that was logged outside of a run, which MLflow's clients do not know as a run.
     """
 
     __tablename__ = "tracked_runs"
@@ -55,6 +56,7 @@ class TrackedRunRow(Base):
     inputs: Mapped[str]
     model_inputs: Mapped[str]
     outputs: Mapped[str]
+    of_model: Mapped[bool]
 
 
 class TrackedArtifactRow(Base):

@@ -11,13 +11,27 @@ from sqlalchemy.orm import Session
 from halving.errors import NotFound
 from halving.store.json_files import to_json
 from halving.store.store import Store
-from resources.catalog import LoggedModelRow
+from resources.catalog import ExperimentRow, LoggedModelRow
+from resources.tracking import runs
 from resources.tracking.experiments import ACTIVE, DELETED, now_ms
 from resources.tracking.runs import Tracked
 
 _KEPT = 4  # amendments
+_ALONE = {"mlflow.note.content": "Made for a model that was logged outside of a run."}
 Message = dict[str, Any]
 """A model in the form of MLflow's message: ``info`` and ``data``."""
+
+
+def run_of_model(session: Session, store: Store, experiment: ExperimentRow, name: str) -> Tracked:
+    """A run for a model that is logged outside of one: it has ended already, and holds the model's record and files.
+
+    Raises:
+        InvalidInput: the experiment is deleted.
+    """
+    run, now = uuid.uuid4().hex, now_ms()
+    tracked = runs.create_run(session, store, experiment, run, name=name, user="", started=now, tags=_ALONE, of_model=True)
+    runs.update(store, tracked, name=None, status="finished", ended=now)
+    return tracked
 
 
 def create_model(session: Session, store: Store, tracked: Tracked, info: Mapping[str, Any], params: list[dict[str, str]]) -> Message:
@@ -31,7 +45,7 @@ def create_model(session: Session, store: Store, tracked: Tracked, info: Mapping
             "last_updated_timestamp_ms": now,
             "artifact_uri": f"{tracked.artifacts.rstrip('/')}/models/{model}/artifacts",
             "status": "LOGGED_MODEL_PENDING",
-            "source_run_id": tracked.row.id,
+            **({} if tracked.row.of_model else {"source_run_id": tracked.row.id}),
             **info,
         },
         "data": {"params": params} if params else {},

@@ -50,8 +50,12 @@ def create_run(
     user: str,
     started: int,
     tags: Mapping[str, str],
+    of_model: bool = False,
 ) -> Tracked:
     """Begin a run.
+
+    Args:
+        of_model: whether it is there for a model alone that was logged outside of a run.
 
     Raises:
         InvalidInput: the experiment is deleted.
@@ -72,6 +76,7 @@ def create_run(
         inputs="[]",
         model_inputs="[]",
         outputs="[]",
+        of_model=of_model,
     )
     run_files.begin(store, experiment.project, run, experiment.id, started, _facts(row))
     session.add(row)

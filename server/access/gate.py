@@ -16,20 +16,22 @@ from server.identity.caller import Scope as TokenScope
 from server.identity.origins import foreign_origin, host_name, is_loopback
 from server.identity.sessions import Session
 
-API = ("/api/", "/ajax-api/")
+API = ("/api/", "/ajax-api/", "/get-artifact", "/model-versions/get-artifact")
+
 MOST_OF_MLFLOW = 16_000_000
 """Bytes of a body that MLflow's clients send, where it is not a file."""
 
 _V1 = "/api/v1"
 _OPEN = {("GET", f"{_V1}/health"), ("GET", f"{_V1}/ready"), ("POST", f"{_V1}/session")}  # nobody is known there yet
 _SIGNED = f"{_V1}/signed/"  # the address itself says that it was given to somebody who may
-_MLFLOW = [f"{api}{version}/mlflow" for api in API for version in ("2.0", "3.0")]
+_MLFLOW = [f"{api}{version}/mlflow" for api in API[:2] for version in ("2.0", "3.0")]
 _UPLOADS = (
     f"{_V1}/ingest",
     f"{_SIGNED}parts/",
     f"{_V1}/files/",
     f"{_V1}/blobs/",
     *(f"{of}-artifacts/" for of in _MLFLOW),
+    "/ajax-api/2.0/mlflow/upload-artifact",
 )  # their routes say how much
 _MLFLOW_API = tuple(f"{of}/" for of in _MLFLOW)
 _SEARCHES = ("runs/search", "experiments/search", "experiments/search-datasets", "logged-models/search")

@@ -68,7 +68,7 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("GET", "metrics/get-history-bulk-interval"): Endpoint(history.get_history_bulk_interval),
     ("GET", "artifacts/list"): Endpoint(artifacts.list_of_run),
     ("POST", "runs/outputs"): Endpoint(logged_models.log_outputs),
-    ("POST", "logged-models"): Endpoint(logged_models.create, about="of a run; not without one"),
+    ("POST", "logged-models"): Endpoint(logged_models.create, about="without a run it gets one of its own"),
     ("POST", "logged-models/search"): Endpoint(logged_models.search, about="clauses joined by AND"),
     ("GET", "logged-models/{model_id}"): Endpoint(logged_models.get),
     ("PATCH", "logged-models/{model_id}"): Endpoint(logged_models.finalize),
@@ -115,6 +115,11 @@ PROXY: dict[tuple[str, str], str] = {
 }
 """Of the proxy of artifacts, below ``/api/2.0/mlflow-artifacts/``: they are routes, because their bodies are streams."""
 
+PAGE: dict[tuple[str, str], Endpoint] = {
+    ("GET", "metrics/get-history-bulk"): Endpoint(history.get_history_bulk),
+}
+"""Of MLflow's own page, which its descriptors do not name; by method and path as above."""
+
 NOT_YET = "not yet"
 REASONS: dict[str, str] = {
     "runs/log-model": "MLflow 3 logs models as logged models, which are taken",
@@ -147,7 +152,7 @@ def find_endpoint(method: str, path: str) -> tuple[Endpoint | None, dict[str, st
     """The endpoint that answers a path, and what its path names."""
     found = _NAMED.fullmatch(path)
     if found is None:
-        return ENDPOINTS.get((method, path)), {}
+        return ENDPOINTS.get((method, path)) or PAGE.get((method, path)), {}
     named = {"model_id": found[2]} | ({"tag_key": found[4]} if found[4] else {})
     rest = "/tags/{tag_key}" if found[4] else found[3] or ""
     return ENDPOINTS.get((method, f"{found[1]}/{{model_id}}{rest}")), named

@@ -13,7 +13,7 @@ from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
 _MOST = 50_000
-_MOST_RUNS, _MOST_EACH = 100, 2_500
+_MOST_RUNS, _MOST_EACH, _MOST_BULK = 100, 2_500, 25_000
 
 
 def get_history(call: Call) -> dict[str, Any]:
@@ -21,14 +21,28 @@ def get_history(call: Call) -> dict[str, Any]:
     metric = call.text("metric_key")
     with call.state.catalog.read() as session:
         found = seen(call, session)
-    points = _points(call, found, metric)
-    order = np.lexsort((points.value, points.step, points.time))
-    values = [*dict.fromkeys(zip(*(column[order].tolist() for column in (points.time, points.step, points.value)), strict=True))]
+    values = _values(call, found, metric)
     paged = call.fields.get("max_results") not in (None, "")
     count = pages.size(call, _MOST, _MOST) if paged else len(values) + 1
     shown, following = pages.page(values, pages.offset(call), count)
     metrics = [_metric(metric, *one) for one in shown]
     return {**({"metrics": metrics} if metrics else {}), **following}
+
+
+def get_history_bulk(call: Call) -> dict[str, Any]:
+    """The first values of a metric of several runs."""
+    metric, names = call.text("metric_key"), call.texts("run_id")
+    if not 0 < len(names) <= _MOST_RUNS:
+        raise invalid("run_id", len(names), f"GetMetricHistoryBulk request must specify 1 to {_MOST_RUNS} run_ids")
+    count = min(call.number("max_results", _MOST_BULK), _MOST_BULK)
+    if count < 1:
+        raise invalid("max_results", count, f"give 1 to {_MOST_BULK}")
+    found: list[dict[str, Any]] = []
+    for run in _seen_runs(call, sorted(set(names))):
+        found += [{**_metric(metric, *one), "run_id": run.row.id} for one in _values(call, run, metric)]
+        if len(found) >= count:
+            break
+    return {"metrics": found[:count]}
 
 
 def get_history_bulk_interval(call: Call) -> dict[str, Any]:
@@ -44,10 +58,7 @@ def get_history_bulk_interval(call: Call) -> dict[str, Any]:
         raise Refused("INVALID_PARAMETER_VALUE", "If either start step or end step are specified, both must be specified.")
     if first is not None and last is not None and first > last:
         raise invalid("end_step", last, f"end_step must be greater than start_step = {first}")
-    with call.state.catalog.read() as session:
-        runs = [find_run(session, name) for name in dict.fromkeys(names)]
-    for run in runs:
-        call.check(run.project, f"run {run.row.id!r}")
+    runs = _seen_runs(call, list(dict.fromkeys(names)))
     curves = {run.row.id: stitch(_points(call, run, metric)) for run in runs}
     if first is not None:
         curves = {name: points.take((points.step >= first) & (points.step <= last)) for name, points in curves.items()}
@@ -61,6 +72,21 @@ def get_history_bulk_interval(call: Call) -> dict[str, Any]:
         values = zip(kept.time.tolist(), kept.step.tolist(), kept.value.tolist(), strict=True)
         found += [{**_metric(metric, *value), "run_id": name} for value in values]
     return {"metrics": found} if found else {}
+
+
+def _seen_runs(call: Call, names: list[str]) -> list[Tracked]:
+    with call.state.catalog.read() as session:
+        found = [find_run(session, name) for name in names]
+    for run in found:
+        call.check(run.project, f"run {run.row.id!r}")
+    return found
+
+
+def _values(call: Call, run: Tracked, metric: str) -> list[tuple[int, int, float]]:
+    """Time, step and value of all values of a metric, the earliest first, each once."""
+    points = _points(call, run, metric)
+    order = np.lexsort((points.value, points.step, points.time))
+    return [*dict.fromkeys(zip(*(column[order].tolist() for column in (points.time, points.step, points.value)), strict=True))]
 
 
 def _points(call: Call, run: Tracked, metric: str) -> Points:

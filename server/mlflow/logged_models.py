@@ -17,6 +17,7 @@ from resources.tracking.runs import Tracked, check_run_active, find_run, plain_n
 from server.mlflow import call as fields
 from server.mlflow import pages
 from server.mlflow.call import Call, checked_text, experiment_number, invalid, missing
+from server.mlflow.experiments import seen as seen_experiment
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen as seen_run
 
@@ -50,24 +51,24 @@ def create(call: Call) -> dict[str, Any]:
     if _BAD.search(name):
         raise invalid("name", name, "Model name must be a non-empty string and cannot contain any of / : . % \" '")
     run = call.maybe_text("source_run_id")
-    if not run:
-        raise Refused("NOT_IMPLEMENTED", "a model without source_run_id is not kept by this server yet: log it within a run")
     tags = [{"key": key, "value": value} for key, value in call.tags().items()]
     params = _params(call)
     more = {field: call.maybe_text(field) for field in ("model_type",)}
     with call.state.catalog.write() as session:
-        found = find_run(session, run, lock=True)
-        call.check(found.project, f"run {run!r}")
-        check_run_active(found.row)
-        if str(found.experiment) != str(call.fields.get("experiment_id", found.experiment)):
-            raise invalid("source_run_id", run, f"it is a run of experiment {found.experiment}")
+        found = _source_run(call, session, run) if run else _own_run(call, session, name)
         info = {"name": name, **{field: value for field, value in more.items() if value}, **({"tags": tags} if tags else {})}
         return {"model": logged_models.create_model(session, call.state.store, found, info, params)}
 
 
 def get(call: Call) -> dict[str, Any]:
     with call.state.catalog.read() as session:
-        return {"model": json.loads(_seen(call, session)[0].message)}
+        return {"model": find_seen_model(call, session)}
+
+
+def find_seen_model(call: Call, session: Session) -> Message:
+    """The model that a request names, if its caller may see it."""
+    message: Message = json.loads(_seen(call, session)[0].message)
+    return message
 
 
 def finalize(call: Call) -> dict[str, Any]:
@@ -203,6 +204,20 @@ def add_metrics(call: Call, session: Session, run: Tracked, points: Sequence[tup
             known[tuple(metric.get(name) for name in _SAME)] = metric
         message["data"]["metrics"] = sorted(known.values(), key=lambda one: (one["timestamp"], one["step"]))[-_MOST_METRICS:]
         logged_models.change_model(call.state.store, of_it, row, message)
+
+
+def _source_run(call: Call, session: Session, run: str) -> Tracked:
+    found = find_run(session, run, lock=True)
+    call.check(found.project, f"run {run!r}")
+    check_run_active(found.row)
+    if str(found.experiment) != str(call.fields.get("experiment_id", found.experiment)):
+        raise invalid("source_run_id", run, f"it is a run of experiment {found.experiment}")
+    return found
+
+
+def _own_run(call: Call, session: Session, name: str) -> Tracked:
+    experiment = seen_experiment(call, session, call.experiment())
+    return logged_models.run_of_model(session, call.state.store, experiment, name)
 
 
 def _changed(call: Call, change: Callable[[Message], None]) -> Message:

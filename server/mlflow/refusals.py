@@ -13,6 +13,7 @@ PREFIXES = tuple(
     f"/{api}/{version}/{of}" for api in ("api", "ajax-api") for version in ("2.0", "3.0") for of in ("mlflow", "mlflow-artifacts")
 )
 """Of the paths of MLflow's API."""
+_TRANSLATED = (*PREFIXES, "/get-artifact", "/model-versions/get-artifact")
 
 _STATUS = {
     "INVALID_PARAMETER_VALUE": 400,
@@ -62,7 +63,7 @@ class MlflowProblems:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(PREFIXES):
+        if scope["type"] != "http" or not scope["path"].startswith(_TRANSLATED):
             await self._app(scope, receive, send)
             return
         start: Message | None = None

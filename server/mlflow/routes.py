@@ -12,7 +12,7 @@ from server.access.audit import AUDITED
 from server.access.gate import MOST_OF_MLFLOW
 from server.identity.caller import caller_of
 from server.ingest.bodies import read_body
-from server.mlflow import artifacts, multipart
+from server.mlflow import artifacts, multipart, page_endpoints
 from server.mlflow.call import Call
 from server.mlflow.endpoints import ENDPOINTS, Endpoint, find_endpoint, reason_of
 from server.mlflow.grammar import import_soon
@@ -35,7 +35,7 @@ _INFO = {  # what 3.x clients ask before they use what not every server has
 
 _MPU = {"create": multipart.create, "complete": multipart.complete, "abort": multipart.abort}
 
-api, proxy, plain = (APIRouter(include_in_schema=False) for _ in range(3))
+api, proxy, page, plain = (APIRouter(include_in_schema=False) for _ in range(4))
 
 
 async def answer_api(request: Request) -> Response:
@@ -97,6 +97,36 @@ for prefix in PREFIXES:
     (proxy if prefix.endswith("-artifacts") else api).add_api_route(
         f"{prefix}/{{path:path}}", answer_proxy if prefix.endswith("-artifacts") else answer_api, methods=_METHODS
     )
+
+
+_FILES = {
+    "/get-artifact": page_endpoints.file_of_run,
+    "/model-versions/get-artifact": page_endpoints.file_of_version,
+    "/ajax-api/2.0/mlflow/logged-models/{model_id}/artifacts/files": page_endpoints.file_of_model,
+}
+"""Of MLflow's own page: addresses of single files."""
+
+
+async def send_file(request: Request) -> Response:
+    """A file, to be saved."""
+    try:
+        call = _call(request, {**_query(request), **request.path_params}, audited=False)
+        return await _FILES[request.scope["route"].path](call)
+    except Refused as error:
+        return error.answer()
+
+
+for address in _FILES:
+    page.add_api_route(address, send_file, methods=["GET"])
+
+
+@page.post("/ajax-api/2.0/mlflow/upload-artifact")
+async def upload_file(request: Request) -> Response:
+    """A file that is sent as it is."""
+    try:
+        return _message(await page_endpoints.upload_file(_call(request, _query(request), audited=False), request))
+    except Refused as error:
+        return error.answer()
 
 
 @plain.get("/health")

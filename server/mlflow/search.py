@@ -36,7 +36,9 @@ def search(call: Call) -> bytes:
             row.id: row for part in _parts(wanted) for row in session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(part)))
         }
         places = {place: row.artifacts for place, row in experiments.items() if call.caller.sees(row.project)}
-        chosen = select(TrackedRunRow).where(TrackedRunRow.experiment.in_(list(places)), TrackedRunRow.stage.in_(stages))
+        chosen = select(TrackedRunRow).where(
+            TrackedRunRow.experiment.in_(list(places)), TrackedRunRow.stage.in_(stages), ~TrackedRunRow.of_model
+        )
         newest = chosen.order_by(TrackedRunRow.started.desc(), TrackedRunRow.id)
         if not (given or "").strip() and orders in _NEWEST:
             found: Sequence[TrackedRunRow] = list(session.scalars(newest.offset(begins).limit(count + 1)))

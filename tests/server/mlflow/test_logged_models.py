@@ -121,6 +121,36 @@ def test_a_deleted_model_is_not_found(api: Api, model: str) -> None:
 
 
 def test_a_model_of_no_run_is_refused(api: Api, run: str) -> None:
-    assert api("logged-models", answered=501, experiment_id="0", name="net")["error_code"] == "NOT_IMPLEMENTED"
     assert api("logged-models", answered=404, experiment_id="0", source_run_id="0" * 32)["error_code"] == "RESOURCE_DOES_NOT_EXIST"
     assert api("logged-models", answered=400, experiment_id="0", source_run_id=run, name="a/b")["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
+def test_a_model_outside_of_a_run_is_kept_with_its_files_and_metrics_and_no_search_finds_a_run(
+    api: Api, client: TestClient, run: str
+) -> None:
+    made = api("logged-models", experiment_id="0", name="net", params=[{"key": "depth", "value": "3"}])["model"]["info"]
+    model = made["model_id"]
+    assert "source_run_id" not in made
+    assert made["artifact_uri"] == f"mlflow-artifacts:/0/models/{model}/artifacts"
+    assert client.put(f"{PROXY}/0/models/{model}/artifacts/code/net.py", content=b"net").is_success
+    assert client.get(f"{PROXY}/0/models/{model}/artifacts/code/net.py").content == b"net"
+    assert api(f"logged-models/{model}/artifacts/directories", "GET")["files"] == [{"path": "code", "is_dir": True}]
+    api("runs/log-metric", run_id=run, model_id=model, key="loss", value=0.5, timestamp=1, step=1)
+    api(f"logged-models/{model}", "PATCH", status="LOGGED_MODEL_READY")
+    assert (found(api, model)["info"]["status"], found(api, model)["data"]["metrics"][0]["run_id"]) == ("LOGGED_MODEL_READY", run)
+    assert [one["info"]["model_id"] for one in api("logged-models/search", experiment_ids=["0"])["models"]] == [model]
+    for view in ("ACTIVE_ONLY", "ALL"):
+        for more in ({}, {"filter": "attributes.status = 'FINISHED'"}):
+            searched = api("runs/search", experiment_ids=["0"], run_view_type=view, **more).get("runs", [])
+            assert {one["info"]["run_id"] for one in searched} <= {run}
+    api("registered-models/create", name="netz")
+    version = api("model-versions/create", name="netz", source=f"models:/{model}", model_id=model)["model_version"]
+    assert api("model-versions/get-download-uri", "GET", name="netz", version=version["version"])["artifact_uri"] == made["artifact_uri"]
+
+
+def test_a_model_of_a_deleted_or_unknown_experiment_is_refused(api: Api) -> None:
+    experiment = api("experiments/create", name="gone")["experiment_id"]
+    api("experiments/delete", experiment_id=experiment)
+    assert api("logged-models", answered=400, experiment_id=experiment, name="net")["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert api("logged-models", answered=404, experiment_id="77", name="net")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+    assert api("logged-models", answered=400, name="net")["error_code"] == "INVALID_PARAMETER_VALUE"

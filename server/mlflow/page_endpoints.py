@@ -1,0 +1,86 @@
+"""What MLflow's own page asks of its server beside the API, and scripts with it: single files, and the histories of several runs."""
+
+import mimetypes
+import posixpath
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.orm import Session
+from starlette.responses import Response
+
+from resources.tracking import artifacts as files
+from server.mlflow import artifacts
+from server.mlflow.call import Call, missing
+from server.mlflow.forms import artifact_uri
+from server.mlflow.logged_models import find_seen_model
+from server.mlflow.refusals import Refused
+from server.mlflow.registry_forms import named_version, source_of
+from server.mlflow.runs import seen
+
+_PLAIN = "application/octet-stream"
+
+
+async def file_of_run(call: Call) -> Response:
+    """A file among a run's artifacts."""
+    return await _sent(call, "path", lambda session: _root_of_run(call, session))
+
+
+async def file_of_version(call: Call) -> Response:
+    """A file of a version of a registered model."""
+    return await _sent(call, "path", lambda session: _root_of_version(call, session))
+
+
+async def file_of_model(call: Call) -> Response:
+    """A file of a logged model."""
+    return await _sent(call, "artifact_file_path", lambda session: str(find_seen_model(call, session)["info"]["artifact_uri"]))
+
+
+async def upload_file(call: Call, request: Request) -> dict[str, Any]:
+    """Keep a body as a file among a run's artifacts."""
+
+    def address() -> str:
+        with call.state.catalog.read() as session:
+            return _address(_root_of_run(call, session), files.check_path(call.text("path")))
+
+    return await artifacts.put(call, await run_in_threadpool(address), request)
+
+
+async def _sent(call: Call, field: str, root: Callable[[Session], str]) -> Response:
+    """A file below the folder that ``root`` finds, to be saved rather than shown: what it holds, somebody may have written against us."""
+    if not call.maybe_text(field):
+        raise missing(field)
+    path = files.check_path(call.text(field))
+
+    def address() -> str:
+        with call.state.catalog.read() as session:
+            return _address(root(session), path)
+
+    answer = await artifacts.get(call, await run_in_threadpool(address))
+    answer.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(posixpath.basename(path), safe='')}"
+    answer.headers["Content-Type"] = mimetypes.guess_type(path)[0] or _PLAIN
+    return answer
+
+
+def _root_of_run(call: Call, session: Session) -> str:
+    found = seen(call, session)
+    return artifact_uri(found.artifacts, found.row.id)
+
+
+def _root_of_version(call: Call, session: Session) -> str:
+    row = named_version(call, session)
+    return row.storage or source_of(row)
+
+
+def _address(root: str, path: str) -> str:
+    """The address of a file at the proxy of artifacts.
+
+    Raises:
+        Refused: the files are not here.
+    """
+    found = urlsplit(root)
+    if found.scheme != "mlflow-artifacts":
+        raise Refused("INVALID_PARAMETER_VALUE", f"these files are in {root}, of which this server knows nothing: read them there")
+    return f"{found.path.strip('/')}/{path}"
