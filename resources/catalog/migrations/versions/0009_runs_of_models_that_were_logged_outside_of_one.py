@@ -14,3 +14,8 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("of_model", sa.Boolean(), nullable=False, server_default=sa.false()))
     with op.batch_alter_table("tracked_runs", schema=None) as batch_op:
         batch_op.alter_column("of_model", existing_type=sa.Boolean(), server_default=None)
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("tracked_runs", schema=None) as batch_op:
+        batch_op.drop_column("of_model")
