@@ -71,8 +71,8 @@ async def get(call: Call, address: str) -> Response:
 async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
     """Keep a body as it comes, whole or not at all: a client that leaves in the middle has written nothing."""
     await run_in_threadpool(check, call, address)  # before many bytes are taken
-    async with body_file(request) as (file, _):
-        await call.state.ingest_threads.run(put_file, call, address, file)
+    async with body_file(request) as (file, digest):
+        await call.state.ingest_threads.run(put_file, call, address, file, digest)
     return {}
 
 
@@ -85,10 +85,10 @@ def delete(call: Call, address: str) -> dict[str, Any]:
     return {}
 
 
-def put_file(call: Call, address: str, file: Path) -> None:
-    """Make a local file the content at an address."""
+def put_file(call: Call, address: str, file: Path, digest: str) -> None:
+    """Make a local file the content at an address; ``digest`` is its own."""
     store, size = call.state.store, file.stat().st_size
-    digest = store.put_blob(file)
+    store.put_hashed_blob(file, digest)
     with call.state.catalog.write() as session:
         found, path = _named(call, session, address, lock=True)
         check_run_active(found.row)

@@ -5,6 +5,7 @@ into the ETag that its client brings back. So any replica takes any part, and a 
 upload that is never joined are blobs that no record names, as are those of one that was: they are collected a week later.
 """
 
+import hashlib
 import re
 import secrets
 from typing import Any
@@ -57,7 +58,7 @@ async def put_part(state: State, signed: str, request: Request) -> Response:
     except BadSignature:
         raise NotFound("this address does not hold, or no longer: begin the upload again") from None
     async with body_file(request) as (file, digest):
-        await state.ingest_threads.run(state.store.put_blob, file)
+        await state.ingest_threads.run(state.store.put_hashed_blob, file, digest)
     return Response(headers={"ETag": f'"{_signer(state, "part").dumps([upload, number, digest])}"'})
 
 
@@ -81,13 +82,15 @@ async def abort(call: Call, address: str) -> dict[str, Any]:
 
 
 def _join(call: Call, target: str, digests: list[str]) -> None:
+    joined = hashlib.sha256()
     with temporary_file() as whole:
         for digest in digests:
             with call.state.store.blob_file(digest) as path, path.open("rb") as part:
                 while piece := part.read(CHUNK):
                     whole.write(piece)
+                    joined.update(piece)
         whole.flush()
-        artifacts.put_file(call, target, path_of(whole))
+        artifacts.put_file(call, target, path_of(whole), f"sha256:{joined.hexdigest()}")
 
 
 def _target(call: Call, address: str) -> str:

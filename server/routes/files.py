@@ -72,7 +72,7 @@ async def put_blob(request: Request, state: Shared, caller: Viewer, digest: Dige
     async with body_file(request) as (path, actual):
         if actual != digest:
             raise InvalidInput(f"digest = {digest!r} is not accepted: the body's is {actual}")
-        await state.ingest_threads.run(state.store.put_blob, path)
+        await state.ingest_threads.run(state.store.put_hashed_blob, path, digest)
     return answer({"digest": digest}, 201)
 
 

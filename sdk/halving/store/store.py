@@ -44,6 +44,15 @@ class Store(Files):
             StoreError: the store refused the write, or the file changed while it was read.
         """
         digest = digest_of(content)
+        self.put_hashed_blob(content, digest)
+        return digest
+
+    def put_hashed_blob(self, content: bytes | Path, digest: str) -> None:
+        """Store what was hashed already: a file is not read once more for it, but checked against the digest as it is written.
+
+        Raises:
+            StoreError: the store refused the write, or the file is not what was hashed.
+        """
         name, size = blob_name(digest), len(content) if isinstance(content, bytes) else content.stat().st_size
 
         def write() -> None:
@@ -56,7 +65,6 @@ class Store(Files):
             elif not _is_fresh(written, size):  # damaged, or old: retention may be about to delete it
                 with contextlib.suppress(FileExistsError):  # another process has just written it again
                     create_once(self.filesystem, self.path(name), lambda: _is_fresh(self._written(name), size), write)
-        return digest
 
     def get_blob(self, digest: str) -> bytes:
         """The bytes that a digest names, checked against it.

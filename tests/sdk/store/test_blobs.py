@@ -91,6 +91,16 @@ def test_a_file_that_changes_while_it_is_stored_is_refused_and_not_published(
     assert list(any_store.files("artifacts")) == []
 
 
+def test_a_file_that_is_not_what_was_hashed_is_refused_and_not_published(any_store: Store, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"weights")
+    any_store.put_hashed_blob(source, digest_of(b"weights"))
+    assert any_store.get_blob(digest_of(b"weights")) == b"weights"
+    with pytest.raises(StoreError, match="source changed"):
+        any_store.put_hashed_blob(source, digest_of(b"others"))
+    assert not any_store.has_blob(digest_of(b"others"))
+
+
 def test_a_blob_that_is_not_whole_is_written_again(any_store: Store) -> None:
     digest = any_store.put_blob(b"weights")
     any_store.replace(blob_name(digest), b"")
