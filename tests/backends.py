@@ -6,6 +6,7 @@ Each folder of such tests takes the fixtures with ``from tests.backends import *
 import copy
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -68,9 +69,28 @@ def add_version(session: Session, **given: Any) -> ModelVersionRow:
     return row
 
 
+@pytest.fixture(scope="session")
+def catalog_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty catalog, to be copied: its migrations take longer than most tests."""
+    path = tmp_path_factory.mktemp("catalog") / "catalog.db"
+    Catalog(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def catalog_template(postgres: Postgres) -> str:
+    """The same in Postgres: the name of a database."""
+    name = f"empty_{secrets.token_hex(6)}"  # each folder of tests that takes this fixture has one of its own
+    Catalog(postgres.database(name)).close()
+    return name
+
+
 @pytest.fixture
-def backend(tmp_path: Path) -> Iterator[Backend]:
-    backend = Backend(root=str(tmp_path / "root"))
+def backend(tmp_path: Path, catalog_file: Path) -> Iterator[Backend]:
+    root = tmp_path / "root"
+    root.mkdir()
+    shutil.copy(catalog_file, root / "catalog.db")
+    backend = Backend(root=str(root))
     yield backend
     backend.catalog.close()
 
@@ -79,9 +99,11 @@ def backend(tmp_path: Path) -> Iterator[Backend]:
 def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty catalog, once on each database: what holds on one must hold on the other."""
     if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("catalog_file"), tmp_path / "catalog.db")
         return f"sqlite:///{tmp_path}/catalog.db"
+    template: str = request.getfixturevalue("catalog_template")
     server: Postgres = request.getfixturevalue("postgres")
-    return server.database(f"t{secrets.token_hex(6)}")
+    return server.database(f"t{secrets.token_hex(6)}", template)
 
 
 @pytest.fixture

@@ -41,9 +41,9 @@ class Postgres:
         self._options = f"-p {self._port} -h {address} -c unix_socket_directories='' -c fsync={'on' if durable else 'off'}"
         self.start()
 
-    def database(self, name: str) -> str:
-        """The URL of a new database."""
-        self._call("createdb", "-h", self._address, "-p", self._port, "-U", "tests", name)
+    def database(self, name: str, template: str = "template1") -> str:
+        """The URL of a new database; ``template`` is one that it begins as a copy of, to which nobody is connected."""
+        self._call("createdb", "-h", self._address, "-p", self._port, "-U", "tests", "-T", template, name)
         user = f"tests:{self._password}" if self._password else "tests"
         return f"postgresql+psycopg://{user}@{self._address}:{self._port}/{name}"
 

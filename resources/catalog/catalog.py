@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -103,7 +104,7 @@ class Catalog:
 
     def upgrade(self) -> None:
         """Bring the schema to the newest revision; processes that do so at the same time wait for each other."""
-        head = ScriptDirectory(str(_MIGRATIONS)).get_current_head()
+        head = _newest_revision()
         # The first connection to a new SQLite file switches it to WAL. SQLite does not let others wait for that, so the lock must.
         is_new = self._file is not None and not (self._file.exists() and self._file.stat().st_size)
         if not is_new and self._revision() == head:
@@ -263,6 +264,12 @@ def _use_sqlite_safely(engine: Engine) -> None:
     def _on_begin(connection: Connection) -> None:
         # IMMEDIATE: a transaction that reads and then writes would otherwise fail when another wrote in between.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("write") else "BEGIN")
+
+
+@cache
+def _newest_revision() -> str | None:
+    """Of the schema. Alembic reads each migration for it, and a process opens the catalog more than once."""
+    return ScriptDirectory(str(_MIGRATIONS)).get_current_head()
 
 
 def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None], patience: float) -> None:

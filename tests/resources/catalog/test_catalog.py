@@ -1,5 +1,6 @@
 """The catalog's schema and transactions."""
 
+import secrets
 import sqlite3
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from resources.catalog import Base, Catalog, masked, retry, utcnow
 from resources.catalog.models import models_of, versions_of
 from resources.catalog.retry import is_transient
 from tests.backends import snapshot_row
+from tests.postgres import Postgres
 
 REVISIONS = [script.revision for script in ScriptDirectory(str(Path("resources/catalog/migrations").absolute())).walk_revisions()]
 
@@ -59,9 +61,18 @@ def test_an_upgrade_numbers_the_versions_that_there_are(any_catalog: str, catalo
         assert (model.name, model.newest, model.versions, model.aliases) == ("digits", "1.10.0", 3, {})
 
 
-def test_processes_that_open_a_new_catalog_at_once_migrate_it_once(any_catalog: str) -> None:
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database with nothing in it."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/catalog.db"
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.database(f"t{secrets.token_hex(6)}")
+
+
+def test_processes_that_open_a_new_catalog_at_once_migrate_it_once(new_database: str) -> None:
     with ThreadPoolExecutor(6) as pool:
-        for catalog in pool.map(lambda _: Catalog(any_catalog), range(6)):
+        for catalog in pool.map(lambda _: Catalog(new_database), range(6)):
             catalog.close()
 
 
