@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -37,6 +38,7 @@ _LISTED = 100  # files that are left out
 _SECONDS = 60.0  # that git may take
 _TRIES = 5  # one in 25 fails where a file comes and goes all the time
 _TEMPORARY_HOME = "/.tmp_dagster_home_"  # Dagster's databases, where no DAGSTER_HOME is set: in the working directory, for one command
+_NAME, _VERSION = re.compile(r"^Name: *(.*\S)", re.M), re.compile(r"^Version: *(.*\S)", re.M)  # the first are those of the header
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's name for a tree with nothing in it
 
 
@@ -220,9 +222,18 @@ def _lockfile(folder: Path) -> dict[str, str] | None:
 
 
 def _packages() -> dict[str, str]:
+    """The versions of what is installed, by name; of a package that is there twice the one that is imported.
+
+    Of its metadata two lines are looked for: to parse all of it, for hundreds of packages, took most of the time that a run needs to begin.
+    """
     from importlib.metadata import distributions
 
-    found = {dist.metadata["Name"]: dist.version for dist in distributions() if dist.metadata["Name"]}
+    found: dict[str, str] = {}
+    for dist in distributions():
+        about = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
+        name, version = _NAME.search(about), _VERSION.search(about)
+        if name and version:
+            found.setdefault(name[1], version[1])
     return {name: found[name] for name in sorted(found, key=str.lower)}
 
 

@@ -3,8 +3,12 @@
 import hashlib
 import os
 import subprocess
+import sys
+from importlib.metadata import distributions
+from importlib.metadata import version as version_of
 from pathlib import Path
 
+import pyarrow
 import pytest
 
 from halving import Store
@@ -329,7 +333,20 @@ def test_capture_describes_code_environment_and_machine(store: Store, checkout: 
     assert found["lockfile"] == {"name": "uv.lock", "sha256": hashlib.sha256(b"pinned\n").hexdigest()}
     assert found["image"] == "sha256:1234"
     assert found["hardware"]["cpus"] == len(os.sched_getaffinity(0))
-    assert "pyarrow" in found["packages"]
+    assert found["packages"]["pyarrow"] == pyarrow.__version__
+
+
+def test_all_that_is_installed_is_recorded_as_pythons_own_library_has_it(
+    store: Store, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, version, body in (("first", "2.0", "Version: 7\n"), ("second", "1.0", "")):
+        about = tmp_path / folder / f"twice_there-{version}.dist-info" / "METADATA"
+        about.parent.mkdir(parents=True)
+        about.write_text(f"Metadata-Version: 2.1\nName: Twice.there\nVersion: {version}\n\nName: other\n{body}")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second"), *sys.path])
+    found = capture(store, checkout)["packages"]
+    assert found["Twice.there"] == version_of("Twice.there") == "2.0"
+    assert found == {dist.metadata["Name"]: version_of(dist.metadata["Name"]) for dist in distributions() if dist.metadata["Name"]}
 
 
 def test_a_lockfile_outside_of_the_checkout_is_not_its_own(store: Store, checkout: Path) -> None:
