@@ -111,24 +111,33 @@ def fits(page: Page, width: int) -> None:
     wait_for(lambda: page.evaluate("document.documentElement.scrollWidth") <= width, 60, f"{page.url} to fit into {width} pixels")
 
 
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """The store of :func:`served`, to be copied, and its sweeps: it takes longer than most tests to fill one."""
+    root = tmp_path_factory.mktemp("filled") / "root"
+    backend = Backend(root=str(root))
+    finished, going = fill(backend)
+    backend.catalog.close()
+    return root, finished, going
+
+
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory, filled: tuple[Path, str, str]) -> Iterator[Served]:
     """A server for this machine alone, which asks for no token; a test that changes what others look at makes its own."""
-    with _served(tmp_path_factory.mktemp("served")) as served:
+    with _served(tmp_path_factory.mktemp("served"), *filled) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def guarded_server(tmp_path_factory: pytest.TempPathFactory, filled: tuple[Path, str, str]) -> Iterator[Served]:
     """A server that asks for tokens."""
-    with _served(tmp_path_factory.mktemp("guarded"), tokens=True) as served:
+    with _served(tmp_path_factory.mktemp("guarded"), *filled, tokens=True) as served:
         yield served
 
 
 @contextmanager
-def _served(folder: Path, *, tokens: bool = False) -> Iterator[Served]:
-    backend = Backend(root=str(folder / "root"))
-    finished, going = fill(backend)
+def _served(folder: Path, root: Path, finished: str, going: str, *, tokens: bool = False) -> Iterator[Served]:
+    backend = Backend(root=str(shutil.copytree(root, folder / "root")))
     with serving(Settings(root=backend.store.root, tokens=tokens)) as url:
         yield Served(url, backend, finished, going)
     backend.catalog.close()
@@ -167,14 +176,20 @@ def page(context: BrowserContext, expected_errors: list[str]) -> Iterator[Page]:
     assert not [error for error in errors if not any(part in error for part in expected_errors)]
 
 
-@pytest.fixture
-def demo_root(tmp_path: Path) -> Iterator[str]:
-    """A store with the runs 0 to 5 of :mod:`tests.server.browser.demo`, the even ones by adam."""
-    backend = Backend(root=str(tmp_path / "root"))
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of :func:`demo_root`, to be copied: to train its runs takes longer than most tests."""
+    root = tmp_path_factory.mktemp("trained") / "root"
     for number in range(RUNS):
-        train(backend.store.root, number, optimizer="sgd" if number % 2 else "adam")
-    yield backend.store.root
-    backend.catalog.close()
+        train(str(root), number, optimizer="sgd" if number % 2 else "adam")
+    return root
+
+
+@pytest.fixture
+def demo_root(backend: Backend, trained: Path) -> str:
+    """A store with the runs 0 to 5 of :mod:`tests.server.browser.demo`, the even ones by adam."""
+    shutil.copytree(trained, backend.store.root, dirs_exist_ok=True)
+    return backend.store.root
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Compare's other tabs in a browser: parameters that become a filter, media at a step, differences and what is equal."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,13 +17,13 @@ from tests.server.browser.conftest import can_be_read, serving
 _RUNS = 8
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    """Eight runs whose loss grows with ``lr`` and has nothing to do with ``same``; the first two logged media, twice."""
-    backend = Backend(root=str(tmp_path / "root"))
+@pytest.fixture(scope="session")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of :func:`url`, to be copied."""
+    root = tmp_path_factory.mktemp("logged") / "root"
     for number in range(_RUNS):
         config = {"lr": 0.1 * (number + 1), "optimizer": "sgd" if number % 2 else "adam", "same": 1}
-        with halving.init("demo", config, root=backend.store.root, id=f"run-{number}", system_metrics=None) as run:
+        with halving.init("demo", config, root=str(root), id=f"run-{number}", system_metrics=None) as run:
             for step in (0, 10):
                 run.log({"val_loss": float(number)}, step=step)
                 if number < 2:
@@ -31,9 +32,15 @@ def url(tmp_path: Path) -> Iterator[str]:
                     wrong = halving.Table(columns=["label", "score"], rows=[[f"<b>{row}", row / 7] for row in range(150)])
                     note = halving.Text(f"run {number} at {step}")
                     run.log({"samples": halving.Image(pixels), "note": note, "weights": weights, "wrong": wrong}, step=step)
+    return root
+
+
+@pytest.fixture
+def url(backend: Backend, logged: Path) -> Iterator[str]:
+    """Eight runs whose loss grows with ``lr`` and has nothing to do with ``same``; the first two logged media, twice."""
+    shutil.copytree(logged, backend.store.root, dirs_exist_ok=True)
     with serving(Settings(root=backend.store.root)) as url:
         yield url
-    backend.catalog.close()
 
 
 def test_a_marked_part_of_an_axis_becomes_the_filter(url: str, page: Page) -> None:
