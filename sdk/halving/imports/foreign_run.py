@@ -22,6 +22,7 @@ that grow while it reads on, as lists do."""
 
 PIECE_POINTS = 200_000
 _LONGEST_NAME = 128
+_EARLIEST, _LATEST = -62_135_596_800_000, 253_402_300_799_000  # ms since 1970: the years 1 and 9999
 
 
 class SourceUnreadable(HalvingError, OSError):
@@ -125,14 +126,14 @@ class PieceBuilder:
 
     def add(self, key: str, step: int, time: int, value: float) -> None:
         """Take a point; ``time`` is in ms since 1970."""
-        if self._accepts(key, step):
+        if self._accepts(key, step, time):
             self._codes.append(self._places.setdefault(key, len(self._places)))
             self._steps.append(step)
             self._times.append(time)
             self._values.append(value)
 
     def add_media(self, place: str, key: str, step: int, time: int, media: "Media") -> None:
-        if self._accepts(key, step):
+        if self._accepts(key, step, time):
             self._media.append(MediaPoint(place, key, step, time, media))
 
     def take(self) -> Piece:
@@ -142,11 +143,13 @@ class PieceBuilder:
         self._clear()
         return piece
 
-    def _accepts(self, key: str, step: int) -> bool:
+    def _accepts(self, key: str, step: int, time: int) -> bool:
         if not is_key(key):
             self._skipped.add("points with a name that is empty, longer than 256 characters or has control characters")
         elif not -(2**63) <= step < 2**63:
             self._skipped.add("points with a step of more than 63 bits")
+        elif not _EARLIEST <= time <= _LATEST:
+            self._skipped.add("points with a time that no calendar has")
         else:
             return True
         return False
@@ -186,5 +189,5 @@ def run_name(name: str, identity: str) -> str:
 
 
 def iso(milliseconds: float) -> str:
-    """A time in ms since 1970, as records have it."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    """A time in ms since 1970, as records have it; the first or the last of the calendar where it is beyond, such as one in ns."""
+    return datetime.fromtimestamp(min(max(milliseconds, _EARLIEST), _LATEST) / 1000, UTC).isoformat(timespec="milliseconds")

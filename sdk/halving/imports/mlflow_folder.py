@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 from halving.imports.foreign_run import SourceUnreadable
 from halving.imports.mlflow_source import Entry, Experiment, MlflowFile, MlflowRun
 
+_SCHEMES = ("", "file")
 _STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}  # as files have it; a database has the words
 
 
@@ -21,6 +22,8 @@ class Database:
     Args:
         path: the database's file. Artifacts with relative addresses are looked for beside it.
     """
+
+    schemes: Collection[str] = _SCHEMES
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
@@ -94,6 +97,8 @@ class Database:
 class Folder:
     """A folder with an experiment in each folder, and a run in each folder of these."""
 
+    schemes: Collection[str] = _SCHEMES
+
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
 
@@ -145,7 +150,7 @@ class Folder:
 def files_at(address: str, base: Path) -> Iterator[MlflowFile]:
     """The files below an artifact address that is on this machine's disk; none where it is elsewhere."""
     parts = urlsplit(address)
-    if parts.scheme not in ("", "file"):
+    if parts.scheme not in _SCHEMES:
         return
     folder = base / (unquote(parts.path) if parts.scheme else address)
     for path in sorted(folder.rglob("*")):

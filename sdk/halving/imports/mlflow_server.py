@@ -2,13 +2,14 @@
 
 import base64
 import contextlib
+import http.client
 import json
 import os
 import shutil
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,8 @@ class Server:
         address: ``http://host:port``, perhaps with a path, and with ``user:password@``. Without these,
             ``MLFLOW_TRACKING_USERNAME`` and ``MLFLOW_TRACKING_PASSWORD`` count, or ``MLFLOW_TRACKING_TOKEN``.
     """
+
+    schemes: Collection[str] = ("", "file", "mlflow-artifacts", "http", "https")
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -120,11 +123,14 @@ class Server:
         with tempfile.NamedTemporaryFile() as copy:
             with self._open(f"get-artifact?{urlencode({'run_uuid': run, 'path': path})}") as answer:
                 shutil.copyfileobj(answer, copy)
+                announced = answer.headers.get("Content-Length")
+            if announced is not None and copy.tell() != int(announced):  # reading in parts does not say that the end is missing
+                raise SourceUnreadable(f"{self._base} broke off in {path!r}, after {copy.tell()} of {announced} bytes: import it again")
             copy.flush()
             yield Path(copy.name)
 
     @contextmanager
-    def _open(self, path: str, body: bytes | None = None) -> Iterator[IO[bytes]]:
+    def _open(self, path: str, body: bytes | None = None) -> Iterator[http.client.HTTPResponse]:
         """
         Raises:
             SourceUnreadable: the server does not answer, or refuses.
@@ -137,11 +143,11 @@ class Server:
         except urllib.error.HTTPError as error:
             with error:
                 said = error.read(2_000).decode(errors="replace")
-            hint = (
-                "; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN" if error.code in (401, 403) else ""
-            )
+            hint = _LOGIN if error.code in (401, 403) else ""
             raise SourceUnreadable(f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(said)}{hint}") from None
-        except (OSError, ValueError) as error:  # ValueError: what is no HTTP at all
+        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: what is no HTTP at all
+            if isinstance(error, SourceUnreadable):
+                raise
             reason = getattr(error, "reason", error)
             raise SourceUnreadable(f"{self._base} does not answer ({reason}); is MLflow's server running there?") from None
 

@@ -1,6 +1,6 @@
 """What an MLflow server or store is asked for, in whichever of its forms it is: see ``mlflow_server`` and ``mlflow_folder``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +44,13 @@ class MlflowFile(NamedTuple):
 
 
 class MlflowSource(Protocol):
-    """A server, a database or a folder. Every method raises :class:`~halving.imports.foreign_run.SourceUnreadable` where it fails."""
+    """A server, a database or a folder. Every method raises :class:`~halving.imports.foreign_run.SourceUnreadable` where it fails.
+
+    Attributes:
+        schemes: of the artifact addresses whose files it can give.
+    """
+
+    schemes: Collection[str]
 
     def experiments(self) -> list[Experiment]:
         """Those that are not deleted."""

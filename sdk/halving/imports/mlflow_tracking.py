@@ -133,7 +133,7 @@ def _artifacts(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped) -> Iterat
     taken: dict[str, str] = {}
     for file in mlflow.files(run):
         yield Artifact(artifact_name(file.path, taken), file.open)
-    if urlsplit(run.artifact_uri).scheme not in ("", "file", "mlflow-artifacts", "http", "https") and not taken:
+    if urlsplit(run.artifact_uri).scheme not in mlflow.schemes and not taken:
         skipped.add(f"runs whose artifacts are elsewhere ({urlsplit(run.artifact_uri).scheme}://)")
 
 

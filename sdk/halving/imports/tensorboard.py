@@ -5,6 +5,7 @@ it is taken for a part of the run; TensorBoard shows the curves and the hyperpar
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ def _foreign_run(folder: _Folder, project: str, base: Path, skipped: Skipped) ->
     params: dict[str, Any] = {}
     times: list[float] = []
     for path in folder.files.values():
-        first, found = _look_through(path)
+        first, found = _look_through(path, skipped)
         params |= found
         times += first
     return ForeignRun(
@@ -97,28 +98,39 @@ def _foreign_run(folder: _Folder, project: str, base: Path, skipped: Skipped) ->
     )
 
 
-def _look_through(path: Path) -> tuple[list[float], dict[str, Any]]:
-    """The time of the first event, if there is one, and the hyperparameters, which may come last."""
+def _look_through(path: Path, skipped: Skipped) -> tuple[list[float], dict[str, Any]]:
+    """The time of the first event that has one, and the hyperparameters, which may come last."""
     first: list[float] = []
     params: dict[str, Any] = {}
     try:
         for record in records(path):
-            if not first:
-                first = [_event(path, record).wall_time]
+            if not first and math.isfinite(time := _event(path, record).wall_time):
+                first = [time]
             if _HPARAMS.encode() in record.content:
-                params |= _hparams(_event(path, record))
+                try:
+                    params |= _hparams(path, record)
+                except SourceUnreadable as error:
+                    skipped.add(str(error))
     except SourceUnreadable:  # said when the points are read
         pass
     return first, params
 
 
-def _hparams(event: "Event") -> dict[str, Any]:
+def _hparams(path: Path, record: Record) -> dict[str, Any]:
+    """
+    Raises:
+        SourceUnreadable: they are damaged.
+    """
+    from google.protobuf.message import DecodeError
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
     found: dict[str, Any] = {}
-    for value in event.summary.value:
+    for value in _event(path, record).summary.value:
         if value.tag == _HPARAMS:
-            data = HParamsPluginData.FromString(value.metadata.plugin_data.content)
+            try:
+                data = HParamsPluginData.FromString(value.metadata.plugin_data.content)
+            except DecodeError:
+                raise SourceUnreadable(f"hyperparameters in {path} are damaged before byte {record.end}") from None
             for name, given in data.session_start_info.hparams.items():
                 kind = given.WhichOneof("kind")
                 number = getattr(given, kind) if kind else None

@@ -1,5 +1,6 @@
 """One value of an event, by the plugin of TensorBoard that shows it."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
@@ -27,6 +28,9 @@ def add_value(builder: PieceBuilder, place: str, event: "Event", value: Any, plu
         place: where it is in the source.
         plugins: a name's plugin, as its first value said; this adds to it.
     """
+    if not math.isfinite(event.wall_time):
+        skipped.add("points with a time that no calendar has")
+        return
     time = round(event.wall_time * 1000)
     if value.WhichOneof("value") == "simple_value":
         builder.add(value.tag, event.step, time, value.simple_value)

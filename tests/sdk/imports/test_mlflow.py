@@ -6,10 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from halving.cli.main import main
 from halving.imports.foreign_run import Skipped
 from halving.imports.mlflow_tracking import read_runs
 from halving.query.runs import list_runs
-from halving.store.store import Store
+from halving.store.store import Store, digest_of
 from tests.ports import free_port
 from tests.sdk.imports.copies import imported, outcomes, points
 from tests.sdk.imports.tools import python_with, run_script
@@ -215,7 +217,7 @@ KILLED = """
 import os, signal, sys
 from halving.cli.main import main
 from halving.imports import foreign_run
-from halving.store.store import Store
+from halving.store.store import Store, digest_of
 
 foreign_run.PIECE_POINTS = 1_000
 create, left = Store.create, [int(sys.argv[2])]
@@ -266,6 +268,60 @@ def test_a_source_that_cannot_be_read_is_refused_with_what_is_accepted(
     shown = capsys.readouterr().err
     assert said in shown
     assert "secret" not in shown
+
+
+RUN = {"run_id": "a" * 32, "status": "FINISHED", "start_time": 1_700_000_000_000_000_000, "artifact_uri": "mlflow-artifacts:/1/a/artifacts"}
+
+
+@contextmanager
+def breaking(*, after: str) -> Iterator[str]:
+    """The address of a server of one run, whose connection ends within the answer to one path."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            pages: dict[str, Any] = {
+                "/api/2.0/mlflow/artifacts/list": {"files": [{"path": "model.bin", "file_size": 1_000}]},
+                "/get-artifact": "x" * 1_000,
+                "/api/2.0/mlflow/experiments/search": {"experiments": [{"experiment_id": "1", "name": "one"}]},
+                "/api/2.0/mlflow/runs/search": {"runs": [{"info": RUN}]},
+            }
+            path = self.path.partition("?")[0]
+            deleted = b"DELETED_ONLY" in self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            found = {} if deleted else pages.get(path, {})
+            body = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: 5 if path == after and not deleted else None])
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_an_artifact_that_breaks_off_is_not_taken_for_whole_and_comes_with_the_next_import(
+    root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with breaking(after="/get-artifact") as address:
+        found = imported(capsys, "mlflow", address, root, status=1)
+    assert "broke off in 'model.bin', after 5 of 1000 bytes" in json.dumps(found)
+    with breaking(after="nowhere") as address:
+        again = imported(capsys, "mlflow", address, root)
+    assert [one[3] for one in outcomes(again).values()] == [1]
+    assert Store(root).get_blob(digest_of(b"x" * 1_000))
+
+
+def test_an_answer_that_breaks_off_is_one_clear_error(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with breaking(after="/api/2.0/mlflow/runs/search") as address:
+        assert main(["import", "mlflow", address, "--root", root]) == 1
+    assert "does not answer" in capsys.readouterr().err
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

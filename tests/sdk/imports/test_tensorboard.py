@@ -1,5 +1,6 @@
 """Event files that TensorBoard's writer of PyTorch has written."""
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -173,6 +174,31 @@ def test_damage_ends_its_file_and_is_said_and_the_other_files_are_read(
     assert outcomes(found) == {"good": ("new", 3, 0, 0), "bad": ("new", 1, 0, 0)}
     (reason,) = found["not_taken"]
     assert reason.endswith(f"is damaged from byte {ends[1]} on")
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf, 1e300, -1e300])
+def test_times_that_no_calendar_has_and_damaged_hyperparameters_are_counted_and_the_rest_is_read(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], time: float
+) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    log_scalars(tmp_path / "logs" / "good", range(3))
+    (tmp_path / "logs" / "bad").mkdir()
+    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="hparams", content=b"\xff\xff"))
+    damaged = Summary.Value(tag="_hparams_/session_start_info", metadata=metadata)
+    values = [Summary.Value(tag="loss", simple_value=value) for value in (0.5, 0.25)]
+    with (tmp_path / "logs" / "bad" / "events.out.tfevents.7").open("wb") as file:
+        writer = RecordWriter(file)
+        for step, (when, value) in enumerate([(time, values[0]), (TIME, damaged), (TIME, values[1])]):
+            writer.write(Event(wall_time=when, step=step, summary=Summary(value=[value])).SerializeToString())
+        writer.flush()
+    found = imported(capsys, "tensorboard", tmp_path / "logs", root)
+    assert outcomes(found) == {"good": ("new", 3, 0, 0), "bad": ("new", 1, 0, 0)}
+    late, hyperparameters = sorted(found["not_taken"].items(), key=lambda item: "damaged" in item[0])
+    assert late == ("points with a time that no calendar has", 1)
+    assert (hyperparameters[0].startswith("hyperparameters in "), hyperparameters[1]) == (True, 1)
 
 
 def test_the_name_of_a_run_that_was_trained_here_is_not_taken(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
