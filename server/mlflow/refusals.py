@@ -13,7 +13,9 @@ PREFIXES = tuple(
     f"/{api}/{version}/{of}" for api in ("api", "ajax-api") for version in ("2.0", "3.0") for of in ("mlflow", "mlflow-artifacts")
 )
 """Of the paths of MLflow's API."""
-_TRANSLATED = (*PREFIXES, "/get-artifact", "/model-versions/get-artifact")
+OUTSIDE_OF_THE_PREFIXES = ("/get-artifact", "/model-versions/get-artifact")
+"""Of the files that its page reads, two lie beside them."""
+_TRANSLATED = (*PREFIXES, *OUTSIDE_OF_THE_PREFIXES)
 
 _STATUS = {
     "INVALID_PARAMETER_VALUE": 400,
