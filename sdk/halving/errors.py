@@ -22,7 +22,25 @@ class StoreError(HalvingError, OSError):
 
 
 class StoreUnavailable(StoreError, ConnectionError):
-    """The store is unavailable: it did not answer, or failed for a reason of its own. The same call may succeed later."""
+    """The store is unavailable: it did not answer, or failed for a reason of its own. The same call may succeed later.
+
+    Attributes:
+        retry_after: seconds for which a server asks to be left alone; 0 where nobody asked.
+    """
+
+    retry_after = 0.0
+
+
+class BatchMissing(HalvingError, RuntimeError):
+    """A server lacks batches that come before the one that was sent.
+
+    Attributes:
+        next: the sequence that it waits for.
+    """
+
+    def __init__(self, message: str, next_sequence: int) -> None:
+        super().__init__(message)
+        self.next = next_sequence
 
 
 class Diverged(HalvingError, ArithmeticError):

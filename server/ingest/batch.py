@@ -18,7 +18,7 @@ from server.ingest.arrow_messages import check_uncompressed
 ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
 MOST_BYTES = 32 << 20
 """Of a batch, as it comes and decompressed."""
-MOST_POINTS, MOST_KEYS = 1_000_000, 10_000
+MOST_POINTS = 1_000_000
 
 _FIELDS = ("key", "step", "value", "wall_time")
 _YEAR_10000 = 253_402_300_800_000  # ms since 1970; what reads times as dates goes no further
@@ -190,8 +190,6 @@ def _row(number: int, point: Any, now: int) -> tuple[str, int, float, int]:
 
 def _sorted(keys: list[str], codes: Any, steps: Any, times: Any, values: Any, drained: dict[str, list[int]]) -> Columns:
     """The points with their keys checked and in order."""
-    if len(keys) > MOST_KEYS:
-        raise InvalidInput(f"the batch has {len(keys)} keys, which is not accepted: give at most {MOST_KEYS}")
     for key in keys:
         if not is_key(key):
             raise InvalidInput(f"key {key!r:.80} is not accepted: {KEY_RULE}")

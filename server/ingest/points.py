@@ -8,14 +8,11 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from halving.errors import AlreadyExists, HalvingError, NotFound
-from halving.metrics.manifest import run_files
+from halving.metrics.manifest import Absorbed, read_manifest, run_files
 from halving.metrics.position import segments_of
-from halving.metrics.segments import DRAINED, encode, live_folder, points_table, segment_name
+from halving.metrics.segments import BATCH, DRAINED, batch_of, encode, live_folder, points_table, segment_name
 from halving.store.store import Store
 from server.ingest.batch import Columns
-
-BATCH = b"halving.batch"
-"""In a segment's metadata: the digest of the batch that it was made of. A later server may write the same points as other bytes."""
 
 _ATTEMPTS = 20_000  # of which the next sequence is remembered
 
@@ -28,18 +25,15 @@ class Attempt(NamedTuple):
     number: int
 
 
-class TooEarly(HalvingError):
-    """A batch whose sequence is not the next one: those before it are not in the store.
+class OutOfOrder(HalvingError):
+    """A batch whose sequence is not the next one, and that is not known to be in the store either.
 
     Attributes:
         next: the sequence to go on with.
     """
 
-    def __init__(self, attempt: Attempt, sequence: int, expected: int) -> None:
-        super().__init__(
-            f"sequence = {sequence} of attempt {attempt.number} of {attempt.project}/{attempt.run} comes too early: "
-            f"{expected} is the next; send one batch after the other"
-        )
+    def __init__(self, attempt: Attempt, sequence: int, why: str, expected: int) -> None:
+        super().__init__(f"sequence = {sequence} of attempt {attempt.number} of {attempt.project}/{attempt.run} {why}")
         self.next = expected
 
 
@@ -59,14 +53,14 @@ class IngestedPoints:
 
         Raises:
             NotFound: the attempt was never begun.
-            TooEarly: a batch before it is missing.
+            OutOfOrder: a batch before it is missing, or it comes so late that it can be compared no more.
             AlreadyExists: there is another batch with this number.
             StoreError: the store refuses.
         """
         if sequence != self._next.get(attempt):
             expected = self._look(attempt)
             if sequence > expected:
-                raise TooEarly(attempt, sequence, expected)
+                raise OutOfOrder(attempt, sequence, f"comes too early: {expected} is the next; send one batch after the other", expected)
             if sequence < expected:
                 self._check_same(attempt, sequence, digest)
                 return
@@ -100,21 +94,28 @@ class IngestedPoints:
         return expected
 
     def _check_same(self, attempt: Attempt, sequence: int, digest: str) -> None:
-        """Refuse a batch where the store has another one of this number.
+        """Refuse a batch where the store has another one of this number, also among the last that a compaction has absorbed.
 
-        What compaction has absorbed is not compared any more: it only absorbs what was acknowledged.
+        One that was absorbed long ago is refused, too: it may be another one, and who sends it does not know where the attempt is.
         """
-        name = _name(attempt, sequence)
-        try:
-            with self._store.open_file(name) as file:
-                metadata = pq.read_metadata(file).metadata or {}
-        except NotFound:
-            return
-        if metadata.get(BATCH, b"").decode() != digest:
+        known = self._digest_of(attempt, sequence)
+        if not known:
+            expected = self._look(attempt)
+            raise OutOfOrder(attempt, sequence, f"is taken long since and was not compared: {expected} is the next", expected)
+        if not digest.startswith(known):
             raise AlreadyExists(
                 f"attempt {attempt.number} of {attempt.project}/{attempt.run} has another batch with sequence = {sequence}: "
                 "two clients write this attempt; begin one for each"
             )
+
+    def _digest_of(self, attempt: Attempt, sequence: int) -> str:
+        """How the digest of the batch begins that the store has with this number; empty where that is not known any more."""
+        try:
+            with self._store.open_file(_name(attempt, sequence)) as file:
+                return batch_of(pq.read_metadata(file).metadata)
+        except NotFound:
+            absorbed = read_manifest(self._store, attempt.project, attempt.run).absorbed.get(attempt.number, Absorbed(0))
+            return absorbed.batches.get(str(sequence), "")
 
     def _remember(self, attempt: Attempt, expected: int) -> None:
         with self._lock:

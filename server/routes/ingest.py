@@ -20,7 +20,7 @@ from server.errors import problem
 from server.identity.caller import Viewer
 from server.ingest.batch import ARROW, JSON, MOST_BYTES, columns_of, decompressed
 from server.ingest.bodies import read_body
-from server.ingest.points import Attempt, TooEarly
+from server.ingest.points import Attempt, OutOfOrder
 from server.ingest.record_files import check_status
 from server.state import Shared, State
 from server.store_threads import reads_store_and_writes
@@ -132,8 +132,8 @@ async def ingest(
     async with read_body(request, state.room, MOST_BYTES) as body:
         try:
             points = await state.ingest_threads.run(_append, state, whose, sequence, body, content_type, content_encoding)
-        except TooEarly as early:
-            return problem(409, str(early), next=early.next)
+        except OutOfOrder as error:
+            return problem(409, str(error), next=error.next)
     return answer({"points": points, "next": sequence + 1})
 
 

@@ -86,11 +86,38 @@ def test_a_batch_that_is_sent_again_arrives_once_whoever_takes_it_and_also_after
         assert run.end().status_code == 200
         compact(backend.store, "p", run.run)
         assert elsewhere.send(1, second).json() == {"points": 10, "next": 2}
+        another = elsewhere.send(1, first)
+        assert (another.status_code, "has another batch with sequence = 1" in another.json()["detail"]) == (409, True)
         position: dict[str, str | int] = {"project": "p", "run": run.run, "attempt": 1}
         assert other.get("/api/v1/ingest", params=position).json()["next"] == 2
         assert elsewhere.send(2, points(20, 21)).json()["next"] == 3
     assert stored(backend.store.root, run.run) == [(20, 20.0)]  # the others are compacted
     assert compact(backend.store, "p", run.run).total == 21
+
+
+def test_a_batch_that_compaction_took_too_long_ago_to_compare_it_is_refused_and_not_acknowledged(
+    local: TestClient, backend: Backend
+) -> None:
+    run = begin(local)
+    for sequence in range(70):
+        assert run.send(sequence, points(sequence, sequence + 1)).status_code == 200
+        if sequence in (40, 69):
+            compact(backend.store, "p", run.run)
+    for sequence in (6, 69):  # of the last 64
+        assert run.send(sequence, points(sequence, sequence + 1)).json() == {"points": 1, "next": sequence + 1}
+        assert run.send(sequence, points(1000, 1001)).status_code == 409
+    for old in (points(5, 6), points(1000, 1001)):
+        answer = run.send(5, old)
+        assert (answer.status_code, answer.json()["next"]) == (409, 70)
+        assert "is taken long since and was not compared: 70 is the next" in answer.json()["detail"]
+
+
+def test_a_batch_may_have_as_many_keys_as_points(local: TestClient, backend: Backend) -> None:
+    run = begin(local)
+    names = [f"layer/{number:05d}" for number in range(12_000)]
+    table = pa.table({"key": names, "step": [0] * len(names), "value": [0.5] * len(names)})
+    assert run.send(0, arrow(table), Content_Type=ARROW).json()["points"] == 12_000
+    assert stored(backend.store.root, run.run, names[-1]) == [(0, 0.5)]
 
 
 def test_a_gap_is_refused_with_the_batch_that_is_missing(local: TestClient) -> None:

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import hashlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -234,15 +235,17 @@ def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: Server
 
 
 def test_a_server_that_is_too_busy_is_asked_again_and_nothing_is_dropped(root: str) -> None:
-    """Every second batch finds no room: the journal keeps it."""
+    """Every second batch finds no room: the journal keeps it, and sends it no sooner than after the second that it is asked to wait."""
     script = """
-        import itertools, sys
+        import itertools, sys, time
         from server.ingest import room
         from server.serving import serve
         from server.settings import Settings
         asked, reserve = itertools.count(), room.Room.reserve
         def sometimes(self, size):
-            if next(asked) % 2:
+            number = next(asked)
+            print("asked", number, time.monotonic(), flush=True)
+            if number % 2:
                 raise room.NoRoom("there is none: send this again in 1 s")
             return reserve(self, size)
         room.Room.reserve = sometimes
@@ -250,19 +253,49 @@ def test_a_server_that_is_too_busy_is_asked_again_and_nothing_is_dropped(root: s
     """
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), root, str(port)]) as process:
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), root, str(port)], stdout=subprocess.PIPE, text=True) as process:
         try:
             wait_for(lambda: _answers(address), 120, "the server answers")
             run = halving.init("p", {}, url=address, system_metrics=None)
             for step in range(1000):
                 run.log({"loss": float(step)}, step=step)
                 if step % 100 == 0:
-                    run.flush(5)
+                    run.flush(0.2)  # which rings the drain
             assert run.flush(60)
             run.finish()
         finally:
             process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        asked = [float(line.split()[2]) for line in process.stdout if line.startswith("asked")]
     assert _steps(root, run.id) == list(range(1000))
+    gaps = [after - refused for refused, after in zip(asked[1::2], asked[2::2], strict=False)]
+    assert min(gaps) >= 1.0
+
+
+def test_a_store_that_was_restored_from_a_backup_takes_what_is_logged_from_then_on(
+    server: ServerProcess, root: str, tmp_path: Path
+) -> None:
+    run = halving.init("p", {}, url=server.address, system_metrics=None)
+
+    def log(first: int) -> None:
+        for step in range(first, first + 100):
+            run.log({"loss": float(step)}, step=step)
+        assert run.flush(60)
+
+    log(0)
+    shutil.copytree(root, tmp_path / "backup")
+    log(100)
+    log(200)
+    server.kill()
+    shutil.rmtree(root)
+    shutil.copytree(tmp_path / "backup", root)
+    server.start()
+    with pytest.warns(UserWarning, match="lacks the points .* restored from a backup"):
+        log(300)
+    log(400)
+    run.finish()
+    assert _steps(root, run.id) == [*range(100), *range(300, 500)]
+    assert read_run(Store(root), "p", run.id).status == "finished"
 
 
 def _answers(address: str) -> bool:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from halving.errors import BatchMissing
 from halving.ingest.segment_sink import sink_of
 from halving.journal.format import Block
 from halving.journal.tail import Source, columns_of
@@ -18,6 +19,7 @@ from halving.metrics.manifest import run_files
 from halving.metrics.position import position_in_store
 from halving.metrics.segments import points_table
 from halving.store.json_files import to_json
+from halving.store.retry import warn
 from halving.store.store import Store
 
 
@@ -91,7 +93,18 @@ class Drain:
             columns = columns_of(self._taken)
             self._count, self._last = len(columns.values), columns.last()
             self._segment = self._sink.encode(points_table(self._run, self._attempt, *columns), self._reached)
-        self._sink.publish(self.sequence, self._segment)
+        try:
+            self._sink.publish(self.sequence, self._segment)
+        except BatchMissing as missing:
+            if missing.next > self.sequence:  # somebody else writes this attempt
+                raise
+            # What was acknowledged is in the journal no more; what is logged from now on must not wait for it.
+            warn(
+                f"{self._store.root} lacks the points of run {self._run} that it has taken before (batches {missing.next} to "
+                f"{self.sequence - 1}): was its store restored from a backup? What is logged from now on is sent on"
+            )
+            self.sequence = missing.next
+            self._sink.publish(self.sequence, self._segment)
         self.sequence += 1
         self.points += self._count
         self.last |= self._last

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from halving.errors import StoreUnavailable
 from halving.ingest.device_tensors import capture
 from halving.ingest.drain import Drain
 from halving.journal import directory
@@ -81,6 +82,7 @@ class MetricWriter:
         self._device: list[tuple[tuple[str, ...], Callable[[], list[float]], int, int]] = []  # values that a device still computes
         self._asked = self._answered = self._failed_ticket = self._spooled_bytes = 0
         self._pauses: Iterator[float] | None = None  # while writing fails
+        self._left_alone_until = 0.0  # by time.monotonic, as a server has asked for
         self._spooled = itertools.count(1)
         self._closed = self._complete = self._abandoned = False
         self._wake, self._done = _Bell(), threading.Condition()
@@ -194,11 +196,15 @@ class MetricWriter:
             self.appender.prepare()
         while not self._closed:
             self._wake.wait(self._pause())
+            while not self._closed and (left := self._left_alone_until - time.monotonic()) > 0:
+                self._wake.wait(left)
             ticket = self._asked
             try:
                 self._pass()
                 self._pauses = None
             except Exception as error:  # noqa: BLE001  # the drain thread outlives any fault; the journal keeps the points
+                if isinstance(error, StoreUnavailable):
+                    self._left_alone_until = time.monotonic() + error.retry_after
                 if self._pauses is None:
                     self._pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
                     warn(

@@ -34,6 +34,7 @@ class SegmentSink(Protocol):
 
         Raises:
             AlreadyExists: there is another segment of this number.
+            BatchMissing: a server lacks segments before it.
             StoreError: the store refuses.
         """
         ...

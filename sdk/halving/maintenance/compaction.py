@@ -21,7 +21,6 @@ from halving.identifiers import check_name
 from halving.maintenance.external_sort import Sorter
 from halving.maintenance.rewrite import add_file, add_history, write_sorted
 from halving.metrics.manifest import Absorbed, Manifest, RunFiles, new_name, project_folder, publish_manifest, run_files, superseded
-from halving.metrics.segments import drained_of
 from halving.store.json_files import now
 from halving.store.store import Store
 
@@ -150,7 +149,7 @@ def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[
     for name in fresh:
         metadata = add_file(sorter, store, name)
         attempt, sequence = files.segments[name]
-        absorbed[attempt] = Absorbed(sequence + 1, drained_of(metadata))
+        absorbed[attempt] = absorbed.get(attempt, Absorbed(0)).and_segment(sequence, metadata)
     history = add_history(sorter, store, project, before)
     with TemporaryDirectory(prefix="halving-") as temporary:
         rewritten = write_sorted(sorter, run, Path(temporary), history)

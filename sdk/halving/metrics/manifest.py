@@ -8,26 +8,43 @@ compactions at the same time never touch each other's files, and only one of the
 import json
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from halving.errors import NotFound, StoreError
-from halving.metrics.segments import live_folder, parse_segment_name
+from halving.metrics.segments import batch_of, drained_of, live_folder, parse_segment_name
 from halving.store.json_files import to_json
 from halving.store.store import Store
 
 FAMILIES = ("other", "system")
 _MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
 _DATA = re.compile(r"(?:full|rollup)-(\d{6,})(?:-[0-9a-f]+)?\.parquet")
+_BATCHES_KNOWN, _DIGEST_CHARACTERS = 64, 16  # a client sends one batch after the other, and again those that were not acknowledged
 _LISTINGS = 10  # tries at reading a manifest while compactions replace it
 
 
 @dataclass(frozen=True)
 class Absorbed:
-    """What the manifest covers of one attempt: its first ``segments`` segments, and how far the journal was drained with them."""
+    """What the manifest covers of one attempt.
+
+    Attributes:
+        segments: how many: the first ones.
+        drained: how far the journal was drained with them.
+        batches: sequence to the beginning of the digest of the batch that a server made the segment of; of the last ones.
+    """
 
     segments: int
     drained: dict[str, list[int]] = field(default_factory=dict)
+    batches: dict[str, str] = field(default_factory=dict)
+
+    def and_segment(self, sequence: int, metadata: Mapping[bytes, bytes] | None) -> "Absorbed":
+        """With one more segment: its number and its file's metadata."""
+        batches, digest = dict(self.batches), batch_of(metadata)
+        if digest:
+            batches[str(sequence)] = digest[:_DIGEST_CHARACTERS]
+        last = sorted(batches, key=int)[-_BATCHES_KNOWN:]
+        return Absorbed(sequence + 1, drained_of(metadata), {number: batches[number] for number in last})
 
 
 @dataclass(frozen=True)

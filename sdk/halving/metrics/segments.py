@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = ("run", "attempt", "key", "step", "wall_time", "value")
-DRAINED = b"halving.drained"
+DRAINED, BATCH = b"halving.drained", b"halving.batch"
 WRITE_OPTIONS: dict[str, Any] = {  # of every file of points, for pyarrow.parquet
     "compression": "zstd",
     "use_dictionary": ["run", "key"],
@@ -97,3 +97,8 @@ def drained_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[int]]:
     """How far the journal was drained with a segment: name of an appender to ``[number of its log segment, offset in it]``."""
     found: dict[str, list[int]] = json.loads((metadata or {}).get(DRAINED, b"{}"))
     return found
+
+
+def batch_of(metadata: Mapping[bytes, bytes] | None) -> str:
+    """The digest of the batch that a server made a segment of, by which it knows the batch again; empty where no server made it."""
+    return (metadata or {}).get(BATCH, b"").decode()

@@ -2,21 +2,29 @@
 
 import contextlib
 import http.client
+import io
 import json
 import os
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import urlencode, urlsplit
+from typing import IO, Any, NamedTuple
+from urllib.parse import unquote, urlencode, urlsplit
 
-from halving.errors import AlreadyExists, InvalidInput, NotFound, StoreError, StoreUnavailable
+from halving.errors import AlreadyExists, BatchMissing, InvalidInput, NotFound, StoreError, StoreUnavailable
 from halving.store.filesystem import CONNECT_SECONDS
 
 ANSWER_SECONDS = 30.0  # without a byte from the server; it answers a write when its store has it
 _LONGEST_TEXT = 500
+_LONGEST_RETRY_AFTER = 60.0
+_READ_BYTES = 1 << 20
+
+Connection = http.client.HTTPConnection  # or one over TLS, which is one
+Body = bytes | IO[bytes]
 
 
 class Answer(NamedTuple):
@@ -34,7 +42,7 @@ class HttpCalls:
         token: sent with each call; None sends none.
 
     Raises:
-        InvalidInput: the address or the token is none.
+        InvalidInput: the address or the token is none, or the proxy that the environment names.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -51,7 +59,11 @@ class HttpCalls:
         self._host, self._port, self._path = parts.hostname, port, f"{parts.path.rstrip('/')}/api/v1"
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._secure = parts.scheme == "https"
-        self._kept: dict[tuple[int, int], http.client.HTTPConnection] = {}  # by process and thread
+        self._proxy = _proxy_of(parts.scheme, parts.hostname)
+        if self._proxy and not self._secure:  # it is told whom to ask; within a tunnel it is not
+            self._path = f"http://{parts.netloc}{self._path}"
+            self._headers |= self._proxy.headers
+        self._kept: dict[tuple[int, int], Connection] = {}  # by process and thread
 
     def call(
         self,
@@ -70,12 +82,16 @@ class HttpCalls:
         Raises:
             NotFound: 404.
             AlreadyExists: 409.
+            BatchMissing: 409, with the sequence that is missing.
             InvalidInput: the server does not accept what was sent (413, 422 and the like).
             StoreUnavailable: it does not answer, is too busy (408, 429), or is in trouble (5xx).
-            StoreError: it refuses (401, 403).
+            StoreError: it refuses (401, 403), or its certificate does not hold.
+            OSError: the file cannot be read.
         """
-        with self._asked(method, path, query, content, headers) as answer:
-            return Answer(answer.status, answer.read())
+        with contextlib.ExitStack() as opened:
+            body = content if isinstance(content, bytes) else opened.enter_context(content.open("rb"))
+            with self._asked(method, path, query, body, headers) as (answer, what), self._naming_faults(what):
+                return Answer(answer.status, answer.read())
 
     def close(self) -> None:
         """Close the connections of all threads. Another call opens one again."""
@@ -84,50 +100,70 @@ class HttpCalls:
                 self._kept.popitem()[1].close()
 
     @contextlib.contextmanager
-    def stream(self, path: str, query: Mapping[str, object] | None = None) -> Iterator[http.client.HTTPResponse]:
-        """The answer to a GET, to be read in parts in the ``with`` block; the same errors."""
-        with self._asked("GET", path, query, b"", None) as answer:
-            yield answer
+    def stream(self, path: str, query: Mapping[str, object] | None = None) -> Iterator[IO[bytes]]:
+        """The answer to a GET, to be read in parts in the ``with`` block; the same errors, also from reading."""
+        with self._asked("GET", path, query, b"", None) as (answer, what):
+            yield io.BufferedReader(_Body(answer, lambda: self._naming_faults(what)), _READ_BYTES)
 
     @contextlib.contextmanager
     def _asked(
-        self, method: str, path: str, query: Mapping[str, object] | None, content: bytes | Path, headers: Mapping[str, str] | None
-    ) -> Iterator[http.client.HTTPResponse]:
-        target = f"{self._path}{path}" + (f"?{urlencode(query)}" if query else "")
+        self, method: str, path: str, query: Mapping[str, object] | None, content: Body, headers: Mapping[str, str] | None
+    ) -> Iterator[tuple[http.client.HTTPResponse, str]]:
+        """An answer that is no refusal, and what was asked. What the ``with`` block raises is its own affair."""
+        target, what = f"{self._path}{path}" + (f"?{urlencode(query)}" if query else ""), f"{method} {path}"
         try:
-            answer = self._exchanged(method, target, content, {**self._headers, **(headers or {})})
-            if answer.status >= 300:
-                raise self._refusal(answer.status, answer.read(), f"{method} {path}")
-            yield answer
+            with self._naming_faults(what):
+                answer = self._exchanged(method, target, content, {**self._headers, **(headers or {})})
+                if answer.status >= 300:
+                    raise self._refusal(answer, what)
+            yield answer, what
             if not answer.isclosed():  # what was not read would be taken for the next answer
                 self._close()
-        except (OSError, http.client.HTTPException) as error:
-            self._close()
-            if isinstance(error, StoreError):
-                raise
-            raise StoreUnavailable(f"{self.url} does not answer ({method} {path}): {error or type(error).__name__}") from error
         except BaseException:
             self._close()
             raise
 
-    def _exchanged(self, method: str, target: str, content: bytes | Path, headers: dict[str, str]) -> http.client.HTTPResponse:
+    @contextlib.contextmanager
+    def _naming_faults(self, what: str) -> Iterator[None]:
+        """A connection that fails is a server that does not answer; a certificate that does not hold is nothing to wait for."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except ssl.SSLCertVerificationError as error:
+            raise StoreError(
+                f"{self.url} has a certificate that does not hold here ({error.verify_message}): give the address that it is for, "
+                "or name its authority's file by SSL_CERT_FILE"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise StoreUnavailable(f"{self.url} does not answer ({what}): {error or type(error).__name__}") from error
+
+    def _exchanged(self, method: str, target: str, content: Body, headers: dict[str, str]) -> http.client.HTTPResponse:
         """Send a request. A server may have closed a kept connection meanwhile: then once more, over a new one."""
-        connection = self._kept.get(_here())
-        if connection is not None:
+        kept = self._kept.get(_here())
+        if kept is not None:
             with contextlib.suppress(http.client.HTTPException, ConnectionError):
-                return _send(connection, method, target, content, headers)
+                return _send(kept, method, target, content, headers)
             self._close()
         return _send(self._connect(), method, target, content, headers)
 
-    def _connect(self) -> http.client.HTTPConnection:
-        connection: http.client.HTTPConnection
-        if self._secure:
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_SECONDS, context=self._certificates)
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
+    def _connect(self) -> Connection:
+        connection = self._connection()
         connection.connect()
         connection.sock.settimeout(ANSWER_SECONDS)
         self._kept[_here()] = connection
+        return connection
+
+    def _connection(self) -> Connection:
+        """One that is not open yet: through the proxy that the environment names for the address, if any."""
+        proxy = self._proxy
+        if not self._secure:
+            host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
+            return http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS)
+        if not proxy:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_SECONDS, context=self._certificates)
+        connection = http.client.HTTPSConnection(proxy.host, proxy.port, timeout=CONNECT_SECONDS, context=self._certificates)
+        connection.set_tunnel(self._host, self._port, proxy.headers)
         return connection
 
     @cached_property
@@ -139,20 +175,78 @@ class HttpCalls:
         if connection is not None:
             connection.close()
 
-    def _refusal(self, status: int, body: bytes, what: str) -> Exception:
+    def _refusal(self, answer: http.client.HTTPResponse, what: str) -> Exception:
+        status, body = answer.status, answer.read()
         text = _detail(body)
         if status == 404:
             return NotFound(text)
         if status == 409:
-            return AlreadyExists(text)
+            missing = _member(body, "next")
+            return BatchMissing(text, missing) if isinstance(missing, int) else AlreadyExists(text)
         if status in (401, 403):
             hint = "; give halving.init(token=…) or HALVING_TOKEN one that may write" if status == 401 or "scope" in text else ""
             return StoreError(f"{self.url} refuses: {text}{hint}")
         if status in (408, 429) or status >= 500:
-            return StoreUnavailable(f"{self.url} answered {what} with {status}: {text}")
+            away = StoreUnavailable(f"{self.url} answered {what} with {status}: {text}")
+            away.retry_after = _retry_after(answer)
+            return away
         if status < 400:
             return StoreError(f"{self.url} answered {what} with {status}: give the address that it leads to")
         return InvalidInput(f"{self.url} does not take {what}: {text}")
+
+
+class _Body(io.RawIOBase):
+    """An answer's body, whose reading fails as asking does. One that ends too early is no body."""
+
+    def __init__(self, answer: http.client.HTTPResponse, naming_faults: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._answer, self._naming_faults = answer, naming_faults
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with self._naming_faults():
+            count = self._answer.readinto(buffer)
+            if not count and self._answer.length:
+                raise http.client.IncompleteRead(b"", self._answer.length)
+        return count
+
+
+class _Proxy(NamedTuple):
+    host: str
+    port: int
+    headers: dict[str, str]
+
+
+def _proxy_of(scheme: str, host: str) -> _Proxy | None:
+    """The proxy that the environment names: ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``, in capitals or not. This machine has none.
+
+    Raises:
+        InvalidInput: what it names is no HTTP proxy.
+    """
+    from urllib.request import getproxies, proxy_bypass
+
+    given = getproxies().get(scheme)
+    if not given or _is_this_machine(host) or proxy_bypass(host):
+        return None
+    parts = urlsplit(given if "://" in given else f"http://{given}")
+    try:
+        port = parts.port or 80
+    except ValueError:
+        port = 0
+    if parts.scheme != "http" or not parts.hostname or not port:  # it may have a password, which is not shown
+        raise InvalidInput(f"{scheme.upper()}_PROXY is not accepted: give http://HOST:PORT, or name {host} in NO_PROXY")
+    if parts.username is None:
+        return _Proxy(parts.hostname, port, {})
+    secret = b64encode(f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()).decode()
+    return _Proxy(parts.hostname, port, {"Proxy-Authorization": f"Basic {secret}"})
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _here() -> tuple[int, int]:
@@ -160,15 +254,13 @@ def _here() -> tuple[int, int]:
     return os.getpid(), threading.get_ident()
 
 
-def _send(
-    connection: http.client.HTTPConnection, method: str, target: str, content: bytes | Path, headers: dict[str, str]
-) -> http.client.HTTPResponse:
+def _send(connection: Connection, method: str, target: str, content: Body, headers: dict[str, str]) -> http.client.HTTPResponse:
     try:
         if isinstance(content, bytes):
             connection.request(method, target, content or None, headers)
         else:
-            with content.open("rb") as file:
-                connection.request(method, target, file, {**headers, "Content-Length": str(content.stat().st_size)})
+            content.seek(0)
+            connection.request(method, target, content, {**headers, "Content-Length": str(os.fstat(content.fileno()).st_size)})
     except ConnectionError as broken:
         # A server that refuses a large body answers before it has read it, and closes: what it says is worth more than that it has.
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -177,10 +269,21 @@ def _send(
     return connection.getresponse()
 
 
+def _retry_after(answer: http.client.HTTPResponse) -> float:
+    """For how many seconds to leave the server alone, as it says; a date is not looked at."""
+    given = answer.getheader("Retry-After", "")
+    return min(float(given), _LONGEST_RETRY_AFTER) if given.isdecimal() else 0.0
+
+
 def _detail(body: bytes) -> str:
     """What an answer says in its own words."""
+    found = _member(body, "detail")
+    return str(found if found is not None else body.decode(errors="replace").strip() or "without a word")[:_LONGEST_TEXT]
+
+
+def _member(body: bytes, name: str) -> Any:
+    """A member of a JSON object; None where there is none, or no object."""
     try:
-        found = json.loads(body)["detail"]
+        return json.loads(body)[name]
     except (ValueError, LookupError, TypeError):
-        found = body.decode(errors="replace").strip() or "without a word"
-    return str(found)[:_LONGEST_TEXT]
+        return None

@@ -47,7 +47,7 @@ def retry_while_unavailable(
             if not warned:
                 warned = True
                 warn(f"{what} waits for the store {store.root}, up to {left:.0f} s: {error}")
-        again = time.monotonic() + next(pauses)
+            again = time.monotonic() + error.retry_after + next(pauses)
         while (now := time.monotonic()) < min(again, end, give_up_at()):
             time.sleep(min(0.2, again - now))
 

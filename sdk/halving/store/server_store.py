@@ -43,7 +43,8 @@ class ServerStore(Store):
         """Send a batch of points: see ``docs/ingest.md``. The server has it durably when this returns.
 
         Raises:
-            AlreadyExists: there is another batch with its sequence, or a batch before it is missing.
+            AlreadyExists: there is another batch with its sequence.
+            BatchMissing: a batch before it is missing, or its own place is long taken.
             StoreError: the server refuses, or does not answer.
         """
         self._calls.call("POST", "/ingest", query, batch, headers)
