@@ -62,6 +62,7 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("POST", "runs/log-metric"): Endpoint(recording.log_metric),
     ("POST", "runs/log-parameter"): Endpoint(recording.log_parameter),
     ("POST", "runs/log-inputs"): Endpoint(recording.log_inputs, about="datasets and models"),
+    ("POST", "runs/log-model"): Endpoint(recording.log_model, about="by MLflow 2: noted in a tag; MLflow 3 sends logged models"),
     ("POST", "runs/set-tag"): Endpoint(recording.set_tag),
     ("POST", "runs/delete-tag"): Endpoint(recording.delete_tag),
     ("GET", "metrics/get-history"): Endpoint(history.get_history, about="until retention drops the points"),
@@ -122,7 +123,6 @@ PAGE: dict[tuple[str, str], Endpoint] = {
 
 NOT_YET = "not yet"
 REASONS: dict[str, str] = {
-    "runs/log-model": "MLflow 3 logs models as logged models, which are taken",
     "artifacts/presigned": _PRESIGNED,
     "presigned": _PRESIGNED,
     "traces": "traces of language models are not runs",

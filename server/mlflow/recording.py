@@ -1,5 +1,6 @@
 """What training code logs into a run: metrics, params, tags and datasets."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ from resources.tracking import runs
 from resources.tracking.run_files import MOST_LIVE, TrackedPoint
 from server.mlflow import call as fields
 from server.mlflow import logged_models
-from server.mlflow.call import Call, at_most, checked_text, missing, too_long
+from server.mlflow.call import LONGEST_TAG, Call, at_most, checked_text, missing, too_long
 from server.mlflow.compacting import compact_soon
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
@@ -16,6 +17,9 @@ _METRICS, _ITEMS, _ALL = 1_000, 100, 1_000
 _DATASET = {"name": 500, "digest": 36, "source_type": 36, "source": 65_535}
 _MORE = {"schema": 1_048_575, "profile": 16_777_215}
 _TAG = {"key": 255, "value": 500}
+_MODELS_TAG = "mlflow.log-model.history"
+_NOTED = ("run_id", "artifact_path", "utc_time_created", "model_uuid")
+_MODEL = {"artifact_path", "flavors", "utc_time_created", "run_id"}
 
 
 def log_batch(call: Call) -> dict[str, Any]:
@@ -59,6 +63,39 @@ def log_inputs(call: Call) -> dict[str, Any]:
     datasets = call.objects("datasets")
     at_most("datasets", _METRICS, datasets)
     return _log(call, inputs=[_dataset_input(item) for item in datasets], model_inputs=logged_models.model_inputs(call))
+
+
+def log_model(call: Call) -> dict[str, Any]:
+    """A model of a run, as clients of MLflow 2 log it: noted in a tag of the run, beside those before it."""
+    model = _model(call.text("model_json"))
+    with call.state.catalog.write() as session:
+        found = seen(call, session, lock=True)
+        before = runs.of_items(found.row.tags).get(_MODELS_TAG, "[]")
+        try:
+            history = json.dumps([*json.loads(before), model])
+        except (ValueError, TypeError):
+            raise Refused("INVALID_PARAMETER_VALUE", f"The tag {_MODELS_TAG} of run {found.row.id} is no list of models") from None
+        if len(history) > LONGEST_TAG:  # the beginning of it would be no JSON
+            raise too_long(_MODELS_TAG, LONGEST_TAG)
+        runs.log(call.state.store, found, tags=[(_MODELS_TAG, history)])
+    return {}
+
+
+def _model(text: str) -> dict[str, Any]:
+    """What is noted of a model: all but its signature and the configurations of its flavors."""
+    try:
+        model = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Refused("INVALID_PARAMETER_VALUE", f"Malformed model info. {text[:200]!r} is not a valid JSON.") from None
+    lacking = sorted(_MODEL - model.keys()) if isinstance(model, dict) else sorted(_MODEL)
+    if lacking:
+        raise Refused("INVALID_PARAMETER_VALUE", f"Model json is missing mandatory fields: {lacking}")
+    flavors = model["flavors"] if isinstance(model["flavors"], dict) else {}
+    plain = {
+        name: {key: value for key, value in flavor.items() if key != "config"} if isinstance(flavor, dict) else flavor
+        for name, flavor in flavors.items()
+    }
+    return {name: model[name] for name in _NOTED if name in model} | {"flavors": plain}
 
 
 def _log(call: Call, metrics: Sequence[dict[str, Any]] = (), **what: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What clients log into runs, and where it is then."""
 
+import json
 import math
 from typing import Any
 
@@ -268,3 +269,37 @@ def test_a_run_of_very_many_requests_is_compacted_and_keeps_every_value(local: T
     api("runs/log-metric", run_id=run, key="loss", value=7, timestamp=10**6, step=10**6)
     history = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
     assert [(one["step"], one["value"]) for one in history] == [*((step, step / 3) for step in range(MOST_LIVE + 30)), (10**6, 7)]
+
+
+def test_models_of_mlflow_2_are_noted_in_a_tag_each_beside_the_others(api: Api, run: str) -> None:
+    model = {
+        "run_id": run,
+        "artifact_path": "first",
+        "utc_time_created": "2026-01-01 00:00:00",
+        "flavors": {"python_function": {"config": 1, "env": "x"}},
+    }
+    api("runs/log-model", run_id=run, model_json=json.dumps({**model, "signature": {"inputs": "…"}, "model_uuid": "0f"}))
+    api("runs/log-model", run_id=run, model_json=json.dumps({**model, "artifact_path": "second"}))
+    first, second = json.loads(data_of(api, run)["tags"]["mlflow.log-model.history"])
+    assert first == {**model, "model_uuid": "0f", "flavors": {"python_function": {"env": "x"}}}
+    assert second["artifact_path"] == "second"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("{", "Malformed model info"),
+        ("[" * 100_000, "Malformed model info"),
+        ("[]", "missing mandatory fields: ['artifact_path', 'flavors', 'run_id', 'utc_time_created']"),
+        ('{"run_id": "r", "flavors": {}, "artifact_path": "m"}', "missing mandatory fields: ['utc_time_created']"),
+        (
+            json.dumps({"run_id": "r", "flavors": {"f": "x" * 9_000}, "artifact_path": "m", "utc_time_created": "t"}),
+            "exceeds the maximum length",
+        ),
+    ],
+    ids=range(5),
+)
+def test_what_is_no_model_is_refused(api: Api, run: str, given: str, message: str) -> None:
+    answer = api("runs/log-model", run_id=run, model_json=given, answered=400)
+    assert (answer["error_code"], message in answer["message"]) == ("INVALID_PARAMETER_VALUE", True)
+    assert "mlflow.log-model.history" not in data_of(api, run)["tags"]
