@@ -46,14 +46,14 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped) -> Copied:
     pieces = run.pieces(before.position)
     piece = next(pieces, None)
     if opened and before.ended and piece is None:
-        artifacts = _copy_artifacts(records, run)
+        artifacts = _copy_artifacts(records, run, skipped)
         return Copied("continued" if artifacts else "unchanged", 0, 0, artifacts)
     attempt = _begin(records, run, opened, before, piece)
     copy = _AttemptCopy(store, records, attempt, 0 if before.ended else before.sequence, before.position)
     while piece is not None:
         copy.write(piece)
         piece = next(pieces, None)
-    artifacts = _copy_artifacts(records, run)
+    artifacts = _copy_artifacts(records, run, skipped)
     if run.status is not None:
         copy.end(run.status, run.ended or run.started)
     elif opened and not copy.points + copy.media + artifacts:
@@ -119,11 +119,14 @@ def _begin(records: RunRecords, run: ForeignRun, opened: dict[str, Any] | None, 
     return records.start(opened["params"] if opened else run.params, parent, None, began)
 
 
-def _copy_artifacts(records: RunRecords, run: ForeignRun) -> int:
+def _copy_artifacts(records: RunRecords, run: ForeignRun, skipped: Skipped) -> int:
     """Copy the files that the run does not have yet, and count them."""
     count = 0
     for artifact in run.artifacts():
-        if records.store.exists(f"{records.folder}/artifacts/{artifact.name}.json"):
+        with contextlib.suppress(NotFound):
+            there = json.loads(records.store.read(f"{records.folder}/artifacts/{artifact.name}.json"))
+            if artifact.size not in (None, there["bytes"]):
+                skipped.add("artifacts that have another size since they were copied: what is copied never changes here")
             continue
         with artifact.open() as content:
             size = len(content) if isinstance(content, bytes) else content.stat().st_size

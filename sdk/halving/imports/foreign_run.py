@@ -41,10 +41,15 @@ class MediaPoint(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A file of a run. It is fetched by ``open``, which gives its content, or a file that has it while the ``with`` block lasts."""
+    """A file of a run. It is fetched by ``open``, which gives its content, or a file that has it while the ``with`` block lasts.
+
+    Attributes:
+        size: bytes, as the source says without fetching it; None where it does not.
+    """
 
     name: str
     open: Callable[[], AbstractContextManager[bytes | Path]]
+    size: int | None
 
 
 class Piece(NamedTuple):

@@ -155,7 +155,7 @@ def files_at(address: str, base: Path) -> Iterator[MlflowFile]:
     folder = base / (unquote(parts.path) if parts.scheme else address)
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            yield MlflowFile(path.relative_to(folder).as_posix(), partial(_there, path))
+            yield MlflowFile(path.relative_to(folder).as_posix(), partial(_there, path), path.stat().st_size)
 
 
 def _there(path: Path) -> AbstractContextManager[bytes | Path]:

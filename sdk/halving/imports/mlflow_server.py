@@ -73,7 +73,8 @@ class Server:
                     if row.get("is_dir"):
                         folders.append(row["path"])
                     else:
-                        yield MlflowFile(row["path"], partial(self._fetched, run.id, row["path"]))
+                        size = int(row["file_size"]) if "file_size" in row else None
+                        yield MlflowFile(row["path"], partial(self._fetched, run.id, row["path"]), size)
                 token = answer.get("next_page_token", "")
                 if not token:
                     break

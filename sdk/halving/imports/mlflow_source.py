@@ -37,10 +37,11 @@ class MlflowRun:
 
 
 class MlflowFile(NamedTuple):
-    """A file of a run by its path; ``open`` fetches it."""
+    """A file of a run by its path; ``open`` fetches it, ``size`` is in bytes where the source says it."""
 
     path: str
     open: Callable[[], AbstractContextManager[bytes | Path]]
+    size: int | None
 
 
 class MlflowSource(Protocol):

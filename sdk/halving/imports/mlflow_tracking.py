@@ -132,7 +132,7 @@ def _pieces(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped, position: Po
 def _artifacts(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped) -> Iterator[Artifact]:
     taken: dict[str, str] = {}
     for file in mlflow.files(run):
-        yield Artifact(artifact_name(file.path, taken), file.open)
+        yield Artifact(artifact_name(file.path, taken), file.open, file.size)
     if urlsplit(run.artifact_uri).scheme not in mlflow.schemes and not taken:
         skipped.add(f"runs whose artifacts are elsewhere ({urlsplit(run.artifact_uri).scheme}://)")
 

@@ -221,7 +221,7 @@ def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
                 skipped.add("saved files that are gone")
                 continue
             name = artifact_name(inner if log is logs[0] else f"{log.path.parent.name}/{inner}", taken)
-            yield Artifact(name, partial(_content, path))
+            yield Artifact(name, partial(_content, path), path.stat().st_size)
 
 
 def _content(path: Path) -> contextlib.AbstractContextManager[bytes | Path]:

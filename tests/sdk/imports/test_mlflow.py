@@ -57,6 +57,7 @@ for first in range(0, 26_000, 1_000):
 client.set_terminated(many)
 running = client.create_run(experiment, run_name="running").info.run_id
 client.log_metric(running, "loss", 1.0, step=0, timestamp=1_700_000_000_000)
+client.log_text(running, "begun", "notes.txt")
 failed = client.create_run(experiment, run_name="failed").info.run_id
 client.set_terminated(failed, "FAILED")
 killed = client.create_run(experiment, run_name="killed").info.run_id
@@ -73,12 +74,14 @@ from pathlib import Path
 
 os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
 os.environ["MLFLOW_TRACKING_URI"] = sys.argv[1]
+import mlflow
 from mlflow import MlflowClient
 
 client, running = MlflowClient(), Path("running").read_text()
 client.log_metric(running, "loss", 0.5, step=1, timestamp=1_700_000_000_001)
 client.log_metric(running, "loss", 0.25, step=2, timestamp=1_600_000_000_000)
 client.log_metric(running, "later", 3.0, step=1, timestamp=1_700_000_000_001)
+client.log_text(running, mlflow.artifacts.load_text(f"runs:/{running}/notes.txt") + " and ended", "notes.txt")
 client.set_terminated(running)
 """
 
@@ -168,7 +171,7 @@ def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
     assert {names[run]: counts for run, counts in outcomes(found).items()} == {
         "the first": ("new", 22, 0, 3),
         "many": ("new", 26_000, 0, 0),
-        "running": ("new", 1, 0, 0),
+        "running": ("new", 1, 0, 1),
         "failed": ("new", 0, 0, 0),
         "killed": ("new", 0, 0, 0),
     }
@@ -206,6 +209,7 @@ def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
     grown = by_name(root)["running"]
     assert (grown.status, len(grown.attempts)) == ("finished", 1)
     values = [(key, value) for run, key, _, value, _ in points(root) if run == running]
+    assert said["artifacts that have another size since they were copied: what is copied never changes here"] == 1
     if kind == "server":  # which orders by time: that the late value came before the first is seen
         assert values == [("later", 3.0), ("loss", 1.0)]
         assert said["new values of metrics that got values with earlier times since they were copied"] == 2
