@@ -78,6 +78,7 @@ _ASKED: dict[str, Any] = {  # each endpoint takes what it knows, and passes over
     "value": "1.5",
     "timestamp": 1,
     "metric_key": "a",
+    "model_json": '{"run_id": "", "artifact_path": "a", "flavors": {}, "utc_time_created": ""}',
     "tags": [{"key": "a", "value": "b"}],
     "version": "1",
     "alias": "best",
