@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PAGE_TOOLS := server/node_modules/.package-lock.json
+PAGE_TOOLS_IF_NPM := $(shell command -v npm >/dev/null && echo $(PAGE_TOOLS))
 export HALVING_ROOT ?= $(CURDIR)/.halving
 export DAGSTER_HOME ?= $(HALVING_ROOT)/dagster
 export DAGSTER_DISABLE_TELEMETRY ?= 1
@@ -50,11 +51,11 @@ test: install ## Run the fast tests, which need no server: six minutes on two co
 test-all: test test-browser ## Run all tests: then those in a browser, the slow ones, and those on S3, Postgres and the cluster that KUBECONFIG names
 	$(MAKE) --no-print-directory --jobs=2 --output-sync test-slow test-cluster
 
-test-browser: install $(shell command -v npm >/dev/null && echo $(PAGE_TOOLS)) ## Run the tests in a browser: apart from the cluster's, for a pod that comes or goes breaks off what Chromium loads
+test-browser: install $(PAGE_TOOLS_IF_NPM)  # not beside the cluster's: a pod that comes or goes breaks off what Chromium loads
 	$(BIN)/pytest -m browser
 
-# The cluster's tests mostly wait, and the slow ones fill the time: at the lowest priority, for otherwise their processes keep the pods waiting.
-test-slow: install
+# The cluster's tests mostly wait, and the slow ones fill the time: at the lowest priority, for otherwise they keep the pods waiting.
+test-slow: install $(PAGE_TOOLS_IF_NPM)
 	nice -n 19 $(BIN)/pytest -m "(slow or service) and not browser" --ignore=tests/kubernetes
 
 test-cluster: install
