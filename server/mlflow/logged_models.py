@@ -18,6 +18,7 @@ from server.mlflow import call as fields
 from server.mlflow import pages
 from server.mlflow.call import Call, checked_text, experiment_number, invalid, missing
 from server.mlflow.experiments import seen as seen_experiment
+from server.mlflow.grammar import ilike, like
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen as seen_run
 
@@ -40,8 +41,8 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<=": lambda a, b: a <= b,
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
-    "LIKE": lambda a, b: re.fullmatch(re.escape(b).replace("%", ".*").replace("_", "."), a, re.DOTALL) is not None,
-    "ILIKE": lambda a, b: re.fullmatch(re.escape(b).replace("%", ".*").replace("_", "."), a, re.DOTALL | re.IGNORECASE) is not None,
+    "LIKE": like,
+    "ILIKE": ilike,
 }
 _NAMES = {"creation_time": "creation_timestamp_ms", "creation_timestamp": "creation_timestamp_ms", "artifact_location": "artifact_uri"}
 

@@ -1,10 +1,15 @@
 """When MLflow's grammar of filters is imported: in a process of its own each, since that cannot be undone."""
 
+import itertools
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from server.mlflow.grammar import ilike, like, search_utils
 
 # On an empty store. The thread that imports the grammar is joined: what it has imported is seen then.
 _PROGRAM = """
@@ -54,3 +59,21 @@ def test_without_mlflows_package_only_a_filter_fails_and_says_what_to_install(tm
     assert found.startswith("False False ")
     assert "200" not in found
     assert "mlflow-skinny" in found
+
+
+@pytest.mark.parametrize("text", ["", "a", "ab", "aab", "abab", "a\nb", "ab\n", "b\na", "A_b", "a.b", "aXb\nab"])
+def test_what_is_like_a_pattern_is_what_mlflows_package_says(text: str) -> None:
+    search_utils("SearchUtils")
+    from mlflow.utils.search_utils import _convert_like_pattern_to_regex as theirs
+
+    for pattern in map("".join, itertools.chain.from_iterable(itertools.product("aB_%\n.", repeat=length) for length in range(5))):
+        assert like(text, pattern) == (theirs(pattern).match(text) is not None), pattern
+        assert ilike(text, pattern) == (theirs(pattern, re.IGNORECASE).match(text) is not None), pattern
+
+
+@pytest.mark.parametrize("comparator", ["LIKE", "ILIKE"])
+def test_a_pattern_of_many_parts_takes_no_longer_than_its_text_is_long(comparator: str) -> None:
+    compared = search_utils("SearchUtils").get_comparison_func(comparator)
+    begin = time.process_time()
+    assert not compared("a" * 8_000, "%a%a%a%a%b")
+    assert time.process_time() - begin < 1
