@@ -18,7 +18,7 @@ from resources.catalog import TrackedArtifactRow
 from resources.tracking.runs import Tracked
 
 LONGEST_PATH = 2_000
-"""Characters."""
+"""Bytes in UTF-8: what Postgres takes into an index, beside the run."""
 
 _AGAIN = re.compile(r"(.*)@(\d+)")
 
@@ -31,7 +31,7 @@ def check_path(path: str) -> str:
     """
     parts = path.split("/")
     if (
-        len(path) > LONGEST_PATH
+        len(path.encode(errors="surrogatepass")) > LONGEST_PATH
         or any(part in ("", ".", "..") for part in parts)
         or "\\" in path
         or re.search(r"[\x00-\x1f\x7f]|%2[ef]", path, re.I)
@@ -100,11 +100,9 @@ def find_artifact(session: Session, run: str, path: str) -> TrackedArtifactRow:
 
 
 def delete_artifacts(session: Session, run: str, path: str) -> list[str]:
-    """Forget a file or a folder of a run; the names of the records to be deleted after the commit."""
-    condition = (
-        TrackedArtifactRow.run == run,
-        or_(TrackedArtifactRow.path == path, TrackedArtifactRow.path.startswith(f"{path}/", autoescape=True)),
-    )
+    """Forget a file or a folder of a run, or all (``""``); the names of the records to be deleted after the commit."""
+    below = or_(TrackedArtifactRow.path == path, TrackedArtifactRow.path.startswith(f"{path}/", autoescape=True))
+    condition = (TrackedArtifactRow.run == run, *([below] if path else []))
     names = list(session.scalars(select(TrackedArtifactRow.name).where(*condition)))
     session.execute(delete(TrackedArtifactRow).where(*condition))
     return names

@@ -22,9 +22,14 @@ def now_ms() -> int:
 def project_of(session: Session, name: str) -> str:
     """The project of an experiment that is to be called so: its name where that is one of ours, else one that is made of it and that no
     other experiment has."""
-    plain = plain_name(name, otherwise="experiment")
+    plain = project_like(name)
     taken = session.scalar(select(func.count()).select_from(ExperimentRow).where(ExperimentRow.project == plain))
     return check_name("project", plain if not taken else run_name(name, name))
+
+
+def project_like(name: str) -> str:
+    """The name of a project that is most like an experiment's: its own, where it is one of ours."""
+    return plain_name(name, otherwise="experiment")
 
 
 def create_experiment(session: Session, name: str, project: str, tags: dict[str, str], artifacts: str | None) -> ExperimentRow:

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import select
@@ -67,6 +67,21 @@ def find_model(session: Session, model: str) -> LoggedModelRow:
     if row is None or row.stage != ACTIVE:
         raise NotFound(f"Logged model with ID '{model}' not found.")
     return row
+
+
+def lock_models(session: Session, models: Iterable[str], run: str = "") -> tuple[dict[str, LoggedModelRow], dict[str, Tracked]]:
+    """Models by id, as they are while nobody else changes them, and their runs by id, with ``run`` among them.
+
+    A model's lock is that of its run. The runs are locked in the same order by everybody, so that nobody waits in a circle.
+
+    Raises:
+        NotFound: one of them is not there.
+    """
+    of = {model: find_model(session, model).run for model in models}
+    locked = {each: runs.find_run(session, each, lock=True) for each in sorted({*of.values(), run} - {""})}
+    for model in of:
+        session.refresh(session.get_one(LoggedModelRow, model))
+    return {model: find_model(session, model) for model in of}, locked
 
 
 def list_models(session: Session, experiments: list[int]) -> list[Message]:

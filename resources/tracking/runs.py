@@ -85,13 +85,13 @@ def create_run(
 
 
 def find_run(session: Session, run: str, *, lock: bool = False) -> Tracked:
-    """A run, deleted ones too.
+    """A run, deleted ones too; with ``lock`` as it is while nobody else changes it.
 
     Raises:
         NotFound: there is none of this id.
     """
     query = select(TrackedRunRow).where(TrackedRunRow.id == run)
-    row = session.scalar(query.with_for_update() if lock else query)
+    row = session.scalar(query.with_for_update().execution_options(populate_existing=True) if lock else query)
     if row is None:
         raise NotFound(f"Run with id={run} not found")
     found = session.get_one(ExperimentRow, row.experiment)

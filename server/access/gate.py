@@ -34,7 +34,13 @@ _UPLOADS = (
     "/ajax-api/2.0/mlflow/upload-artifact",
 )  # their routes say how much
 _MLFLOW_API = tuple(f"{of}/" for of in _MLFLOW)
-_SEARCHES = ("runs/search", "experiments/search", "experiments/search-datasets", "logged-models/search")
+_SEARCHES = (
+    "runs/search",
+    "experiments/search",
+    "experiments/search-datasets",
+    "logged-models/search",
+    "registered-models/get-latest-versions",
+)
 _READS_BY_POST = {  # they ask for more than fits into a URL, and change nothing
     f"{_V1}/curves",
     *(f"{of}/{search}" for of in _MLFLOW for search in _SEARCHES),

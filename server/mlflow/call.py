@@ -109,7 +109,7 @@ class Call:
 def experiment_number(value: Any) -> int:
     try:
         found = int(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise Refused("INVALID_PARAMETER_VALUE", f"Invalid experiment ID '{value}'. Experiment ID must be a valid integer.") from None
     if not -_INTEGERS <= found < _INTEGERS:
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"No Experiment with id={value} exists")

@@ -62,6 +62,7 @@ def search(call: Call) -> dict[str, Any]:
 
 def update(call: Call) -> dict[str, Any]:
     name = _name(call, "new_name")
+    call.check(experiments.project_like(name), f"experiment {name!r}")  # else it would take a name from those who see that project
     with call.state.catalog.write(exclusive=True) as session:
         experiments.rename_experiment(session, seen(call, session, call.experiment(), lock=True), name)
         call.audited(session)

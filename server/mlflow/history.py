@@ -1,5 +1,6 @@
 """Histories of metrics: every value that was logged, from the store."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from server.mlflow.call import Call, invalid
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
-_MOST = 50_000
+_MOST, _MOST_AT_ONCE = 50_000, 250_000  # values in a page: that a client may ask for, and where it asks for no pages
 _MOST_RUNS, _MOST_EACH, _MOST_BULK = 100, 2_500, 25_000
 
 
@@ -21,11 +22,11 @@ def get_history(call: Call) -> dict[str, Any]:
     metric = call.text("metric_key")
     with call.state.catalog.read() as session:
         found = seen(call, session)
-    values = _values(call, found, metric)
     paged = call.fields.get("max_results") not in (None, "")
-    count = pages.size(call, _MOST, _MOST) if paged else len(values) + 1
-    shown, following = pages.page(values, pages.offset(call), count)
-    metrics = [_metric(metric, *one) for one in shown]
+    count, begins = pages.size(call, _MOST, _MOST) if paged else _MOST_AT_ONCE, pages.offset(call)
+    points = _in_order(_points(call, found, metric))
+    following = {"next_page_token": pages.token_of(begins + count)} if begins + count < len(points.step) else {}
+    metrics = [_metric(metric, *one) for one in _values(points.take(slice(begins, begins + count)))]
     return {**({"metrics": metrics} if metrics else {}), **following}
 
 
@@ -39,10 +40,11 @@ def get_history_bulk(call: Call) -> dict[str, Any]:
         raise invalid("max_results", count, f"give 1 to {_MOST_BULK}")
     found: list[dict[str, Any]] = []
     for run in _seen_runs(call, sorted(set(names))):
-        found += [{**_metric(metric, *one), "run_id": run.row.id} for one in _values(call, run, metric)]
+        points = _in_order(_points(call, run, metric)).take(slice(0, count - len(found)))
+        found += [{**_metric(metric, *one), "run_id": run.row.id} for one in _values(points)]
         if len(found) >= count:
             break
-    return {"metrics": found[:count]}
+    return {"metrics": found}
 
 
 def get_history_bulk_interval(call: Call) -> dict[str, Any]:
@@ -69,8 +71,7 @@ def get_history_bulk_interval(call: Call) -> dict[str, Any]:
         points = curves[name]
         ends = points.step[[0, -1]] if len(points.step) else points.step
         kept = points.take(np.isin(points.step, np.union1d(chosen, ends)))
-        values = zip(kept.time.tolist(), kept.step.tolist(), kept.value.tolist(), strict=True)
-        found += [{**_metric(metric, *value), "run_id": name} for value in values]
+        found += [{**_metric(metric, *value), "run_id": name} for value in _values(kept)]
     return {"metrics": found} if found else {}
 
 
@@ -82,11 +83,18 @@ def _seen_runs(call: Call, names: list[str]) -> list[Tracked]:
     return found
 
 
-def _values(call: Call, run: Tracked, metric: str) -> list[tuple[int, int, float]]:
-    """Time, step and value of all values of a metric, the earliest first, each once."""
-    points = _points(call, run, metric)
-    order = np.lexsort((points.value, points.step, points.time))
-    return [*dict.fromkeys(zip(*(column[order].tolist() for column in (points.time, points.step, points.value)), strict=True))]
+def _in_order(points: Points) -> Points:
+    """The earliest first, each once."""
+    points = points.take(np.lexsort((points.value, points.step, points.time)))
+    before, after = points.take(slice(None, -1)), points.take(slice(1, None))
+    same_value = (before.value == after.value) | (np.isnan(before.value) & np.isnan(after.value))
+    again = (before.time == after.time) & (before.step == after.step) & same_value
+    return points.take(np.concatenate([[True], ~again])) if len(again) else points
+
+
+def _values(points: Points) -> Iterable[tuple[int, int, float]]:
+    """Time, step and value of each."""
+    return zip(points.time.tolist(), points.step.tolist(), points.value.tolist(), strict=True)
 
 
 def _points(call: Call, run: Tracked, metric: str) -> Points:

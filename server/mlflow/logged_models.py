@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from halving.store.store import Store
 from resources.catalog import ExperimentRow, LoggedModelRow
 from resources.tracking import artifacts, logged_models, runs
 from resources.tracking.logged_models import Message
@@ -179,32 +180,40 @@ def model_inputs(call: Call) -> list[dict[str, Any]]:
     return [_model_of_run(item, step=False) for item in call.objects("models")]
 
 
-def add_metrics(call: Call, session: Session, run: Tracked, points: Sequence[tuple[dict[str, Any], TrackedPoint]]) -> None:
-    """Give metrics that name a model to that model, too: the latest thousand, in the order of their time. The run is locked.
+def lock_run(call: Call, session: Session, metrics: Sequence[dict[str, Any]]) -> tuple[Tracked, list[tuple[LoggedModelRow, Tracked]]]:
+    """The run that a request names, and the models that its metrics name with theirs, which may be other runs that this one evaluates."""
+    run = call.text("run_id", "run_uuid")
+    rows, locked = logged_models.lock_models(
+        session, {checked_text("model_id", item["model_id"]) for item in metrics if item.get("model_id")}, run
+    )
+    call.check(locked[run].project, f"run {run!r}")
+    for model, row in rows.items():
+        call.check(locked[row.run].project, f"model {model!r}")
+    return locked[run], [(row, locked[row.run]) for row in rows.values()]
+
+
+def add_metrics(
+    store: Store, run: str, models: Sequence[tuple[LoggedModelRow, Tracked]], points: Sequence[tuple[dict[str, Any], TrackedPoint]]
+) -> None:
+    """Give metrics that name a model to that model, too: the latest thousand, in the order of their time.
 
     Args:
+        run: which logged them.
+        models: as :func:`lock_run` gives them.
         points: each with the message that it came in.
     """
-    of_model: dict[str, list[tuple[dict[str, Any], TrackedPoint]]] = {}
-    for item, point in points:
-        if model := item.get("model_id"):
-            of_model.setdefault(checked_text("model_id", model), []).append((item, point))
-    for model, own in of_model.items():
-        row = logged_models.find_model(session, model)
-        if row.run != run.row.id:  # a model of another run, that this one evaluates
-            of_it = find_run(session, row.run, lock=True)
-            call.check(of_it.project, f"model {model!r}")
-        else:
-            of_it = run
+    for row, of_it in models:
         message = json.loads(row.message)
         known = {tuple(one.get(name) for name in _SAME): one for one in message["data"].get("metrics", [])}
-        for item, point in own:
+        for item, point in points:
+            if item.get("model_id") != row.id:
+                continue
             dataset = {name: checked_text(name, item[name]) for name in ("dataset_name", "dataset_digest") if item.get(name)}
             value = {"key": point.key, "value": plain_number(point.value), "timestamp": point.time, "step": point.step}
-            metric = {**value, **dataset, "model_id": model, "run_id": run.row.id}
+            metric = {**value, **dataset, "model_id": row.id, "run_id": run}
             known[tuple(metric.get(name) for name in _SAME)] = metric
         message["data"]["metrics"] = sorted(known.values(), key=lambda one: (one["timestamp"], one["step"]))[-_MOST_METRICS:]
-        logged_models.change_model(call.state.store, of_it, row, message)
+        logged_models.change_model(store, of_it, row, message)
 
 
 def _source_run(call: Call, session: Session, run: str) -> Tracked:
@@ -233,10 +242,12 @@ def _changed(call: Call, change: Callable[[Message], None]) -> Message:
 def _seen(call: Call, session: Session, *, lock: bool = False) -> tuple[LoggedModelRow, Tracked]:
     """The model that a request names with its run, whose lock is that of the model."""
     model = call.text("model_id")
-    row = logged_models.find_model(session, model)
-    found = find_run(session, row.run, lock=lock)
     if lock:
-        session.refresh(row)
+        rows, locked = logged_models.lock_models(session, [model])
+        row, found = rows[model], locked[rows[model].run]
+    else:
+        row = logged_models.find_model(session, model)
+        found = find_run(session, row.run)
     call.check(found.project, f"model {model!r}")
     return row, found
 

@@ -42,7 +42,7 @@ class Source:
 
 
 def find_source(call: Call, session: Session, *, prompt: bool) -> Source:
-    """The source that a request names. A run or a model that it names is locked.
+    """The source that a request names.
 
     Raises:
         Refused: ``INVALID_PARAMETER_VALUE``: it is not in what the request says that it is in, or its address is not accepted.
@@ -92,13 +92,13 @@ def find_source(call: Call, session: Session, *, prompt: bool) -> Source:
 
 def note_version(call: Call, session: Session, logged: LoggedModelRow, name: str, number: int) -> None:
     """Say in a logged model which version it has become, as MLflow's own server does."""
-    found = runs.find_run(session, logged.run, lock=True)
+    _, locked = logged_models.lock_models(session, [logged.id])
     message = json.loads(logged.message)
     tags = {one["key"]: one["value"] for one in message["info"].get("tags", [])}
     known = json.loads(tags.get("mlflow.modelVersions", "[]"))
     tags["mlflow.modelVersions"] = json.dumps([*known, {"name": name, "version": number}])
     message["info"]["tags"] = [{"key": key, "value": value} for key, value in tags.items()]
-    logged_models.change_model(call.state.store, found, logged, message)
+    logged_models.change_model(call.state.store, locked[logged.run], logged, message)
 
 
 def _registered(call: Call, session: Session, uri: str) -> tuple[str, int]:

@@ -20,7 +20,7 @@ def stages(call: Call, name: str) -> tuple[str, ...]:
     given = call.fields.get(name) or "ACTIVE_ONLY"
     if str(given).isdecimal() and 1 <= int(given) <= len(VIEWS):
         return list(VIEWS.values())[int(given) - 1]
-    if given not in VIEWS:
+    if not isinstance(given, str) or given not in VIEWS:
         raise invalid(name, given, f"give one of {', '.join(VIEWS)}")
     return VIEWS[given]
 
@@ -40,7 +40,7 @@ def offset(call: Call) -> int:
         return 0
     try:
         found = json.loads(base64.b64decode(token, validate=True))["offset"]
-    except (binascii.Error, ValueError, KeyError, TypeError):
+    except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
         found = None
     if not isinstance(found, int) or not 0 <= found < 2**62:
         raise Refused("INVALID_PARAMETER_VALUE", "Invalid page token, could not base64-decode")

@@ -100,10 +100,10 @@ def _model(text: str) -> dict[str, Any]:
 
 def _log(call: Call, metrics: Sequence[dict[str, Any]] = (), **what: Any) -> dict[str, Any]:
     with call.state.catalog.write() as session:
-        found = seen(call, session, lock=True)
+        found, models = logged_models.lock_run(call, session, metrics)
         live = runs.log(call.state.store, found, **what)
-        if any(item.get("model_id") for item in metrics):
-            logged_models.add_metrics(call, session, found, list(zip(metrics, what["points"], strict=True)))
+        if models:
+            logged_models.add_metrics(call.state.store, found.row.id, models, list(zip(metrics, what["points"], strict=True)))
     if live > MOST_LIVE:
         compact_soon(call.state.store, found.project, found.row.id)
     return {}
