@@ -48,6 +48,8 @@ def rename_model(session: Session, row: RegisteredModelRow, name: str) -> Regist
         AlreadyExists: another one has the name.
         InvalidInput: it has versions of sweeps, whose name it is.
     """
+    if name == row.name:
+        return row
     _check_without_sweeps(session, row.name, "renamed")
     new = create_model(session, name, row.description, row.tags)
     new.aliases, new.newest, new.versions, new.created = row.aliases, row.newest, row.versions, row.created

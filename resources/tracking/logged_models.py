@@ -57,14 +57,14 @@ def create_model(session: Session, store: Store, tracked: Tracked, info: Mapping
     return message
 
 
-def find_model(session: Session, model: str) -> LoggedModelRow:
-    """A model that is not deleted.
+def find_model(session: Session, model: str, *, deleted: bool = False) -> LoggedModelRow:
+    """A model; with ``deleted`` also one that is.
 
     Raises:
         NotFound: there is none.
     """
     row = session.get(LoggedModelRow, model)
-    if row is None or row.stage != ACTIVE:
+    if row is None or (row.stage != ACTIVE and not deleted):
         raise NotFound(f"Logged model with ID '{model}' not found.")
     return row
 

@@ -22,6 +22,7 @@ from resources.tracking.run_files import TrackedPoint
 
 NAME_TAG = "mlflow.runName"
 OPEN = ("running", "scheduled")
+_FREE = "mlflow-artifacts"
 STATUSES = (*OPEN, "finished", "failed", "terminated")
 
 
@@ -61,23 +62,7 @@ def create_run(
         InvalidInput: the experiment is deleted.
     """
     check_active(experiment)
-    row = TrackedRunRow(
-        id=run,
-        experiment=experiment.id,
-        name=name,
-        user=user,
-        status="running",
-        stage=ACTIVE,
-        started=started,
-        attempt=1,
-        metrics="[]",
-        params="[]",
-        tags=as_items({**tags, NAME_TAG: name}),
-        inputs="[]",
-        model_inputs="[]",
-        outputs="[]",
-        of_model=of_model,
-    )
+    row = _new(run, experiment.id, name, user, started, {**tags, NAME_TAG: name}, of_model=of_model)
     run_files.begin(store, experiment.project, run, experiment.id, started, _facts(row))
     session.add(row)
     session.flush()
@@ -92,10 +77,41 @@ def find_run(session: Session, run: str, *, lock: bool = False) -> Tracked:
     """
     query = select(TrackedRunRow).where(TrackedRunRow.id == run)
     row = session.scalar(query.with_for_update().execution_options(populate_existing=True) if lock else query)
-    if row is None:
+    if row is None or run == _FREE:
         raise NotFound(f"Run with id={run} not found")
     found = session.get_one(ExperimentRow, row.experiment)
     return Tracked(row, found.id, found.project, found.artifacts, lock)
+
+
+def free_run(session: Session, *, lock: bool = False) -> Tracked:
+    """What holds the artifacts that are of no run, in the default experiment: it has no record in the store, so that nothing shows a run.
+
+    It is in the catalog when it has been added to the session.
+    """
+    query = select(TrackedRunRow).where(TrackedRunRow.id == _FREE)
+    row = session.scalar(query.with_for_update() if lock else query)
+    found = session.get_one(ExperimentRow, 0)
+    return Tracked(row or _new(_FREE, 0, _FREE, "", 0, {}, of_model=True), 0, found.project, found.artifacts, lock)
+
+
+def _new(run: str, experiment: int, name: str, user: str, started: int, tags: Mapping[str, str], *, of_model: bool) -> TrackedRunRow:
+    return TrackedRunRow(
+        id=run,
+        experiment=experiment,
+        name=name,
+        user=user,
+        status="running",
+        stage=ACTIVE,
+        started=started,
+        attempt=1,
+        metrics="[]",
+        params="[]",
+        tags=as_items(tags),
+        inputs="[]",
+        model_inputs="[]",
+        outputs="[]",
+        of_model=of_model,
+    )
 
 
 def log(
@@ -116,6 +132,7 @@ def log(
     """
     row = tracked.row
     check_run_active(row)
+    tags = [(key, value) for key, value in tags if value or key != NAME_TAG]  # a run keeps its name
     known = of_items(row.params)
     new = _new_params(row.id, known, params)
     changed = of_items(row.tags) | dict(tags)

@@ -1,20 +1,25 @@
 """Artifacts: their lists, and the proxy through which clients read and write them without the store's credentials."""
 
+import mimetypes
+import re
+import unicodedata
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.orm import Session
 from starlette.responses import Response, StreamingResponse
 
+from halving.errors import NotFound
 from halving.store.files import CHUNK
 from halving.store.store import Store, blob_name
 from resources.registry.client_versions import find_version
 from resources.tracking import artifacts
 from resources.tracking.logged_models import find_model
-from resources.tracking.runs import Tracked, check_run_active, find_run
+from resources.tracking.runs import Tracked, check_run_active, find_run, free_run
 from server.ingest.bodies import body_file
 from server.mlflow.call import Call
 from server.mlflow.forms import artifact_uri
@@ -23,6 +28,39 @@ from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
 _VERSIONS, _CHECKPOINT = "registered-models/", "checkpoint"
+_OWNED = re.compile(r"(?:(?P<before>.+?)/)??(?:(?P<run>[0-9a-f]{32})|models/(?P<model>m-[0-9a-f]{32}))/artifacts(?:/(?P<path>.*))?")
+_ID = re.compile(r"(^|/)(m-)?[0-9a-f]{32}(/|$)")
+_TOKEN = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
+_TEXTS = frozenset(  # extensions, and names without one, that MLflow sends as plain text
+    {
+        "txt",
+        "log",
+        "err",
+        "cfg",
+        "conf",
+        "cnf",
+        "cf",
+        "ini",
+        "properties",
+        "prop",
+        "hocon",
+        "toml",
+        "yaml",
+        "yml",
+        "xml",
+        "json",
+        "js",
+        "py",
+        "py3",
+        "csv",
+        "tsv",
+        "md",
+        "rst",
+        "ipynb",
+        "MLmodel",
+        "MLproject",
+    }
+)
 
 
 def list_of_run(call: Call) -> dict[str, Any]:
@@ -38,7 +76,7 @@ def list_of_run(call: Call) -> dict[str, Any]:
 
 
 def list_of_proxy(call: Call) -> dict[str, Any]:
-    address = call.text("path").strip("/")
+    address = (call.maybe_text("path") or "").strip("/")
     with call.state.catalog.read() as session:
         if address.startswith(_VERSIONS):
             _, size = _checkpoint(call, session, address)
@@ -51,12 +89,20 @@ def list_of_proxy(call: Call) -> dict[str, Any]:
 
 
 async def get(call: Call, address: str) -> Response:
+    """A file, to be saved rather than shown: what it holds, somebody may have written against us."""
+
     def find() -> tuple[str, int]:
         with call.state.catalog.read() as session:
             if address.startswith(_VERSIONS):
                 return _checkpoint(call, session, address)
             found, path = _named(call, session, address)
-            row = artifacts.find_artifact(session, found.row.id, path)
+            try:
+                row = artifacts.find_artifact(session, found.row.id, path)
+            except NotFound:
+                if artifacts.list_artifacts(session, found.row.id, path):
+                    message = f"Artifact path refers to a directory, not a file: '{address}'"
+                    raise Refused("INVALID_PARAMETER_VALUE", message) from None
+                raise
             return row.digest, row.bytes
 
     digest, size = await run_in_threadpool(find)
@@ -64,8 +110,14 @@ async def get(call: Call, address: str) -> Response:
     # The first is read before the answer begins, so that a fault of the store is answered as one.
     first = await call.state.store_threads.run(next, parts, b"")
     rest = call.state.store_threads.stream(parts)
-    headers = {"Content-Length": str(size), "Content-Disposition": "attachment"}
-    return StreamingResponse(_joined(first, rest), 200, headers, media_type="application/octet-stream")
+    name = address.rpartition("/")[2]
+    headers = {
+        "Content-Length": str(size),
+        "Content-Type": _media_type(name),
+        "Content-Disposition": _disposition(name),
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(_joined(first, rest), 200, headers)
 
 
 async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
@@ -78,8 +130,7 @@ async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
 
 def delete(call: Call, address: str) -> dict[str, Any]:
     with call.state.catalog.write() as session:
-        found, path = _named(call, session, address, lock=True)
-        check_run_active(found.row)
+        found, path = _written(call, session, address, lock=True)
         names = artifacts.delete_artifacts(session, found.row.id, path)
     artifacts.delete_records(call.state.store, found, names)
     return {}
@@ -89,9 +140,9 @@ def put_file(call: Call, address: str, file: Path, digest: str) -> None:
     """Make a local file the content at an address; ``digest`` is its own."""
     store, size = call.state.store, file.stat().st_size
     store.put_hashed_blob(file, digest)
-    with call.state.catalog.write() as session:
-        found, path = _named(call, session, address, lock=True)
-        check_run_active(found.row)
+    with call.state.catalog.write(exclusive=_OWNED.fullmatch(address) is None) as session:
+        found, path = _written(call, session, address, lock=True)
+        session.add(found.row)  # the run of free addresses is new with its first file
         before = artifacts.put_artifact(session, store, found, path, digest, size)
     if before is not None:
         artifacts.delete_records(store, found, [before])
@@ -100,29 +151,45 @@ def put_file(call: Call, address: str, file: Path, digest: str) -> None:
 def check(call: Call, address: str) -> None:
     """Refuse an address at which nothing may be written."""
     with call.state.catalog.read() as session:
-        found, path = _named(call, session, address)
-        check_run_active(found.row)
+        _, path = _written(call, session, address)
         if not path:
             raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
 
 
-def _named(call: Call, session: Session, address: str, *, lock: bool = False) -> tuple[Tracked, str]:
-    """The run and the path in it that an address means: ``EXPERIMENT/RUN/artifacts/PATH`` or ``EXPERIMENT/models/MODEL/artifacts/PATH``."""
-    artifacts.check_path(address)
-    experiment, _, rest = address.partition("/")
-    run, _, rest = rest.partition("/")
-    before = ""
-    if run == "models":
-        model, _, rest = rest.partition("/")
-        run, before = find_model(session, model).run, f"{FOLDER}/{model}/"
-    below, _, path = rest.partition("/")
-    if below != "artifacts":
-        raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
+def _written(call: Call, session: Session, address: str, *, lock: bool = False) -> tuple[Tracked, str]:
+    """As :func:`_named`, of what may be changed."""
+    found = _named(call, session, address, lock=lock, deleted=False)
+    check_run_active(found[0].row)
+    return found
+
+
+def _named(call: Call, session: Session, address: str, *, lock: bool = False, deleted: bool = True) -> tuple[Tracked, str]:
+    """The run and the path in it that an address means.
+
+    Below the location of a run's experiment these are ``RUN/artifacts/PATH`` and ``models/MODEL/artifacts/PATH``. What has not this form is
+    free, and in a run of its own; the empty address is the folder of all that is free.
+
+    Args:
+        deleted: whether a deleted model is found, of which there may be versions.
+    """
+    if address:
+        artifacts.check_path(address)
+    parsed = _OWNED.fullmatch(address)
+    if parsed is None:
+        if f"{address}/".startswith(_VERSIONS) or _ID.search(address):  # the way out of a run's artifacts leads nowhere
+            raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
+        found = free_run(session, lock=lock)
+        call.check(found.project, f"artifact {address!r}")
+        return found, address
+    run, below = parsed["run"], ""
+    if model := parsed["model"]:
+        run, below = find_model(session, model, deleted=deleted).run, f"{FOLDER}/{model}/"
     found = find_run(session, run, lock=lock)
-    if str(found.experiment) != experiment:
+    place = urlsplit(found.artifacts)
+    if place.scheme != "mlflow-artifacts" or place.path.strip("/") != (parsed["before"] or ""):
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"Run with id={run} not found")
     call.check(found.project, f"run {run!r}")
-    return found, f"{before}{path}".rstrip("/")
+    return found, f"{below}{parsed['path'] or ''}".rstrip("/")
 
 
 def _checkpoint(call: Call, session: Session, address: str) -> tuple[str, int]:
@@ -148,6 +215,19 @@ async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
     yield first
     async for part in rest:
         yield part
+
+
+def _media_type(name: str) -> str:
+    _, dot, extension = name.lstrip(".").rpartition(".")
+    return "text/plain" if (extension if dot else name) in _TEXTS else mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+def _disposition(name: str) -> str:
+    """To be saved by this name; for clients that know ASCII alone, by the most of it."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode() or "download"
+    shown = plain if _TOKEN.fullmatch(plain) else '"{}"'.format(plain.replace('"', '\\"'))
+    exact = "" if name.isascii() else f"; filename*=UTF-8''{quote(name, safe='!#$&+-.^_`|~')}"
+    return f"attachment; filename={shown}{exact}"
 
 
 def _file(path: str, size: int | None) -> dict[str, Any]:

@@ -99,7 +99,8 @@ class Call:
 
     def experiment(self) -> int:
         """The id of an experiment."""
-        return experiment_number(self.fields.get("experiment_id") or self.text("experiment_id"))
+        given = self.fields.get("experiment_id")
+        return experiment_number(self.text("experiment_id") if given in (None, "") else given)
 
     def tags(self, name: str = "tags") -> dict[str, str]:
         """Tags of something that is made."""
@@ -107,6 +108,8 @@ class Call:
 
 
 def experiment_number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):  # 1.5 is no experiment, and not 1
+        raise invalid("experiment_id", value)
     try:
         found = int(value)
     except (ValueError, TypeError, OverflowError):

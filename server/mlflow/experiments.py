@@ -1,19 +1,21 @@
 """Experiments: projects of ours by the names that their clients gave them."""
 
 from typing import Any
+from urllib.parse import urlparse
 
 from sqlalchemy.orm import Session
 
 from resources.catalog import ExperimentRow
-from resources.tracking import experiments
+from resources.tracking import artifacts, experiments
 from resources.tracking.experiments import ACTIVE, DELETED
+from server.mlflow import call as fields
 from server.mlflow import pages
-from server.mlflow.call import Call, checked_text, missing, too_long
+from server.mlflow.call import Call, checked_text, too_long
 from server.mlflow.forms import experiment_form
 from server.mlflow.grammar import its_errors, search_utils
-from server.mlflow.refusals import Refused
+from server.mlflow.refusals import Refused, check_host
 
-_LONGEST_NAME, _LONGEST_KEY, _LONGEST_TAG = 500, 250, 20_000
+_LONGEST_NAME, _LONGEST_TAG, _LONGEST_LOCATION = 500, 20_000, 2_048
 _MOST = 50_000
 _HERE = "mlflow-artifacts:"
 
@@ -21,12 +23,15 @@ _HERE = "mlflow-artifacts:"
 def create(call: Call) -> dict[str, Any]:
     name = _name(call, "name")
     location = call.maybe_text("artifact_location")
-    if location and "#" in location:
-        raise Refused("INVALID_PARAMETER_VALUE", "artifact_location holds #, which is not accepted")
+    if location:
+        _check_location(location)
     with call.state.catalog.write(exclusive=True) as session:
         project = experiments.project_of(session, name)
         call.check(project, f"experiment {name!r}")
-        tags = dict(_tag(item) for item in call.objects("tags"))
+        given = [_tag(item) for item in call.objects("tags")]
+        tags = dict(given)
+        if len(tags) < len(given):
+            raise Refused("RESOURCE_ALREADY_EXISTS", "Duplicate tag keys have been submitted")
         row = experiments.create_experiment(session, name, project, tags, location or None)
         call.audited(session)
         return {"experiment_id": str(row.id)}
@@ -129,12 +134,24 @@ def _name(call: Call, field: str) -> str:
     return name
 
 
+def _check_location(location: str) -> None:
+    parsed = urlparse(location)
+    if parsed.fragment or parsed.params or "#" in location:
+        raise Refused("INVALID_PARAMETER_VALUE", "'artifact_location' URL can't include fragments or params.")
+    if len(location) > _LONGEST_LOCATION:
+        message = f"Invalid artifact path length. The length of the artifact path cannot be greater than {_LONGEST_LOCATION} characters."
+        raise Refused("INVALID_PARAMETER_VALUE", message)
+    check_host(location, "artifact_location")
+    if parsed.scheme == "runs":
+        raise Refused("INVALID_PARAMETER_VALUE", f"Artifact location cannot be a runs:/ URI. Given: '{location}'")
+    if parsed.scheme == "mlflow-artifacts" and (parsed.query or f"{parsed.path.strip('/')}/".startswith("registered-models/")):
+        raise Refused("INVALID_PARAMETER_VALUE", f"artifact_location {location!r} is not accepted: its path is not free")
+    if parsed.scheme == "mlflow-artifacts" and parsed.path.strip("/"):
+        artifacts.check_path(parsed.path.strip("/"))
+
+
 def _tag(item: dict[str, Any]) -> tuple[str, str]:
-    if not item.get("key"):
-        raise missing("key")
-    key, value = checked_text("key", item["key"]), checked_text("value", item.get("value", ""))
-    if len(key) > _LONGEST_KEY:
-        raise too_long("key", _LONGEST_KEY)
+    key, value = fields.key("key", item.get("key")), checked_text("value", "" if item.get("value") is None else item["value"])
     if len(value) > _LONGEST_TAG:
         raise too_long("value", _LONGEST_TAG)
     return key, value

@@ -1,10 +1,8 @@
 """What MLflow's own page asks of its server beside the API, and scripts with it: single files, and the histories of several runs."""
 
-import mimetypes
-import posixpath
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
@@ -19,8 +17,6 @@ from server.mlflow.logged_models import find_seen_model
 from server.mlflow.refusals import Refused
 from server.mlflow.registry_forms import named_version, source_of
 from server.mlflow.runs import seen
-
-_PLAIN = "application/octet-stream"
 
 
 async def file_of_run(call: Call) -> Response:
@@ -49,7 +45,7 @@ async def upload_file(call: Call, request: Request) -> dict[str, Any]:
 
 
 async def _sent(call: Call, field: str, root: Callable[[Session], str]) -> Response:
-    """A file below the folder that ``root`` finds, to be saved rather than shown: what it holds, somebody may have written against us."""
+    """A file below the folder that ``root`` finds."""
     if not call.maybe_text(field):
         raise missing(field)
     path = files.check_path(call.text(field))
@@ -58,10 +54,7 @@ async def _sent(call: Call, field: str, root: Callable[[Session], str]) -> Respo
         with call.state.catalog.read() as session:
             return _address(root(session), path)
 
-    answer = await artifacts.get(call, await run_in_threadpool(address))
-    answer.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(posixpath.basename(path), safe='')}"
-    answer.headers["Content-Type"] = mimetypes.guess_type(path)[0] or _PLAIN
-    return answer
+    return await artifacts.get(call, await run_in_threadpool(address))
 
 
 def _root_of_run(call: Call, session: Session) -> str:

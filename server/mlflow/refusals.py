@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -42,6 +43,9 @@ _CODES = {
 _LONGEST = 1_000_000  # bytes of a problem
 
 
+_AWAY = ("ftp", "sftp", "hdfs", "viewfs", "http", "https", "r2", "b2", "abfss")
+
+
 class Refused(Exception):
     """A request that is not done, by MLflow's code."""
 
@@ -51,6 +55,13 @@ class Refused(Exception):
 
     def answer(self) -> JSONResponse:
         return refusal(self.code, self.message, _STATUS.get(self.code, 500))
+
+
+def check_host(uri: str, field: str) -> None:
+    """Refuse an address of another host's, as MLflow's server does."""
+    parsed = urlsplit(uri)
+    if parsed.scheme in _AWAY or (parsed.scheme == "mlflow-artifacts" and parsed.netloc):
+        raise Refused("INVALID_PARAMETER_VALUE", f"'{field}' cannot use the '{parsed.scheme}' scheme: it addresses a host")
 
 
 def refusal(code: str, message: str, status: int) -> JSONResponse:

@@ -29,13 +29,13 @@ def model_form(session: Session, row: RegisteredModelRow) -> dict[str, Any]:
         "description": row.description,
         **({"latest_versions": latest} if latest else {}),
         **_tags(row.tags),
-        **({"aliases": [{"alias": alias, "version": str(number)} for alias, number in aliases.items()]} if aliases else {}),
+        **({"aliases": [{"alias": alias, "version": str(number)} for alias, number in sorted(aliases.items())]} if aliases else {}),
     }
 
 
 def version_form(row: ModelVersionRow, aliases: dict[str, int]) -> dict[str, Any]:
     """A version; ``aliases`` are those of its model."""
-    own = [alias for alias, number in aliases.items() if number == row.number]
+    own = [alias for alias, number in sorted(aliases.items()) if number == row.number]
     return {
         "name": row.model,
         "version": str(row.number),
@@ -130,7 +130,10 @@ def tags(call: Call) -> dict[str, str]:
 
 def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     """A tag's key and value."""
-    name, value = fields.key(f"{path}key", item.get("key")), fields.checked_text(f"{path}value", item.get("value", ""))
+    name, value = (
+        fields.key(f"{path}key", item.get("key")),
+        fields.checked_text(f"{path}value", "" if item.get("value") is None else item["value"]),
+    )
     if len(value) > _LONGEST_TAG:
         raise too_long(f"{path}value", _LONGEST_TAG)
     return name, value

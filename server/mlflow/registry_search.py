@@ -1,5 +1,6 @@
 """Search in the registry, with MLflow's own grammar of filters and orders."""
 
+import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ def search_models(call: Call) -> dict[str, Any]:
     given, orders = call.maybe_text("filter") or "", call.texts("order_by")
     with call.state.catalog.read() as session:
         rows = [row for row in models_of(session) if call.caller.sees(row.name)]
+        orders = [re.sub(r"^\s*timestamp\b", "last_updated_timestamp", order) for order in orders]
         if given.strip() or orders:
             rows = _chosen("SearchModelUtils", [_searched_model(row) for row in rows], given, orders)
         if not _asks_for_prompts("SearchModelUtils", given):

@@ -20,6 +20,8 @@ _LONGEST_NAME = 250
 
 def create(call: Call) -> bytes:
     tags = call.tags()
+    if len(tags) < len(call.objects("tags")):
+        raise Refused("BAD_REQUEST", "Duplicate tag keys have been submitted")
     run = uuid.uuid4().hex
     given, tagged = call.maybe_text("run_name"), tags.get(NAME_TAG)
     if given and tagged and given != tagged:
@@ -31,7 +33,9 @@ def create(call: Call) -> bytes:
     name = (given or tagged or f"run-{run[:8]}")[:_LONGEST_NAME]
     user, started = call.maybe_text("user_id") or "", call.moment("start_time") or now_ms()
     with call.state.catalog.write() as session:
-        experiment: ExperimentRow = seen_experiment(call, session, call.experiment() if call.fields.get("experiment_id") else 0)
+        experiment: ExperimentRow = seen_experiment(
+            call, session, call.experiment() if call.fields.get("experiment_id") not in (None, "") else 0
+        )
         made = runs.create_run(session, call.state.store, experiment, run, name=name, user=user, started=started, tags=tags)
         answer = run_json(made.row, made.artifacts)
     return f'{{"run":{answer}}}'.encode()

@@ -49,6 +49,8 @@ def test_a_token_of_some_projects_sees_no_others(guarded: TestClient, bearer: Ca
         ("POST", f"{API}/experiments/delete", {"experiment_id": "0"}),
         ("PUT", f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", {}),
         ("DELETE", f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", {}),
+        ("PUT", "/api/2.0/mlflow-artifacts/artifacts/free", {}),
+        ("DELETE", "/api/2.0/mlflow-artifacts/artifacts/free", {}),
     ):
         answer = guarded.request(method, path, json=fields, headers=ada)
         assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED"), path
@@ -61,6 +63,8 @@ def test_a_token_of_some_projects_sees_no_others(guarded: TestClient, bearer: Ca
         f"{API}/experiments/get-by-name?experiment_name=Default",
         f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a",
         f"/api/2.0/mlflow-artifacts/artifacts?path=0/{made}/artifacts",
+        "/api/2.0/mlflow-artifacts/artifacts",
+        "/api/2.0/mlflow-artifacts/artifacts/free",
     ):
         assert guarded.get(path, headers=ada).status_code == 403, path
     assert guarded.post(f"{API}/runs/search", json={"experiment_ids": ["0"]}, headers=ada).json() == {}

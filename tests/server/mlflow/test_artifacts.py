@@ -21,7 +21,7 @@ def test_files_are_listed_and_read_as_they_were_written(api: Api, run: str, clie
         assert client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=content).status_code == 200
         answer = client.get(f"{PROXY}/0/{run}/artifacts/{path}")
         assert answer.content == content
-        assert answer.headers["content-disposition"] == "attachment"
+        assert answer.headers["x-content-type-options"] == "nosniff"
     assert listed(api, run) == [("a.txt", 5), ("deep", None)]
     assert listed(api, run, "deep") == [("deep/er", None), ("deep/größe.txt", 0)]
     assert listed(api, run, "a.txt") == []
@@ -89,6 +89,52 @@ def test_a_windows_drive_and_a_slash_in_wrong_utf8_are_names_below_the_run_or_re
     answer = client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
     assert answer.status_code in (200, 400)
     assert len(listed(api, run)) == (answer.status_code == 200)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "saved"),
+    [
+        ("a.txt", "text/plain", "attachment; filename=a.txt"),
+        ("MLmodel", "text/plain", "attachment; filename=MLmodel"),
+        ("a b.json", "text/plain", 'attachment; filename="a b.json"'),
+        ("é.html", "text/html", "attachment; filename=e.html; filename*=UTF-8''%C3%A9.html"),
+        ("net", "application/octet-stream", "attachment; filename=net"),
+    ],
+)
+def test_a_file_is_sent_to_be_saved_as_what_its_name_says(run: str, client: TestClient, name: str, kind: str, saved: str) -> None:
+    client.put(f"{PROXY}/0/{run}/artifacts/d/{name}", content=b"<script>")
+    headers = client.get(f"{PROXY}/0/{run}/artifacts/d/{name}").headers
+    assert (headers["content-type"], headers["content-disposition"]) == (kind, saved)
+    assert client.get(f"{PROXY}/0/{run}/artifacts/d").status_code == 400
+
+
+@pytest.mark.parametrize(
+    "location", ["mlflow-artifacts:/my/path", "mlflow-artifacts:custom", "mlflow-artifacts:///custom", "mlflow-artifacts:/"]
+)
+def test_artifacts_are_where_their_experiment_says(api: Api, client: TestClient, location: str) -> None:
+    made = api("experiments/create", name="there", artifact_location=location)["experiment_id"]
+    info = api("runs/create", experiment_id=made)["run"]["info"]
+    model = api("logged-models", experiment_id=made, source_run_id=info["run_id"])["model"]["info"]["artifact_uri"]
+    for root in (info["artifact_uri"], model):
+        address = root.removeprefix("mlflow-artifacts:").lstrip("/")
+        assert client.put(f"{PROXY}/{address}/a.txt", content=b"x").is_success
+        assert client.get(f"{PROXY}/{address}/a.txt").content == b"x"
+    assert listed(api, info["run_id"]) == [("a.txt", 1)]
+
+
+def test_an_address_of_no_run_is_free_and_shown_as_no_run(api: Api, client: TestClient) -> None:
+    assert client.get(PROXY).json() == client.get(PROXY, params={"path": "nope"}).json() == {}
+    assert client.delete(f"{PROXY}/dir").is_success
+    for name in ("a", "b"):
+        assert client.put(f"{PROXY}/dir/{name}.txt", content=name.encode()).is_success
+    assert client.get(f"{PROXY}/dir/b.txt").content == b"b"
+    assert client.get(PROXY).json() == {"files": [{"path": "dir", "is_dir": True}]}
+    assert [one["path"] for one in client.get(PROXY, params={"path": "dir"}).json()["files"]] == ["a.txt", "b.txt"]
+    assert client.delete(f"{PROXY}/dir/a.txt").is_success
+    assert client.get(f"{PROXY}/dir/a.txt").status_code == 404
+    assert api("runs/search", experiment_ids=["0"], run_view_type="ALL") == {}
+    assert api("runs/get", "GET", answered=404, run_id="mlflow-artifacts")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+    assert client.get("http://127.0.0.1:3001/api/v1/runs").json()["runs"] == []
 
 
 def test_a_path_is_a_file_or_a_folder(run: str, client: TestClient) -> None:

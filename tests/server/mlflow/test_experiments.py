@@ -63,6 +63,7 @@ def test_an_experiment_is_renamed_unless_another_one_has_the_name(api: Api) -> N
 def test_tags_are_set_and_deleted(api: Api) -> None:
     api("experiments/set-experiment-tag", experiment_id="0", key="a", value="b")
     assert api("experiments/get", "GET", experiment_id="0")["experiment"]["tags"] == [{"key": "a", "value": "b"}]
+    api("experiments/set-experiment-tag", experiment_id="0", key="a", value=None)
     api("experiments/delete-experiment-tag", experiment_id="0", key="a")
     assert "tags" not in api("experiments/get", "GET", experiment_id="0")["experiment"]
     assert api("experiments/delete-experiment-tag", answered=404, experiment_id="0", key="a")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
@@ -90,6 +91,16 @@ def test_a_search_goes_page_by_page_and_knows_mlflows_filters_and_orders(api: Ap
         ("experiments/create", {"name": "a\0b"}, "INVALID_PARAMETER_VALUE", 400),
         ("experiments/delete", {"experiment_id": "abc"}, "INVALID_PARAMETER_VALUE", 400),
         ("experiments/delete", {"experiment_id": "9" * 30}, "RESOURCE_DOES_NOT_EXIST", 404),
+        ("experiments/delete", {"experiment_id": 1.5}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/delete", {"experiment_id": True}, "INVALID_PARAMETER_VALUE", 400),
+        ("runs/create", {"experiment_id": []}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/set-experiment-tag", {"experiment_id": "0", "key": "../a", "value": "b"}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/create", {"name": "a", "tags": [{"key": "a", "value": "b"}] * 2}, "RESOURCE_ALREADY_EXISTS", 400),
+        ("experiments/create", {"name": "a", "artifact_location": "mlflow-artifacts://host/a"}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/create", {"name": "a", "artifact_location": "https://host/a"}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/create", {"name": "a", "artifact_location": "s3://b/#a"}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/create", {"name": "a", "artifact_location": "s3://" + "a" * 2_048}, "INVALID_PARAMETER_VALUE", 400),
+        ("runs/create", {"experiment_id": "0", "tags": [{"key": "a", "value": "b"}] * 2}, "BAD_REQUEST", 400),
         ("experiments/search", {"max_results": 0}, "INVALID_PARAMETER_VALUE", 400),
         ("experiments/search", {"page_token": "xx"}, "INVALID_PARAMETER_VALUE", 400),
         ("experiments/nothing-like-it", {}, "ENDPOINT_NOT_FOUND", 404),

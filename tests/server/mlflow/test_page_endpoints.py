@@ -22,8 +22,8 @@ def kept(client: TestClient, run: str) -> str:
 
 def test_a_file_that_is_uploaded_is_sent_to_be_saved(api: Api, client: TestClient, kept: str) -> None:
     answer = client.get(f"{HOST}/get-artifact", params={"run_id": kept, "path": f"a/{WORD}"})
-    assert (answer.content, answer.headers["content-type"]) == (b"[7]", "application/json")
-    assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''%C3%A9t%C3%A9%207.json"
+    assert (answer.content, answer.headers["content-type"]) == (b"[7]", "text/plain")
+    assert answer.headers["content-disposition"] == "attachment; filename=\"ete 7.json\"; filename*=UTF-8''%C3%A9t%C3%A9%207.json"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert [one["path"] for one in api("artifacts/list", "GET", run_id=kept, path="a")["files"]] == [f"a/{WORD}"]
 

@@ -53,6 +53,8 @@ def test_a_model_is_what_was_said_of_it(api: Api, model: str) -> None:
     assert "latest_versions" not in found
     changed = api("registered-models/update", "PATCH", name=model, description="of numbers")["registered_model"]
     assert (changed["description"], changed["last_updated_timestamp"] >= found["last_updated_timestamp"]) == ("of numbers", True)
+    assert api("registered-models/rename", name=model, new_name=model)["registered_model"]["name"] == model
+    api("registered-models/set-tag", name=model, key="stage", value=None)
     api("registered-models/set-tag", name=model, key="stage", value="größe")
     api("registered-models/delete-tag", "DELETE", name=model, key="team")
     api("registered-models/delete-tag", "DELETE", name=model, key="team")
@@ -112,13 +114,18 @@ def test_a_source_out_of_the_run_that_is_named_is_refused(api: Api, model: str, 
     assert numbers(api) == []
 
 
-def test_a_logged_model_becomes_a_version_and_knows_it(api: Api, model: str, run: str) -> None:
+def test_a_logged_model_becomes_a_version_and_knows_it(api: Api, model: str, run: str, client: TestClient) -> None:
     logged = api("logged-models", experiment_id="0", source_run_id=run)["model"]["info"]
     made = register(api, model, source=f"models:/{logged['model_id']}", model_id=logged["model_id"])
     assert made["run_id"] == run
     assert api("model-versions/get-download-uri", "GET", name=model, version="1")["artifact_uri"] == logged["artifact_uri"]
+    folder = logged["artifact_uri"].removeprefix("mlflow-artifacts:/")
+    client.put(f"{PROXY}/{folder}/MLmodel", content=b"net")
     (tag,) = api(f"logged-models/{logged['model_id']}", "GET")["model"]["info"]["tags"]
     assert tag == {"key": "mlflow.modelVersions", "value": '[{"name": "My model", "version": 1}]'}
+    api(f"logged-models/{logged['model_id']}", "DELETE")
+    assert client.get(f"{PROXY}/{folder}/MLmodel").content == b"net"  # the version stays what it is
+    assert client.put(f"{PROXY}/{folder}/MLmodel", content=b"other").status_code == 404
 
 
 @pytest.mark.parametrize("meant", ["1", "Production", "latest", "@best"])
@@ -153,6 +160,9 @@ def test_aliases_are_set_moved_and_deleted(api: Api, model: str) -> None:
         register(api, model)
     for number in (1, 2):
         api("registered-models/alias", name=model, alias="best", version=str(number))
+    api("registered-models/alias", name=model, alias="also", version="2")
+    assert version(api, model, 2)["aliases"] == ["also", "best"]
+    api("registered-models/alias", "DELETE", name=model, alias="also")
     assert (version(api, model, 2)["aliases"], version(api, model, 1).get("aliases")) == (["best"], None)
     assert api("registered-models/alias", "GET", name=model, alias="best")["model_version"]["version"] == "2"
     assert api("registered-models/alias", "GET", name=model, alias="latest")["model_version"]["version"] == "2"
@@ -225,6 +235,7 @@ def test_the_winner_of_a_sweep_is_a_version_whose_checkpoint_clients_can_fetch(
         ({"filter": "tags.kind = 'x'"}, ["a", "b-two"]),
         ({"filter": "tags.kind = 'x' and name != 'a'"}, ["b-two"]),
         ({"order_by": ["name DESC"]}, ["b-two", "b-one", "a"]),
+        ({"order_by": ["timestamp DESC", "name"], "filter": "name = 'a'"}, ["a"]),
         ({"filter": "tags.`mlflow.prompt.is_prompt` = 'true'"}, ["greeting"]),
     ],
 )
