@@ -11,18 +11,21 @@ from halving.errors import HalvingError
 from halving.identifiers import check_name
 from halving.imports.copying import copy_run
 from halving.imports.foreign_run import ForeignRun, Skipped
+from halving.imports.reading import Unreadable
 from halving.records.redaction import without_password
 from halving.store.store import Store
 
 TOOLS = {"tensorboard": "tensorboard", "wandb": "wandb_folder", "mlflow": "mlflow_tracking"}
-Reader = Callable[[str, str | None, Skipped], Iterator[ForeignRun]]
+_FAILED = {"outcome": "failed", "points": 0, "media": 0, "artifacts": 0}
+Reader = Callable[[str, str | None, Skipped], Iterator[ForeignRun | Unreadable]]
 
 
 def run_import(arguments: argparse.Namespace) -> int:
-    """Copy the runs of a source. A run that fails is reported and does not keep the others from being copied; the status is 1 then.
+    """Copy the runs of a source. What cannot be read or copied is reported and keeps no other run from being copied; the status is 1 then.
 
     JSON: ``{"store", "tool", "source", "runs": [{"project", "run", "name", "outcome", "points", "media", "artifacts", "error"}],
-    "not_taken": {REASON: COUNT}}``; ``outcome`` is ``new``, ``continued``, ``unchanged`` or ``failed``, ``name`` what the tool calls it.
+    "not_taken": {REASON: COUNT}}``; ``outcome`` is ``new``, ``continued``, ``unchanged`` or ``failed``, ``name`` what the tool calls it;
+    ``project`` and ``run`` are null where it cannot be read.
     """
     store = Store(arguments.root)
     project = None if arguments.project is None else check_name("--project", arguments.project)
@@ -42,17 +45,20 @@ def run_import(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _copied(store: Store, run: ForeignRun, skipped: Skipped) -> dict[str, Any]:
+def _copied(store: Store, run: ForeignRun | Unreadable, skipped: Skipped) -> dict[str, Any]:
+    if isinstance(run, Unreadable):
+        return {"project": None, "run": None, "name": run.name, **_FAILED, "error": run.error}
     row: dict[str, Any] = {"project": run.project, "run": run.run, "name": run.origin["run"]}
     try:
         return {**row, **copy_run(store, run, skipped)._asdict(), "error": None}
-    except (HalvingError, OSError, ValueError) as error:  # the store's, or a file that is damaged in the middle
-        return {**row, "outcome": "failed", "points": 0, "media": 0, "artifacts": 0, "error": str(error)}
+    except (HalvingError, OSError, ValueError) as error:  # the store's, or a file that went away in the middle
+        return {**row, **_FAILED, "error": str(error)}
 
 
 def _line(row: dict[str, Any]) -> str:
     took = ", ".join(f"{row[kind]:,} {kind}" for kind in ("points", "media", "artifacts") if row[kind])
-    return f"{row['project']}/{row['run']}: {row['error'] or ' '.join((row['outcome'], took)).strip()}"
+    where = f"{row['project']}/{row['run']}" if row["run"] else row["name"]
+    return f"{where}: {row['error'] or ' '.join((row['outcome'], took)).strip()}"
 
 
 def _print_counts(rows: list[dict[str, Any]], skipped: Skipped) -> None:

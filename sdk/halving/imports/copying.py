@@ -8,11 +8,12 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from halving.errors import AlreadyExists, NotFound
 from halving.imports.foreign_run import ForeignRun, MediaPoint, Piece, Position, Skipped, iso
+from halving.imports.reading import T, reading
 from halving.metrics.manifest import run_files
 from halving.metrics.position import position_in_store
 from halving.metrics.segments import DRAINED, encode, live_folder, points_table, segment_name
@@ -38,12 +39,13 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped) -> Copied:
 
     Raises:
         AlreadyExists: another run has this name, or another process copies this one.
+        SourceUnreadable: something of the run cannot be read; what came before it is copied.
         StoreError: the store refuses, or is unavailable.
     """
     records = RunRecords(store, run.project, run.run)
     opened = _opened(records, run, skipped)
     before = _reached(store, records) if opened else _Reached(1, 0, {}, ended=False)
-    pieces = run.pieces(before.position)
+    pieces = _read(run, run.pieces(before.position))
     piece = next(pieces, None)
     if opened and before.ended and piece is None:
         artifacts = _copy_artifacts(records, run, skipped)
@@ -59,6 +61,11 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped) -> Copied:
     elif opened and not copy.points + copy.media + artifacts:
         return Copied("unchanged", 0, 0, 0)
     return Copied("continued" if opened else "new", copy.points, copy.media, artifacts)
+
+
+def _read(run: ForeignRun, parts: Iterable[T]) -> Iterator[T]:
+    with reading(f"{run.origin['tool']}'s run {run.origin['run']}"):
+        yield from parts
 
 
 class _Reached(NamedTuple):
@@ -122,7 +129,7 @@ def _begin(records: RunRecords, run: ForeignRun, opened: dict[str, Any] | None, 
 def _copy_artifacts(records: RunRecords, run: ForeignRun, skipped: Skipped) -> int:
     """Copy the files that the run does not have yet, and count them."""
     count = 0
-    for artifact in run.artifacts():
+    for artifact in _read(run, run.artifacts()):
         with contextlib.suppress(NotFound):
             there = json.loads(records.store.read(f"{records.folder}/artifacts/{artifact.name}.json"))
             if artifact.size not in (None, there["bytes"]):

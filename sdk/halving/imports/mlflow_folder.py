@@ -11,8 +11,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 from halving.imports.foreign_run import SourceUnreadable
 from halving.imports.mlflow_source import Entry, Experiment, MlflowFile, MlflowRun
+from halving.imports.reading import Unreadable, files_below, readable, reading
 
 _SCHEMES = ("", "file")
+_EXPERIMENT_HAS = ("lifecycle_stage", "name")
 _STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}  # as files have it; a database has the words
 
 
@@ -28,11 +30,11 @@ class Database:
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
 
-    def experiments(self) -> list[Experiment]:
+    def experiments(self) -> list[Experiment | Unreadable]:
         rows = self._rows("select experiment_id, name from experiments where lifecycle_stage = 'active' order by experiment_id")
         return [Experiment(str(row[0]), row[1]) for row in rows]
 
-    def runs(self, experiment: Experiment) -> Iterator[MlflowRun]:
+    def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
         asked = """select run_uuid, name, status, start_time, end_time, artifact_uri from runs
                    where experiment_id = ? and lifecycle_stage = 'active' order by start_time, run_uuid"""
         for run, name, status, started, ended, artifacts in self._rows(asked, int(experiment.id)):
@@ -102,49 +104,70 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
 
-    def experiments(self) -> list[Experiment]:
-        found = [_meta(path) for path in sorted(self._path.glob("*/meta.yaml"))]
-        return [Experiment(meta["experiment_id"], meta["name"]) for meta in found if meta.get("lifecycle_stage") != "deleted"]
+    def experiments(self) -> list[Experiment | Unreadable]:
+        found = [(folder, readable(folder.name, partial(_meta, folder, _EXPERIMENT_HAS))) for folder in folders_with_meta(self._path)]
+        return [
+            meta if isinstance(meta, Unreadable) else Experiment(folder.name, meta["name"])
+            for folder, meta in found
+            if isinstance(meta, Unreadable) or meta["lifecycle_stage"] != "deleted"
+        ]
 
-    def runs(self, experiment: Experiment) -> Iterator[MlflowRun]:
-        metas = [(_meta(path), path.parent) for path in (self._path / experiment.id).glob("*/meta.yaml")]
-        runs = [(meta, folder) for meta, folder in metas if "run_id" in meta or "run_uuid" in meta]
-        for meta, folder in sorted(runs, key=lambda pair: int(pair[0].get("start_time") or 0)):
-            if meta.get("lifecycle_stage") == "deleted":
-                continue
-            tags = _texts(folder / "tags")
-            yield MlflowRun(
-                id=meta.get("run_id") or meta["run_uuid"],
-                name=tags.get("mlflow.runName") or meta.get("run_name") or "",
-                status=_STATUS.get(int(meta.get("status") or 1), "RUNNING"),
-                started=int(meta.get("start_time") or 0),
-                ended=int(meta["end_time"]) if meta.get("end_time") else None,
-                artifact_uri=str(folder / "artifacts"),  # where the folder is now: it may have been moved
-                params=_texts(folder / "params"),
-                tags=tags,
-                metrics=sorted(_names(folder / "metrics")),
-            )
+    def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
+        folders = readable(experiment.name, partial(folders_with_meta, self._path / experiment.id))
+        if isinstance(folders, Unreadable):
+            yield folders
+            return
+        metas = []
+        for folder in folders:
+            meta = readable(folder.name, partial(_run_meta, folder))
+            if isinstance(meta, Unreadable):
+                yield meta
+            elif meta["lifecycle_stage"] != "deleted":
+                metas.append((meta, folder))
+        for meta, folder in sorted(metas, key=lambda pair: int(pair[0]["start_time"] or 0)):
+            yield readable(folder.name, partial(_run, meta, folder))
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
         path = Path(run.artifact_uri).parent / "metrics" / metric
-        try:
-            lines = path.read_text().splitlines(keepends=True)
-        except OSError as error:
-            raise SourceUnreadable(f"{path} cannot be read: {error}") from None
-        for line in lines:
-            parts = line.split()
-            if line.endswith("\n") and len(parts) >= 2:  # else it is being written
-                yield Entry(int(parts[2]) if len(parts) > 2 else 0, int(parts[0]), float(parts[1]))
+        with reading(path):
+            for line in path.read_text().splitlines(keepends=True):
+                parts = line.split()
+                if line.endswith("\n") and len(parts) >= 2:  # else it is being written
+                    yield Entry(int(parts[2]) if len(parts) > 2 else 0, int(parts[0]), float(parts[1]))
 
     def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
         return files_at(run.artifact_uri, self._path)
 
     def left_out(self) -> dict[str, int]:
-        runs = sum(_meta(path).get("lifecycle_stage") == "deleted" for path in self._path.glob("[!.]*/*/meta.yaml"))
+        metas = [readable("", partial(_meta, path.parent)) for path in self._path.glob("[!.]*/*/meta.yaml")]
+        runs = sum(not isinstance(meta, Unreadable) and meta.get("lifecycle_stage") == "deleted" for meta in metas)
         experiments = len(list(self._path.glob(".trash/*/meta.yaml")))
         models = len(list(self._path.glob("models/*/meta.yaml")))
         found = {"deleted runs": runs, "deleted experiments": experiments, "registered models": models}
         return {what: count for what, count in found.items() if count}
+
+
+def folders_with_meta(folder: Path) -> list[Path]:
+    """The folders in a folder that have a ``meta.yaml``, or may have one that cannot be seen; none where there is no such folder.
+
+    Raises:
+        SourceUnreadable: it cannot be listed.
+    """
+    with reading(folder):
+        try:
+            return sorted(path for path in folder.iterdir() if _may_have_meta(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def _may_have_meta(folder: Path) -> bool:
+    try:
+        (folder / "meta.yaml").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # it is said when it is read
+        return True
+    return True
 
 
 def files_at(address: str, base: Path) -> Iterator[MlflowFile]:
@@ -153,8 +176,8 @@ def files_at(address: str, base: Path) -> Iterator[MlflowFile]:
     if parts.scheme not in _SCHEMES:
         return
     folder = base / (unquote(parts.path) if parts.scheme else address)
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
+    with reading(folder):
+        for path in (path for path in files_below(folder) if path.is_file()):
             yield MlflowFile(path.relative_to(folder).as_posix(), partial(_there, path), path.stat().st_size)
 
 
@@ -162,18 +185,47 @@ def _there(path: Path) -> AbstractContextManager[bytes | Path]:
     return nullcontext(path)
 
 
-def _meta(path: Path) -> dict[str, str]:
-    """A file ``meta.yaml``, whose lines are ``name: value``, with quotes where YAML wants them."""
+def _meta(folder: Path, fields: Collection[str] = ()) -> dict[str, str]:
+    """A folder's ``meta.yaml``, whose lines are ``name: value``, with quotes where YAML wants them.
+
+    Raises:
+        SourceUnreadable: it cannot be read, or lacks one of ``fields``, as while it is being written.
+    """
+    path = folder / "meta.yaml"
     found: dict[str, str] = {}
-    try:
-        lines = path.read_text().splitlines()
-    except OSError as error:
-        raise SourceUnreadable(f"{path} cannot be read: {error}") from None
-    for line in lines:
-        name, colon, value = line.partition(": ")
-        if colon and not name.startswith((" ", "-")):
-            found[name] = _unquoted(value.strip())
+    with reading(path):
+        for line in path.read_text().splitlines(keepends=True):
+            name, colon, value = line.partition(": ")
+            if colon and line.endswith("\n") and not name.startswith((" ", "-")):
+                found[name] = _unquoted(value.strip())
+    if missing := [field for field in fields if field not in found]:
+        raise SourceUnreadable(f"{path} cannot be read: it has no {', '.join(missing)}, or not yet")
     return found
+
+
+def _run_meta(folder: Path) -> dict[str, str]:
+    """A run's ``meta.yaml``, whose numbers are some."""
+    meta = _meta(folder, ("status", "start_time", "lifecycle_stage"))
+    with reading(folder / "meta.yaml"):
+        meta["run_id"] = meta.get("run_id") or meta["run_uuid"]
+        for field in ("status", "start_time", "end_time"):
+            int(meta.get(field) or 0)
+    return meta
+
+
+def _run(meta: dict[str, str], folder: Path) -> MlflowRun:
+    tags = _texts(folder / "tags")
+    return MlflowRun(
+        id=meta["run_id"],
+        name=tags.get("mlflow.runName") or meta.get("run_name") or "",
+        status=_STATUS.get(int(meta["status"] or 1), "RUNNING"),
+        started=int(meta["start_time"] or 0),
+        ended=int(meta["end_time"]) if meta.get("end_time") else None,
+        artifact_uri=str(folder / "artifacts"),  # where the folder is now: it may have been moved
+        params=_texts(folder / "params"),
+        tags=tags,
+        metrics=_names(folder / "metrics"),
+    )
 
 
 def _unquoted(value: str) -> str:
@@ -189,7 +241,7 @@ def _unquoted(value: str) -> str:
 
 def _names(folder: Path) -> list[str]:
     """Names, which may have ``/`` in them, and so be in folders."""
-    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return [path.relative_to(folder).as_posix() for path in files_below(folder)]
 
 
 def _texts(folder: Path) -> dict[str, str]:

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from halving.imports.foreign_run import SourceUnreadable
 from halving.imports.mlflow_source import Entry, Experiment, MlflowFile, MlflowRun
+from halving.imports.reading import Unreadable, readable
 
 _PAGE = 1_000  # runs, experiments
 _HISTORY_PAGE = 25_000
@@ -42,14 +43,14 @@ class Server:
         self._base = parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/")
         self._headers = _authorization(parts.username, parts.password)
 
-    def experiments(self) -> list[Experiment]:
+    def experiments(self) -> list[Experiment | Unreadable]:
         found = self._pages("experiments/search", "experiments", {"max_results": _PAGE})
-        return [Experiment(row["experiment_id"], row["name"]) for row in found]
+        return [readable(str(row.get("experiment_id", "an experiment")), partial(_experiment, row)) for row in found]
 
-    def runs(self, experiment: Experiment) -> Iterator[MlflowRun]:
+    def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
         asked = {"experiment_ids": [experiment.id], "max_results": _PAGE, "order_by": ["attributes.start_time ASC"]}
         for row in self._pages("runs/search", "runs", asked):
-            yield _run(row)
+            yield readable(str(row.get("info", {}).get("run_id", "a run")), partial(_run, row))
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
         token = ""
@@ -80,7 +81,7 @@ class Server:
                     break
 
     def left_out(self) -> dict[str, int]:
-        every = [experiment.id for experiment in self.experiments()]
+        every = [one.id for one in self.experiments() if isinstance(one, Experiment)]
         deleted = {"max_results": _PAGE, "view_type": "DELETED_ONLY"}
         asked = {"experiment_ids": every, "run_view_type": "DELETED_ONLY", "max_results": _PAGE}
         found = {
@@ -160,6 +161,10 @@ def _authorization(user: str | None, password: str | None) -> dict[str, str]:
         return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
     token = os.environ.get("MLFLOW_TRACKING_TOKEN")
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _experiment(row: dict[str, Any]) -> Experiment:
+    return Experiment(row["experiment_id"], row["name"])
 
 
 def _run(row: dict[str, Any]) -> MlflowRun:

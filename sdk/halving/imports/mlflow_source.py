@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from halving.imports.reading import Unreadable
+
 
 class Experiment(NamedTuple):
     id: str
@@ -45,7 +47,8 @@ class MlflowFile(NamedTuple):
 
 
 class MlflowSource(Protocol):
-    """A server, a database or a folder. Every method raises :class:`~halving.imports.foreign_run.SourceUnreadable` where it fails.
+    """A server, a database or a folder. Every method raises :class:`~halving.imports.foreign_run.SourceUnreadable` where it fails as a
+    whole; an experiment or a run that cannot be read, where others can, is given as such.
 
     Attributes:
         schemes: of the artifact addresses whose files it can give.
@@ -53,10 +56,10 @@ class MlflowSource(Protocol):
 
     schemes: Collection[str]
 
-    def experiments(self) -> list[Experiment]:
+    def experiments(self) -> list[Experiment | Unreadable]:
         """Those that are not deleted."""
 
-    def runs(self, experiment: Experiment) -> Iterator[MlflowRun]:
+    def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
         """Those of an experiment that are not deleted."""
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:

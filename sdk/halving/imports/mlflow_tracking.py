@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from halving.errors import InvalidInput
 from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, artifact_name, iso, plain_name
 from halving.imports.mlflow_source import Experiment, MlflowRun, MlflowSource
+from halving.imports.reading import Unreadable, readable
 from halving.records.redaction import without_password
 
 _ACCEPTED = "give a server (http://host:5000), a database (sqlite:///mlflow.db) or a folder (./mlruns)"
@@ -30,7 +31,7 @@ _TAGS = {  # MLflow's own that are kept, and what they are called here
 _GIT = {"commit": "mlflow.source.git.commit", "branch": "mlflow.source.git.branch", "remote": "mlflow.source.git.repoURL"}
 
 
-def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun]:
+def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun | Unreadable]:
     """The runs of a server or a store that are not deleted.
 
     Args:
@@ -46,12 +47,21 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
     for what, count in mlflow.left_out().items():
         skipped.add(what, count)
     for experiment in mlflow.experiments():
+        if isinstance(experiment, Unreadable):
+            yield experiment
+            continue
         for run in mlflow.runs(experiment):
-            yield _foreign_run(mlflow, source, experiment, run, project, skipped)
+            if isinstance(run, Unreadable):
+                yield run
+            else:
+                yield readable(run.id, partial(_foreign_run, mlflow, source, experiment, run, project, skipped))
 
 
 def _source(source: str) -> MlflowSource:
-    scheme = urlsplit(source).scheme
+    try:
+        scheme = urlsplit(source).scheme
+    except ValueError as error:  # no host is between the brackets of an IPv6 address
+        raise InvalidInput(f"source {without_password(source)!r} is not accepted: {error}; {_ACCEPTED}") from None
     if scheme in ("http", "https"):
         from halving.imports.mlflow_server import Server
 
@@ -64,10 +74,10 @@ def _source(source: str) -> MlflowSource:
             raise InvalidInput(f"source {source!r} is not accepted: there is no file {str(path)!r}; {_ACCEPTED}")
         return Database(path)
     if scheme in ("", "file"):
-        from halving.imports.mlflow_folder import Folder
+        from halving.imports.mlflow_folder import Folder, folders_with_meta
 
-        folder = Path(source.removeprefix("file://").removeprefix("file:")).expanduser()
-        if not any(folder.glob("*/meta.yaml")):
+        folder = Path(unquote(source.removeprefix("file:").removeprefix("//")) if scheme else source).expanduser()
+        if not folders_with_meta(folder):
             raise InvalidInput(f"source {source!r} is not accepted: no experiment is in that folder (*/meta.yaml); {_ACCEPTED}")
         return Folder(folder)
     if scheme.split("+")[0] in ("postgresql", "mysql", "mssql"):

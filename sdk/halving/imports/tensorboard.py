@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from halving.errors import ExtraMissing, InvalidInput
 from halving.imports.foreign_run import ForeignRun, Piece, PieceBuilder, Position, Skipped, SourceUnreadable, iso, plain_name, run_name
+from halving.imports.reading import Unreadable, files_below, readable
 from halving.imports.tensorboard_values import Plugin, add_value
 from halving.imports.tf_records import Record, records
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
-_EVENTS = "*tfevents*"
+_EVENTS = "tfevents"
 _TIME = re.compile(r"\d+\.\d+")  # the name of a folder that add_hparams has made
 _HPARAMS = "_hparams_/session_start_info"
 
@@ -35,7 +36,7 @@ class _Folder:
     params: dict[str, Any] = field(default_factory=dict)
 
 
-def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun]:
+def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun | Unreadable]:
     """The runs below a folder, or the run of one file.
 
     Args:
@@ -51,17 +52,22 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
     except ImportError:
         raise ExtraMissing("TensorBoard's files need the package tensorboard: pip install 'halving[tensorboard]'") from None
     top = Path(source).expanduser().resolve()
-    paths = [top] if top.is_file() else sorted(path for path in top.rglob(_EVENTS) if path.is_file())
-    if not paths or (top.is_file() and "tfevents" not in top.name):
+    unlisted: list[Path] = []
+    below = [top] if top.is_file() else files_below(top, lambda error: unlisted.append(Path(error.filename)))
+    paths = [path for path in below if _EVENTS in path.name and path.is_file()]
+    if not paths and not unlisted:
         raise InvalidInput(f"source {source!r} is not accepted: give a folder with event files (events.out.tfevents.…) in it or below it")
     base = top.parent if top.is_file() else top
-    for folder in _folders(base, paths):
-        yield _foreign_run(folder, project or plain_name(base.name, otherwise="tensorboard"), base, skipped)
+    for folder in _folders(base, paths, unlisted):
+        yield readable(folder.name, partial(_foreign_run, folder, project or plain_name(base.name, otherwise="tensorboard"), base, skipped))
 
 
-def _folders(base: Path, paths: list[Path]) -> list[_Folder]:
-    """The files by run; those of add_hparams belong to the run above, if they say of which hyperparameters it was."""
-    by_folder: dict[Path, list[Path]] = {}
+def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folder]:
+    """The files by run; those of add_hparams belong to the run above, if they say of which hyperparameters it was.
+
+    A folder that cannot be listed stands for the files in it: its run, or the one above, cannot be read then.
+    """
+    by_folder: dict[Path, list[Path]] = {folder: [folder] for folder in unlisted}
     for path in paths:
         by_folder.setdefault(path.parent, []).append(path)
     of_hparams: dict[Path, list[Path]] = {}

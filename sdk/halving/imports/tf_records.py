@@ -28,6 +28,7 @@ def records(path: Path, begin: int = 0) -> Iterator[Record]:
 
     Raises:
         SourceUnreadable: what should be a record's length is none.
+        OSError: the file cannot be read.
     """
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 

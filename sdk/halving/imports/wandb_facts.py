@@ -51,16 +51,20 @@ class Facts:
             self.exit_code = record.exit.exit_code
 
     def learn_files(self, files: Path) -> None:
-        """Take what the files beside the log say: ``wandb-metadata.json`` and ``requirements.txt``, if they are there."""
+        """Take what the files beside the log say: ``wandb-metadata.json`` and ``requirements.txt``, if they are there.
+
+        Raises:
+            OSError: one is there and cannot be read; what a run was copied without never comes later.
+        """
         try:
             said = json.loads((files / "wandb-metadata.json").read_bytes())
-        except (OSError, ValueError):  # it is an artifact as well, so nothing is lost
+        except (FileNotFoundError, ValueError):  # it is an artifact as well, so nothing is lost
             said = None
         if isinstance(said, dict):
             self._learn_metadata(said)
         try:
             lines = (files / "requirements.txt").read_text(errors="replace").splitlines()
-        except OSError:
+        except FileNotFoundError:
             return
         self.packages |= {name: version for name, mark, version in (line.partition("==") for line in lines) if mark}
 

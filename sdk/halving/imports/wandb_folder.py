@@ -5,6 +5,7 @@ A run that was resumed has a folder for each time; together they are one run, he
 
 import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 from halving.errors import InvalidInput
 from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, artifact_name, iso, plain_name
+from halving.imports.reading import Unreadable, files_below, readable
 from halving.imports.wandb_facts import Facts, logged_at
 from halving.imports.wandb_log import LogRecord, read_log
 from halving.imports.wandb_messages import NoMessage, milliseconds, parse, record_class
@@ -21,6 +23,7 @@ from halving.query.liveness import RECENT_SECONDS
 
 _NO_PROJECT = "uncategorized"  # what W&B calls it
 _OWN_ARTIFACTS = frozenset({"run_table", "wandb-history"})  # which W&B makes of a history's tables, and of the history itself
+_NAMED = re.compile(r"(?:offline-)?run-(?:\d{8}_\d{6}-)?(.+?)(?:\.wandb)?")
 _ACCEPTED = "give a folder that has W&B's runs (offline-run-…/run-ID.wandb), one of them, or its .wandb file"
 
 
@@ -46,7 +49,7 @@ class _Log(NamedTuple):
         return self.path.parent / "files"
 
 
-def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun]:
+def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun | Unreadable]:
     """The runs of a folder, or of one file.
 
     Args:
@@ -59,32 +62,44 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
     """
     record_class()
     top = Path(source).expanduser()
-    paths = [top.resolve()] if top.is_file() else sorted({path.resolve() for path in top.rglob("*.wandb") if path.is_file()})
-    if not paths:
+    unread: dict[str, Unreadable] = {}
+
+    def note(path: Path, error: object) -> None:
+        run = _run_of(path)
+        unread.setdefault(run, Unreadable(run, f"{path} cannot be read: {error}"))
+
+    below = [top] if top.is_file() else files_below(top, lambda error: note(Path(error.filename), error.strerror))
+    paths = sorted({path.resolve() for path in below if top.is_file() or (path.suffix == ".wandb" and path.is_file())})
+    if not paths and not unread:
         raise InvalidInput(f"source {source!r} is not accepted: {_ACCEPTED}")
     logs: dict[str, _Log] = {}
     for path in paths:
         try:
             log = _look_for_run(path)
-        except (InvalidInput, OSError) as error:
+        except InvalidInput as error:
             if top.is_file():
                 raise InvalidInput(f"source {source!r} is not accepted: {error}; {_ACCEPTED}") from None
             skipped.add(f"files, such as {path.name}: {error}")
-            continue
-        if log is None:
-            skipped.add("files that end before they say which run they are of")
-        elif log.mark not in logs or log.until > logs[log.mark].until:  # else a copy of a file that has more
-            logs[log.mark] = log
+        except (OSError, ValueError) as error:  # ValueError: texts that are not UTF-8
+            note(path, getattr(error, "strerror", None) or error)
+        else:
+            if log is None:
+                skipped.add("files that end before they say which run they are of")
+            elif log.mark not in logs or log.until > logs[log.mark].until:  # else a copy of a file that has more
+                logs[log.mark] = log
     runs: dict[tuple[str, str, str], list[_Log]] = {}
     for log in sorted(logs.values(), key=lambda log: (log.started, log.mark)):
         runs.setdefault((log.entity, log.project, log.run), []).append(log)
     for (_, _, run), own in runs.items():
-        try:
-            foreign = _foreign_run(own, project, skipped)
-        except (OSError, ValueError) as error:  # of a file that went away meanwhile, or texts that are not UTF-8
-            skipped.add(f"runs that cannot be read, such as {run}: {error}")
-        else:
-            yield foreign
+        yield unread[run] if run in unread else readable(run, partial(_foreign_run, own, project, skipped))
+    copied = {run for _, _, run in runs}
+    yield from (one for run, one in unread.items() if run not in copied)
+
+
+def _run_of(path: Path) -> str:
+    """The id of the run whose folder or file a path leads to, by W&B's names: a part of it that cannot be read makes it unreadable."""
+    found = (_NAMED.fullmatch(part) for part in reversed(path.parts))
+    return next((match[1] for match in found if match), path.name)
 
 
 def _look_for_run(path: Path) -> _Log | None:
@@ -213,9 +228,9 @@ def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
     """The files that W&B keeps with the run, but for the media of its history. Names that are taken get six digits more."""
     taken: dict[str, str] = {}
     for log in logs:
-        for path in sorted(log.files.rglob("*")):
+        for path in files_below(log.files):
             inner = path.relative_to(log.files).as_posix()
-            if inner.startswith("media/") or path.is_dir():
+            if inner.startswith("media/"):
                 continue
             if not path.is_file():  # W&B links to files that were saved; they may be gone
                 skipped.add("saved files that are gone")

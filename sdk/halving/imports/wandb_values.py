@@ -134,7 +134,7 @@ class StepValues:
                 self._skipped.add(f"media of W&B's kind {kind!r:.60}")
         except FileNotFoundError:
             self._skipped.add(_GONE)
-        except (InvalidInput, ValueError, TypeError, KeyError, AttributeError, OSError):
+        except (InvalidInput, ValueError, TypeError, KeyError, AttributeError, IsADirectoryError, NotADirectoryError):
             self._skipped.add(f"media of W&B's kind {kind!r:.60} that have no form here, or are damaged")
 
     def _add_one(self, key: str, path: str, caption: Any) -> None:
@@ -143,7 +143,7 @@ class StepValues:
             self._add_medium(key, self._image(path, caption))
         except FileNotFoundError:
             self._skipped.add(_GONE)
-        except (InvalidInput, TypeError, OSError):
+        except (InvalidInput, TypeError, IsADirectoryError, NotADirectoryError):
             self._skipped.add("images that are no PNG or JPEG file, or are damaged")
 
     def _add_medium(self, key: str, media: Media) -> None:

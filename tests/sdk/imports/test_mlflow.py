@@ -23,6 +23,7 @@ from halving.imports.foreign_run import Skipped
 from halving.imports.mlflow_tracking import read_runs
 from halving.query.runs import list_runs
 from halving.store.store import Store, digest_of
+from tests.permissions import forbidden
 from tests.ports import free_port
 from tests.sdk.imports.copies import imported, outcomes, points
 from tests.sdk.imports.tools import python_with, run_script
@@ -265,6 +266,7 @@ def test_an_import_that_is_killed_goes_on_and_takes_nothing_twice(
         ("sqlite:///missing.db", "there is no file 'missing.db'"),
         ("./missing", "no experiment is in that folder (*/meta.yaml)"),
         ("http://127.0.0.1:1", "does not answer"),
+        ("http://user:secret@[::1", "is not accepted: Invalid IPv6 URL"),
     ],
 )
 def test_a_source_that_cannot_be_read_is_refused_with_what_is_accepted(
@@ -334,3 +336,82 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_bytes(b"no database" * 100)
     with pytest.raises(OSError, match="is not a database of MLflow's that can be read"):
         list(read_runs(f"sqlite:///{tmp_path / 'mlflow.db'}", None, Skipped()))
+
+
+def write_folder(top: Path) -> None:
+    """A folder as MLflow writes it: an experiment with two runs, and one with one."""
+    for experiment, runs in (("1", "ab"), ("2", "c")):
+        for run in runs:
+            folder = top / experiment / run
+            for part in ("metrics", "params", "tags", "artifacts"):
+                (folder / part).mkdir(parents=True)
+            (folder / "meta.yaml").write_text(
+                f"end_time: 1700000009000\nlifecycle_stage: active\nrun_id: {run}\nstart_time: 1700000000000\nstatus: 3\nuser_id: me\n"
+            )
+            (folder / "params" / "lr").write_text("0.1")
+            (folder / "metrics" / "loss").write_text("1700000001000 0.5 1\n")
+            (folder / "artifacts" / "a.txt").write_text("hello")
+        (top / experiment / "meta.yaml").write_text(f"experiment_id: '{experiment}'\nlifecycle_stage: active\nname: of {experiment}\n")
+
+
+FAULTS = {
+    "a folder of params that is a file": ("1/a/params", b"", "1/a/params cannot be read: Not a directory"),
+    "metrics that are a file": ("1/a/metrics", b"", "1/a/metrics cannot be read: Not a directory"),
+    "a half-written run": (
+        "1/a/meta.yaml",
+        b"run_id: a\nstat",
+        "1/a/meta.yaml cannot be read: it has no status, start_time, lifecycle_stage",
+    ),
+    "a run cut in a number": ("1/a/meta.yaml", b"lifecycle_stage: active\nrun_id: a\nstatus: 3\nstart_time: 17", "it has no start_time"),
+    "a status that is no number": (
+        "1/a/meta.yaml",
+        b"lifecycle_stage: active\nrun_id: a\nstart_time: 1\nstatus: x\n",
+        "1/a/meta.yaml cannot be read: invalid literal for int() with base 10: 'x'",
+    ),
+    "a run without an id": (
+        "1/a/meta.yaml",
+        b"lifecycle_stage: active\nstart_time: 1\nstatus: 3\n",
+        "1/a/meta.yaml cannot be read: it has no",
+    ),
+    "bytes that are no text": ("1/a/meta.yaml", b"\xff", "1/a/meta.yaml cannot be read: 'utf-8' codec can't decode"),
+    "a value that is no number": ("1/a/metrics/loss", b"1 abc 1\n", "1/a/metrics/loss cannot be read: could not convert string to float"),
+    "an empty experiment": ("1/meta.yaml", b"", "1/meta.yaml cannot be read: it has no lifecycle_stage, name"),
+    "a half-written experiment": (
+        "1/meta.yaml",
+        b"experiment_id: '1'\nlifecycle_stage: active\nname: o",
+        "1/meta.yaml cannot be read: it has no name",
+    ),
+    "a file of a param that may not be read": ("1/a/params/lr", None, "1/a/params/lr cannot be read: Permission denied"),
+    "a folder of params that may not be listed": ("1/a/params", None, "1/a/params cannot be read: Permission denied"),
+    "artifacts that may not be listed": ("1/a/artifacts", None, "1/a/artifacts cannot be read: Permission denied"),
+    "a run that may not be looked into": ("1/a", None, "1/a/meta.yaml cannot be read: Permission denied"),
+    "an experiment that may not be looked into": ("1", None, "1/meta.yaml cannot be read: Permission denied"),
+}
+
+
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_of_a_folder_what_cannot_be_read_is_said_and_keeps_nothing_else_from_being_taken_and_is_taken_whole_later(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
+    place, content, said = FAULTS[fault]
+    top = tmp_path / "my runs"
+    write_folder(top)
+    if content is None:
+        with forbidden(top / place):
+            found = imported(capsys, "mlflow", top, root, status=1)
+    else:
+        (top / place).rename(tmp_path / "whole")
+        (top / place).write_bytes(content)
+        found = imported(capsys, "mlflow", top, root, status=1)
+        (top / place).unlink()
+        (tmp_path / "whole").rename(top / place)
+    (error,) = [row["error"] for row in found["runs"] if row["outcome"] == "failed"]
+    assert said in error
+    others = {"c"} if place.count("/") == 0 or place == "1/meta.yaml" else {"b", "c"}
+    assert {row["name"] for row in found["runs"] if row["outcome"] == "new"} == others
+    again = outcomes(imported(capsys, "mlflow", top.as_uri(), root))  # my%20runs
+    assert {run for run, counts in again.items() if counts[0] == "unchanged"} == others
+    whole = {info.run: (info.project, info.params, info.status, info.started) for info in list_runs(Store(root))}
+    started = list_runs(Store(root))[0].started
+    assert whole == {run: (f"of-{1 + (run == 'c')}", {"lr": 0.1}, "finished", started) for run in "abc"}
+    assert sorted((run, value) for run, _, _, value, _ in points(root)) == [(run, 0.5) for run in "abc"]

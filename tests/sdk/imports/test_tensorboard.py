@@ -17,6 +17,7 @@ from halving.imports.tf_records import records
 from halving.maintenance.compaction import compact
 from halving.query.runs import list_runs
 from halving.store.store import Store
+from tests.permissions import forbidden
 from tests.sdk.imports.copies import imported, media, outcomes, points
 
 TIME = 1_700_000_000.0
@@ -174,6 +175,28 @@ def test_damage_ends_its_file_and_is_said_and_the_other_files_are_read(
     assert outcomes(found) == {"good": ("new", 3, 0, 0), "bad": ("new", 1, 0, 0)}
     (reason,) = found["not_taken"]
     assert reason.endswith(f"is damaged from byte {ends[1]} on")
+
+
+@pytest.mark.parametrize("kind", ["a file", "a folder", "a folder of hyperparameters"])
+def test_what_may_not_be_read_is_said_and_keeps_no_other_run_from_being_taken_and_is_taken_later(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    for run in ("a", "b", "c"):
+        log_scalars(tmp_path / "logs" / run, range(3))
+    if kind == "a folder of hyperparameters":
+        with writing(tmp_path / "logs" / "b") as writer:
+            writer.add_hparams({"lr": 0.01}, {"final": 0.9}, run_name="1.5")
+    place = {"a file": events_file(tmp_path / "logs" / "a"), "a folder": tmp_path / "logs" / "a"}.get(kind, tmp_path / "logs" / "b" / "1.5")
+    bad = place.relative_to(tmp_path / "logs").parts[0]
+    with forbidden(place):
+        found = imported(capsys, "tensorboard", tmp_path / "logs", root, status=1)
+    assert {run: counts[0] for run, counts in outcomes(found).items()} == {run: "failed" if run == bad else "new" for run in "abc"}
+    (error,) = [row["error"] for row in found["runs"] if row["error"]]
+    assert f"{place} cannot be read: Permission denied" in error
+    again = imported(capsys, "tensorboard", tmp_path / "logs", root)
+    assert {run: counts[0] for run, counts in outcomes(again).items()} == {run: "new" if run == bad else "unchanged" for run in "abc"}
+    params = {info.parent["imported"]["run"]: info.params for info in list_runs(Store(root))}
+    assert params == {"a": {}, "b": {"lr": 0.01} if kind == "a folder of hyperparameters" else {}, "c": {}}
 
 
 @pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf, 1e300, -1e300])

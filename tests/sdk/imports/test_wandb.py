@@ -17,6 +17,7 @@ from halving import Store
 from halving.cli.main import main
 from halving.errors import ExtraMissing
 from halving.imports import wandb_messages
+from tests.permissions import forbidden
 from tests.sdk.imports.tools import python_with
 from tests.sdk.imports.wandb_files import (
     STARTED,
@@ -252,6 +253,39 @@ def test_a_damaged_run_keeps_no_other_from_being_read(tmp_path: Path, store: Sto
     assert 0 in taken
     assert 1999 in taken
     assert 1000 < len(taken) < 2000
+
+
+@pytest.mark.parametrize(
+    "part", ["the log", "the folder", "files", "files/wandb-metadata.json", "files/requirements.txt", "files/media/t.json"]
+)
+@pytest.mark.parametrize("others", [True, False])
+def test_a_run_of_which_something_may_not_be_read_is_said_and_keeps_no_other_from_being_taken_and_is_taken_later(
+    tmp_path: Path, store: Store, imported: Import, part: str, others: bool
+) -> None:
+    value = {"_type": "table-file", "path": "media/t.json"}
+    path = write_run(tmp_path / "1", "a", [run_record("a", config={"lr": 1, "kept": True}), history_record(0, {"t": value, "loss": 1})])
+    files = path.parent / "files"
+    (files / "media").mkdir(parents=True)
+    (files / "media" / "t.json").write_text('{"columns": ["a"], "data": [[1]]}')
+    (files / "requirements.txt").write_text("numpy==1.0\n")
+    (files / "wandb-metadata.json").write_text('{"host": "gpu1"}')
+    if others:  # the same run, resumed, and another
+        write_run(
+            tmp_path / "2", "a", [run_record("a", started=STARTED + 60, config={"lr": 2}), history_record(1, {"loss": 2}), exit_record(0)]
+        )
+        write_run(tmp_path, "b", [run_record("b"), history_record(0, {"loss": 1}), exit_record(0)])
+    with forbidden({"the log": path, "the folder": path.parent}.get(part, path.parent / part)):
+        said = imported(tmp_path, status=1)
+    rows = {row["name"].rpartition("/")[2]: row for row in said["runs"]}
+    assert {run: row["outcome"] for run, row in rows.items()} == {"a": "failed", **({"b": "new"} if others else {})}
+    assert "cannot be read: Permission denied" in rows["a"]["error"]
+    assert str(path.parent) in rows["a"]["error"]
+    imported(tmp_path)
+    (record,) = documents(store, "digits", "a", "record.json")
+    assert record["params"] == {"lr": 2 if others else 1, "kept": True}
+    assert (record["provenance"]["packages"], record["provenance"]["hardware"]) == ({"numpy": "1.0"}, {"host": "gpu1"})
+    assert [row["kind"] for row in documents(store, "digits", "a", "media/*.json")] == ["table"]
+    assert len(logged_of(store, "digits", "a")) == 1 + others
 
 
 # ---- folders that W&B wrote ----
