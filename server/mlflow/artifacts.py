@@ -28,6 +28,7 @@ from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
 _VERSIONS, _CHECKPOINT = "registered-models/", "checkpoint"
+_DIGITS = 10  # with as many a number may not fit into the catalog
 _OWNED = re.compile(r"(?:(?P<before>.+?)/)??(?:(?P<run>[0-9a-f]{32})|models/(?P<model>m-[0-9a-f]{32}))/artifacts(?:/(?P<path>.*))?")
 _ID = re.compile(r"(^|/)(m-)?[0-9a-f]{32}(/|$)")
 _TOKEN = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
@@ -198,7 +199,7 @@ def _checkpoint(call: Call, session: Session, address: str) -> tuple[str, int]:
     model, _, rest = address.removeprefix(_VERSIONS).partition("/")
     number, _, name = rest.partition("/")
     call.check(model, f"model {model!r}")
-    row = find_version(session, model, int(number)) if number.isdecimal() and name in ("", _CHECKPOINT) else None
+    row = find_version(session, model, int(number)) if number.isdecimal() and len(number) < _DIGITS and name in ("", _CHECKPOINT) else None
     if row is None or row.checkpoint is None:
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"No such artifact: {address!r}")
     with call.state.store.open_file(blob_name(row.checkpoint)) as file:

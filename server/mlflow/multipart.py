@@ -39,8 +39,7 @@ async def create(call: Call, address: str) -> dict[str, Any]:
     target = _target(call, address)
     await run_in_threadpool(artifacts.check, call, target)
     upload = secrets.token_hex(16)
-    signer, base = _signer(call.state, "address"), _own_address(call)
-    addresses = [f"{base}{PATH}/{signer.dumps([upload, number])}" for number in range(1, count + 1)]
+    addresses = await run_in_threadpool(_addresses, call, upload, count)
     return {
         "upload_id": _signer(call.state, "upload").dumps([upload, count, target]),
         "credentials": [{"url": url, "part_number": number, "headers": {}} for number, url in enumerate(addresses, 1)],
@@ -66,7 +65,8 @@ async def complete(call: Call, address: str) -> dict[str, Any]:
     """Join the parts. Asked again it changes nothing."""
     upload, count, target = _upload(call, address)
     await run_in_threadpool(artifacts.check, call, target)
-    found = [_part(call, upload, place, item) for place, item in enumerate(call.objects("parts"))]
+    given = call.objects("parts")
+    found = await run_in_threadpool(lambda: [_part(call, upload, place, item) for place, item in enumerate(given)])
     numbers = [number for number, _ in found]
     if numbers != list(range(1, count + 1)):
         raise invalid("parts", numbers, f"give all {count} parts of the upload, in their order")
@@ -79,6 +79,12 @@ async def abort(call: Call, address: str) -> dict[str, Any]:
     _, _, target = _upload(call, address)
     await run_in_threadpool(artifacts.check, call, target)
     return {}
+
+
+def _addresses(call: Call, upload: str, count: int) -> list[str]:
+    """Where the parts are to be put."""
+    signer, base = _signer(call.state, "address"), _own_address(call)
+    return [f"{base}{PATH}/{signer.dumps([upload, number])}" for number in range(1, count + 1)]
 
 
 def _join(call: Call, target: str, digests: list[str]) -> None:

@@ -21,6 +21,8 @@ from server.mlflow.refusals import PREFIXES, Refused, refusal
 VERSION = "3.17.2"
 """Of MLflow, whose API this is, where its package is not installed."""
 
+_LARGE, _MOST_OBJECTS = 100_000, 500_000  # bytes; objects and lists in a body
+
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _INFO = {  # what 3.x clients ask before they use what not every server has
     "store_type": "SqlStore",
@@ -48,8 +50,10 @@ async def answer_api(request: Request) -> Response:
     if endpoint is None:
         return _unknown(method, path)
     try:
-        call = _call(request, {**await _fields(request), **named}, audited=endpoint.audited)
-        return _message(await _answered(endpoint, call))
+        async with read_body(request, request.app.state.halving.room, MOST_OF_MLFLOW) as body:
+            fields = _query(request) or await _object(body) if request.method == "GET" else await _object(body)
+            call = _call(request, {**fields, **named}, audited=endpoint.audited)
+            return _message(await _answered(endpoint, call))
     except Refused as error:
         return error.answer()
 
@@ -81,7 +85,7 @@ async def _answer_upload(request: Request, path: str) -> Response:
         return _unknown(request.method, request.path_params["path"])
     try:
         async with read_body(request, request.app.state.halving.room, MOST_OF_MLFLOW) as body:
-            call = _call(request, _object(body), audited=False)
+            call = _call(request, await _object(body), audited=False)
             return _message(await _MPU[what](call, address))
     except Refused as error:
         return error.answer()
@@ -157,15 +161,12 @@ def _call(request: Request, fields: dict[str, Any], *, audited: bool) -> Call:
     return Call(request.app.state.halving, caller_of(request), request.app.state.audit, request.scope, fields)
 
 
-async def _fields(request: Request) -> dict[str, Any]:
-    if request.method == "GET":
-        return _query(request)
-    return _object(await request.body())
-
-
-def _object(body: bytes) -> dict[str, Any]:
+async def _object(body: bytes) -> dict[str, Any]:
+    """A body's fields. A large one is read in a thread, and one that would keep all other threads waiting is not."""
+    if body.count(b"[") + body.count(b"{") > _MOST_OBJECTS:
+        raise Refused("INVALID_PARAMETER_VALUE", f"the body is not accepted: it has more than {_MOST_OBJECTS} objects and lists")
     try:
-        found = json.loads(body) if body else {}
+        found = (json.loads(body) if len(body) < _LARGE else await run_in_threadpool(json.loads, body)) if body else {}
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

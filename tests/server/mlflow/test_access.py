@@ -28,9 +28,10 @@ def test_health_and_version_need_none(guarded: TestClient) -> None:
 
 def test_who_may_read_searches_and_writes_nothing(guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:
     headers = bearer("ada", scope="read")
-    for path in ("runs/search", "experiments/search"):
-        assert guarded.post(f"{API}/{path}", json={}, headers=headers).status_code == 200
-        assert guarded.post(f"/ajax-api/2.0/mlflow/{path}", json={}, headers=headers).status_code == 200
+    guarded.post(f"{API}/registered-models/create", json={"name": "net"}, headers=bearer("root", scope="write"))
+    for path in ("runs/search", "experiments/search", "registered-models/get-latest-versions"):
+        assert guarded.post(f"{API}/{path}", json={"name": "net"}, headers=headers).status_code == 200
+        assert guarded.post(f"/ajax-api/2.0/mlflow/{path}", json={"name": "net"}, headers=headers).status_code == 200
     for path in ("runs/create", "runs/log-batch", "experiments/create"):
         answer = guarded.post(f"{API}/{path}", json={}, headers=headers)
         assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
@@ -39,6 +40,10 @@ def test_who_may_read_searches_and_writes_nothing(guarded: TestClient, bearer: C
 def test_a_token_of_some_projects_sees_no_others(guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:
     anybody, ada = bearer("root", scope="write"), bearer("ada", scope="write", projects=["digits"])
     made = guarded.post(f"{API}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"]["info"]["run_id"]
+    of_made = {"experiment_id": "0", "source_run_id": made, "name": "net"}
+    model = guarded.post(f"{API}/logged-models", json=of_made, headers=anybody).json()["model"]["info"]["model_id"]
+    experiment = guarded.post(f"{API}/experiments/create", json={"name": "digits"}, headers=ada).json()["experiment_id"]
+    own = guarded.post(f"{API}/runs/create", json={"experiment_id": experiment}, headers=ada).json()["run"]["info"]["run_id"]
     guarded.put(f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", content=b"x", headers=anybody)
     for method, path, fields in (
         ("POST", f"{API}/runs/create", {"experiment_id": "0"}),
@@ -47,6 +52,8 @@ def test_a_token_of_some_projects_sees_no_others(guarded: TestClient, bearer: Ca
         ("POST", f"{API}/runs/delete", {"run_id": made}),
         ("POST", f"{API}/experiments/create", {"name": "letters"}),
         ("POST", f"{API}/experiments/delete", {"experiment_id": "0"}),
+        ("POST", f"{API}/runs/log-metric", {"run_id": own, "key": "a", "value": 1, "timestamp": 1, "model_id": model}),
+        ("POST", f"{API}/experiments/update", {"experiment_id": experiment, "new_name": "letters"}),
         ("PUT", f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", {}),
         ("DELETE", f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", {}),
         ("PUT", "/api/2.0/mlflow-artifacts/artifacts/free", {}),

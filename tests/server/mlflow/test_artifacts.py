@@ -44,6 +44,19 @@ def test_paths_that_make_one_name_are_two_files(run: str, client: TestClient) ->
         assert client.get(f"{PROXY}/0/{run}/artifacts/{path}").content == path.encode()
 
 
+def test_all_of_a_runs_artifacts_are_deleted_at_once(api: Api, run: str, client: TestClient) -> None:
+    for path in ("a", "d/b"):
+        client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
+    assert client.delete(f"{PROXY}/0/{run}/artifacts").status_code == 200
+    assert listed(api, run) == []
+
+
+def test_a_long_path_is_kept_or_refused_on_either_database(run: str, client: TestClient) -> None:
+    for path, status in (("木" * 660, 200), ("木" * 1_900, 400)):
+        assert client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x").status_code == status
+        assert client.get(f"{PROXY}/0/{run}/artifacts/{path}").status_code == status
+
+
 def test_a_folder_is_deleted_with_what_is_in_it(api: Api, run: str, client: TestClient) -> None:
     for path in ("d/a", "d/b/c", "dd"):
         client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")

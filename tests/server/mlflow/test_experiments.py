@@ -1,5 +1,7 @@
 """Experiments as MLflow's clients see them, and the projects that they are."""
 
+import base64
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -93,6 +95,10 @@ def test_a_search_goes_page_by_page_and_knows_mlflows_filters_and_orders(api: Ap
         ("experiments/delete", {"experiment_id": "9" * 30}, "RESOURCE_DOES_NOT_EXIST", 404),
         ("experiments/delete", {"experiment_id": 1.5}, "INVALID_PARAMETER_VALUE", 400),
         ("experiments/delete", {"experiment_id": True}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/delete", {"experiment_id": float("inf")}, "INVALID_PARAMETER_VALUE", 400),
+        ("runs/search", {"run_view_type": [1]}, "INVALID_PARAMETER_VALUE", 400),
+        ("experiments/search", {"page_token": base64.b64encode(b"[" * 200_000).decode()}, "INVALID_PARAMETER_VALUE", 400),
+        ("runs/log-batch", {"run_id": "a", "metrics": [[]] * 500_001}, "INVALID_PARAMETER_VALUE", 400),
         ("runs/create", {"experiment_id": []}, "INVALID_PARAMETER_VALUE", 400),
         ("experiments/set-experiment-tag", {"experiment_id": "0", "key": "../a", "value": "b"}, "INVALID_PARAMETER_VALUE", 400),
         ("experiments/create", {"name": "a", "tags": [{"key": "a", "value": "b"}] * 2}, "RESOURCE_ALREADY_EXISTS", 400),

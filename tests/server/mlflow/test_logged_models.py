@@ -1,5 +1,6 @@
 """Logged models, which MLflow 3 keeps beside runs."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -51,6 +52,36 @@ def test_a_metric_that_names_a_model_is_the_runs_and_the_models(api: Api, run: s
     metrics = found(api, model)["data"]["metrics"]
     assert [(one["key"], one["value"], one["step"], one["run_id"]) for one in metrics] == [("loss", 0.5, 1, run), ("loss", 0.25, 2, run)]
     assert api("runs/get", "GET", run_id=run)["run"]["data"]["metrics"][0]["key"] == "loss"
+
+
+def test_a_metric_of_a_model_that_there_is_not_is_refused_and_leaves_nothing(api: Api, client: TestClient, run: str) -> None:
+    api("runs/log-metric", answered=404, run_id=run, model_id="m-none", key="loss", value=1, timestamp=1)
+    store = client.app.state.halving.store  # type: ignore[attr-defined]
+    assert not list(store.files(f"metrics/project=Default/run={run}"))
+
+
+def test_runs_that_evaluate_each_others_models_lose_nothing_and_do_not_wait_in_a_circle(api: Api, run: str, model: str) -> None:
+    other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    its = api("logged-models", experiment_id="0", source_run_id=other, name="net")["model"]["info"]["model_id"]
+    values = range(12)
+
+    def evaluate(of: str, on: str) -> None:
+        for step in values:
+            api("runs/log-metric", run_id=of, model_id=on, key="loss", value=step, timestamp=step, step=step)
+
+    def describe(one: str) -> None:
+        for step in values:
+            api(f"logged-models/{one}/tags", "PATCH", tags=[{"key": str(step), "value": "x"}])
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [
+            *(threads.submit(evaluate, *pair) for pair in ((run, its), (other, model))),
+            *(threads.submit(describe, one) for one in (model, its)),
+        ]:
+            done.result()
+    for one in (model, its):
+        assert [metric["step"] for metric in found(api, one)["data"]["metrics"]] == list(values)
+        assert len(found(api, one)["info"]["tags"]) == len(values)
 
 
 def test_a_model_is_among_what_its_run_made_and_another_used(api: Api, run: str, model: str) -> None:

@@ -11,6 +11,7 @@ from halving.metrics.segments import live_folder
 from halving.query.curve_stats import fill_last
 from halving.query.runs import read_run
 from resources.tracking.run_files import MOST_LIVE
+from server.mlflow import history
 from tests.server.mlflow.conftest import Api, api_of
 from tests.waiting import wait_for
 
@@ -51,6 +52,18 @@ def test_a_history_has_every_value_by_time_and_one_that_was_sent_twice_once(api:
     rest = api("metrics/get-history", "GET", run_id=run, metric_key="loss", max_results=2, page_token=first["next_page_token"])
     assert first["metrics"] + rest["metrics"] == found
     assert api("metrics/get-history", "GET", run_id=run, metric_key="nothing") == {}
+    for _ in range(2):
+        api("runs/log-metric", run_id=run, key="nan", value="NaN", timestamp=1, step=0)
+    assert len(api("metrics/get-history", "GET", run_id=run, metric_key="nan")["metrics"]) == 1
+
+
+def test_a_long_history_comes_in_pages_whether_its_client_asks_for_them_or_not(api: Api, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_MOST_AT_ONCE", 3)
+    api("runs/log-batch", run_id=run, metrics=[{"key": "loss", "value": step, "timestamp": step, "step": step} for step in range(5)])
+    first = api("metrics/get-history", "GET", run_id=run, metric_key="loss")
+    rest = api("metrics/get-history", "GET", run_id=run, metric_key="loss", page_token=first["next_page_token"])
+    assert [one["step"] for one in [*first["metrics"], *rest["metrics"]]] == list(range(5))
+    assert "next_page_token" not in rest
 
 
 def test_numbers_that_are_not_finite_come_back_as_they_were(api: Api, run: str) -> None:

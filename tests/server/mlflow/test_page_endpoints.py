@@ -49,7 +49,8 @@ def test_a_file_of_a_version_and_of_a_logged_model_are_sent(api: Api, client: Te
         ("/etc/passwd", 400, "INVALID_PARAMETER_VALUE"),
         ("a/%2e%2e/b", 400, "INVALID_PARAMETER_VALUE"),
         ("", 400, "INVALID_PARAMETER_VALUE"),
-        ("a", 404, "RESOURCE_DOES_NOT_EXIST"),
+        ("a", 400, "INVALID_PARAMETER_VALUE"),  # a folder
+        ("b", 404, "RESOURCE_DOES_NOT_EXIST"),
     ],
 )
 def test_an_address_that_is_no_files_is_refused(client: TestClient, kept: str, path: str, status: int, code: str) -> None:
