@@ -95,6 +95,24 @@ def test_a_batch_that_is_sent_again_arrives_once_whoever_takes_it_and_also_after
     assert compact(backend.store, "p", run.run).total == 21
 
 
+def test_no_replica_acknowledges_a_batch_in_place_of_one_that_another_took_and_compaction_absorbed(
+    local: TestClient, backend: Backend
+) -> None:
+    run = begin(local)
+    with client_of(Settings(root=backend.store.root)) as other:
+        elsewhere = Begun(other, *run[1:])
+        assert elsewhere.send(0, points(0, 1)).json()["next"] == 1
+        assert [run.send(number, points(number, number + 1)).status_code for number in (1, 2, 3)] == [200] * 3
+        compact(backend.store, "p", run.run)
+        another = elsewhere.send(1, points(1000, 1001))
+        assert (another.status_code, "has another batch with sequence = 1" in another.json()["detail"]) == (409, True)
+        assert stored(backend.store.root, run.run) == []
+        for number in (1, 2, 3):
+            assert elsewhere.send(number, points(number, number + 1)).json()["next"] == number + 1
+        assert elsewhere.send(4, points(4, 5)).json()["next"] == 5
+    assert compact(backend.store, "p", run.run).total == 5
+
+
 def test_a_batch_that_compaction_took_too_long_ago_to_compare_it_is_refused_and_not_acknowledged(
     local: TestClient, backend: Backend
 ) -> None:
