@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from halving.errors import AlreadyExists, HalvingError, NotFound
-from halving.metrics.manifest import Absorbed, read_manifest, run_files
+from halving.metrics.manifest import Absorbed, newest_generation, read_manifest, run_files
 from halving.metrics.position import segments_of
 from halving.metrics.segments import BATCH, DRAINED, batch_of, encode, live_folder, points_table, segment_name
 from halving.store.store import Store
@@ -37,12 +37,19 @@ class OutOfOrder(HalvingError):
         self.next = expected
 
 
+class _Next(NamedTuple):
+    """The next sequence of an attempt; the manifest of the ``generation`` has absorbed none from there on."""
+
+    sequence: int
+    generation: int
+
+
 class IngestedPoints:
     """Appends batches to attempts. Several threads, and several servers on one store, may append to one attempt."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._next: OrderedDict[Attempt, int] = OrderedDict()
+        self._next: OrderedDict[Attempt, _Next] = OrderedDict()
         self._lock = threading.Lock()
 
     def append(self, attempt: Attempt, sequence: int, columns: Columns, digest: str) -> None:
@@ -57,11 +64,13 @@ class IngestedPoints:
             AlreadyExists: there is another batch with this number.
             StoreError: the store refuses.
         """
-        if sequence != self._next.get(attempt):
-            expected = self._look(attempt)
-            if sequence > expected:
-                raise OutOfOrder(attempt, sequence, f"comes too early: {expected} is the next; send one batch after the other", expected)
-            if sequence < expected:
+        known = self._next.get(attempt)
+        if known is None or sequence != known.sequence:
+            known = self._look(attempt)
+            if sequence > known.sequence:
+                why = f"comes too early: {known.sequence} is the next; send one batch after the other"
+                raise OutOfOrder(attempt, sequence, why, known.sequence)
+            if sequence < known.sequence:
                 self._check_same(attempt, sequence, digest)
                 return
         metadata = {BATCH: digest.encode()}
@@ -72,6 +81,8 @@ class IngestedPoints:
             self._store.create(_name(attempt, sequence), encode(table, metadata))
         except AlreadyExists:  # another server has taken it, or one that was killed before it said so
             self._check_same(attempt, sequence, digest)
+        else:
+            self._check_live(attempt, sequence, digest, known.generation)
         self._remember(attempt, sequence + 1)
 
     def next_sequence(self, attempt: Attempt) -> int:
@@ -80,9 +91,9 @@ class IngestedPoints:
         Raises:
             NotFound: the attempt was never begun.
         """
-        return self._look(attempt)
+        return self._look(attempt).sequence
 
-    def _look(self, attempt: Attempt) -> int:
+    def _look(self, attempt: Attempt) -> _Next:
         """The next sequence as the store has it."""
         folder = f"runs/project={attempt.project}/{attempt.run}"
         if attempt not in self._next and not _is_begun(self._store, folder, attempt.number):
@@ -90,8 +101,24 @@ class IngestedPoints:
         files = run_files(self._store, attempt.project, attempt.run)
         absorbed = files.manifest.absorbed.get(attempt.number)
         expected = max([absorbed.segments if absorbed else 0, *(number + 1 for number in segments_of(files, attempt.number))])
-        self._remember(attempt, expected)
-        return expected
+        self._remember(attempt, expected, files.manifest.generation)
+        return _Next(expected, files.manifest.generation)
+
+    def _check_live(self, attempt: Attempt, sequence: int, digest: str, generation: int) -> None:
+        """Refuse a batch that was created where the store has had another one, which a compaction absorbed.
+
+        A segment is deleted only after the manifest that absorbs it is published. So where the name was free because another server's
+        segment had been there, the manifest says so now. This is looked up for every batch, because no time is too short for another
+        server and a compaction; while it is the ``generation`` of which the sequence was known to be the next, a listing is all it takes.
+        """
+        if newest_generation(self._store, attempt.project, attempt.run) == generation:
+            return
+        manifest = read_manifest(self._store, attempt.project, attempt.run)
+        absorbed = manifest.absorbed.get(attempt.number, Absorbed(0)).segments
+        if sequence < absorbed:
+            self._store.delete(_name(attempt, sequence))  # of no use to readers, also where it is this batch that was absorbed
+            self._check_same(attempt, sequence, digest)
+        self._remember(attempt, max(sequence + 1, absorbed), manifest.generation)
 
     def _check_same(self, attempt: Attempt, sequence: int, digest: str) -> None:
         """Refuse a batch where the store has another one of this number, also among the last that a compaction has absorbed.
@@ -100,7 +127,7 @@ class IngestedPoints:
         """
         known = self._digest_of(attempt, sequence)
         if not known:
-            expected = self._look(attempt)
+            expected = self._look(attempt).sequence
             raise OutOfOrder(attempt, sequence, f"is taken long since and was not compared: {expected} is the next", expected)
         if not digest.startswith(known):
             raise AlreadyExists(
@@ -112,14 +139,16 @@ class IngestedPoints:
         """How the digest of the batch begins that the store has with this number; empty where that is not known any more."""
         try:
             with self._store.open_file(_name(attempt, sequence)) as file:
-                return batch_of(pq.read_metadata(file).metadata)
+                found = batch_of(pq.read_metadata(file).metadata)
         except NotFound:
-            absorbed = read_manifest(self._store, attempt.project, attempt.run).absorbed.get(attempt.number, Absorbed(0))
-            return absorbed.batches.get(str(sequence), "")
+            found = ""
+        absorbed = read_manifest(self._store, attempt.project, attempt.run).absorbed.get(attempt.number, Absorbed(0))
+        return found if sequence >= absorbed.segments else absorbed.batches.get(str(sequence), "")
 
-    def _remember(self, attempt: Attempt, expected: int) -> None:
+    def _remember(self, attempt: Attempt, expected: int, generation: int = 0) -> None:
         with self._lock:
-            self._next[attempt] = max(expected, self._next.get(attempt, 0))
+            known = self._next.get(attempt, _Next(0, 0))
+            self._next[attempt] = _Next(max(expected, known.sequence), max(generation, known.generation))
             self._next.move_to_end(attempt)
             while len(self._next) > _ATTEMPTS:
                 self._next.popitem(last=False)

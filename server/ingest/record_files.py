@@ -2,8 +2,9 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from halving.errors import InvalidInput
@@ -14,6 +15,10 @@ from halving.store.store import blob_name
 _NAMED = re.compile(r"(?:runs/project=([^/]*)/([^/]*)|metrics/project=([^/]*)/run=([^/]*))(?:/(.*))?", re.DOTALL)
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
 _MOST_STATUS = 64
+_MOST_NESTED = 50
+_MOST_ATTEMPT = 2**31 - 1  # what a database keeps
+_UNKNOWN = re.compile("[\0\ud800-\udfff]")  # NUL, and half of a surrogate pair: what databases and JSON in UTF-8 do not take
+_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 class RunFile(NamedTuple):
@@ -76,24 +81,56 @@ def check_status(value: Any) -> str:
     return value
 
 
+def check_plain(value: Any, field: str) -> None:
+    """Refuse JSON that others could not keep or show, such as of params.
+
+    Raises:
+        InvalidInput: a text has NUL or half of a surrogate pair, a number is no float64, or it is nested too deep.
+    """
+    _check_nested(value, field)
+    level = [value]
+    while level:
+        for one in level:
+            texts = one if isinstance(one, dict) else (one,)
+            if any(isinstance(text, str) and _UNKNOWN.search(text) for text in texts):
+                raise InvalidInput(f"{field} is not accepted: a text has NUL or half of a surrogate pair")
+            if type(one) is int and not _is_number(one):
+                raise InvalidInput(f"{field} is not accepted: a number is larger than float64 holds")
+        level = _below(level)
+
+
 def _record(given: dict[str, Any], file: RunFile) -> None:
     for field, value in (("project", file.project), ("run", file.run)):
         if given.get(field) != value:
             raise InvalidInput(f"{field} = {given.get(field)!r:.80} is not accepted: the file's name says {value!r}")
-    _object(given, "params")
+    check_plain(_object(given, "params"), "params")
     parent = _object(given, "parent")
+    check_plain(parent, "parent")
     _texts(parent.get("tags", {}), "parent.tags")
     _attempt(given, file)
 
 
 def _attempt(given: dict[str, Any], file: RunFile) -> None:
-    _count(given, "attempt", least=1)
+    _count(given, "attempt", least=1, most=_MOST_ATTEMPT)
     _moment(given, "started")
     if given.get("seed") is not None and type(given["seed"]) is not int:
         raise InvalidInput(f"seed = {given['seed']!r:.80} is not accepted: give an integer or null")
     for field in ("provenance", "determinism"):
         if given.get(field) is not None:
-            _object(given, field)
+            _check_nested(_object(given, field), field)
+    _git((given.get("provenance") or {}).get("git"))
+
+
+def _git(value: Any) -> None:
+    known = value is None or (
+        isinstance(value, dict)
+        and all(isinstance(value.get(field), str | None) for field in ("commit", "branch", "remote", "error", "patch"))
+        and isinstance(value.get("dirty"), bool | None)
+        and isinstance(value.get("left_out", []), list | None)
+        and type(value.get("left_out_count", 0)) is int
+    )
+    if not known:
+        raise InvalidInput(f"provenance.git = {value!r:.80} is not accepted: give an object as the SDK writes it, or null")
 
 
 def _end(given: dict[str, Any], file: RunFile) -> None:
@@ -109,7 +146,7 @@ def _end(given: dict[str, Any], file: RunFile) -> None:
 
 def _checkpoint(given: dict[str, Any], file: RunFile) -> None:
     _count(given, "epoch")
-    _count(given, "attempt", least=1)
+    _count(given, "attempt", least=1, most=_MOST_ATTEMPT)
     _digest(given)
     reported = given.get("reported")
     if not isinstance(reported, dict) or not all(_is_number(value) for value in reported.values()):
@@ -129,7 +166,7 @@ def _medium(given: dict[str, Any], file: RunFile) -> None:
     step = given.get("step")
     if type(step) is not int or not -(2**63) <= step < 2**63:
         raise InvalidInput(f"step = {step!r:.80} is not accepted: give an integer of at most 63 bits")
-    _count(given, "attempt", least=1)
+    _count(given, "attempt", least=1, most=_MOST_ATTEMPT)
     _moment(given, "wall_time")
     _digest(given)
     _count(given, "bytes")
@@ -160,20 +197,35 @@ def _texts(value: Any, field: str) -> None:
         raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give an object of names to texts")
 
 
-def _count(given: dict[str, Any], field: str, least: int = 0) -> None:
+def _count(given: dict[str, Any], field: str, least: int = 0, most: int = 2**63 - 1) -> None:
     value = given.get(field)
-    if type(value) is not int or not least <= value < 2**63:
-        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give an integer from {least}")
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give an integer from {least} to {most}")
+
+
+def _check_nested(value: Any, field: str) -> None:
+    level = [value]
+    for _ in range(_MOST_NESTED + 1):
+        level = _below(level)
+    if level:
+        raise InvalidInput(f"{field} is not accepted: it is nested deeper than {_MOST_NESTED}")
+
+
+def _below(level: list[Any]) -> list[Any]:
+    """What the objects and lists of one level hold."""
+    return [inner for one in level if isinstance(one, (dict, list)) for inner in (one.values() if isinstance(one, dict) else one)]
 
 
 def _moment(given: dict[str, Any], field: str) -> None:
     value = given.get(field)
     try:
-        known = isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
-        known = False
-    if not known:
-        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give a time with its zone, such as 2026-11-20T12:00:00.000+00:00")
+        moment = None
+    if moment is None or moment.tzinfo is None or not _FIRST <= moment <= _LAST:
+        raise InvalidInput(
+            f"{field} = {value!r:.80} is not accepted: give a time from 1970 to 9999 with its zone, such as 2026-11-20T12:00:00.000+00:00"
+        )
 
 
 def _digest(given: dict[str, Any]) -> None:
@@ -184,4 +236,4 @@ def _digest(given: dict[str, Any]) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, float) or (type(value) is int and abs(value) <= sys.float_info.max)

@@ -21,7 +21,7 @@ from server.identity.caller import Viewer
 from server.ingest.batch import ARROW, JSON, MOST_BYTES, columns_of, decompressed
 from server.ingest.bodies import read_body
 from server.ingest.points import Attempt, OutOfOrder
-from server.ingest.record_files import check_status
+from server.ingest.record_files import check_plain, check_status
 from server.state import Shared, State
 from server.store_threads import reads_store_and_writes
 
@@ -96,6 +96,8 @@ class End(BaseModel):
 def begin(body: NewRun, state: Shared, caller: Viewer) -> Response:
     """Begin a run, or another attempt at one. It is on record when this is answered."""
     caller.check_writes(check_name("project", body.project))
+    check_plain(body.params, "params")
+    check_plain(body.tags, "tags")
     run = check_name("run id", body.run) if body.run is not None else new_id()
     began = {
         "provenance": NOT_CAPTURED,

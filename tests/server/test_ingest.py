@@ -95,6 +95,24 @@ def test_a_batch_that_is_sent_again_arrives_once_whoever_takes_it_and_also_after
     assert compact(backend.store, "p", run.run).total == 21
 
 
+def test_no_replica_acknowledges_a_batch_in_place_of_one_that_another_took_and_compaction_absorbed(
+    local: TestClient, backend: Backend
+) -> None:
+    run = begin(local)
+    with client_of(Settings(root=backend.store.root)) as other:
+        elsewhere = Begun(other, *run[1:])
+        assert elsewhere.send(0, points(0, 1)).json()["next"] == 1
+        assert [run.send(number, points(number, number + 1)).status_code for number in (1, 2, 3)] == [200] * 3
+        compact(backend.store, "p", run.run)
+        another = elsewhere.send(1, points(1000, 1001))
+        assert (another.status_code, "has another batch with sequence = 1" in another.json()["detail"]) == (409, True)
+        assert stored(backend.store.root, run.run) == []
+        for number in (1, 2, 3):
+            assert elsewhere.send(number, points(number, number + 1)).json()["next"] == number + 1
+        assert elsewhere.send(4, points(4, 5)).json()["next"] == 5
+    assert compact(backend.store, "p", run.run).total == 5
+
+
 def test_a_batch_that_compaction_took_too_long_ago_to_compare_it_is_refused_and_not_acknowledged(
     local: TestClient, backend: Backend
 ) -> None:
@@ -327,10 +345,15 @@ def test_another_project_than_the_tokens_is_forbidden_and_its_files_are_not_ther
         {"project": "p", "tags": {"a": 1}},
         {"project": "p", "params": [1]},
         {"project": "p", "seed": 2**63},
+        {"project": "p", "params": {"a": "\ud800"}},
+        {"project": "p", "tags": {"a\0": "b"}},
+        {"project": "p", "params": {"a": 10**400}},
+        {"project": "p", "params": {"a": json.loads("[" * 60 + "]" * 60)}},
     ],
 )
 def test_a_beginning_with_a_wrong_field_is_refused(shared: TestClient, given: dict[str, Any]) -> None:
-    assert shared.post("/api/v1/ingest/begin", json=given).status_code == 422
+    body = json.dumps(given).encode()
+    assert shared.post("/api/v1/ingest/begin", content=body, headers={"Content-Type": "application/json"}).status_code == 422
 
 
 @pytest.mark.parametrize(
@@ -382,6 +405,16 @@ _DIGEST = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
         ("record.json", _RECORD | {"attempt": 0}, "attempt = 0 is not accepted"),
         ("record.json", _RECORD | {"parent": {"tags": {"a": 1}}}, "parent.tags"),
         ("record.json", [], "give a JSON object"),
+        ("record.json", _RECORD | {"started": "0001-01-01T00:00:00+14:00"}, "give a time from 1970 to 9999 with its zone"),
+        ("record.json", _RECORD | {"started": "9999-12-31T23:00:00-14:00"}, "give a time from 1970 to 9999 with its zone"),
+        ("record.json", _RECORD | {"params": {"a": {"b": "\ud800"}}}, "half of a surrogate pair"),
+        ("record.json", _RECORD | {"params": {"a\0": 1}}, "params is not accepted: a text has NUL"),
+        ("record.json", _RECORD | {"parent": {"tags": {"a": "\udfff"}}}, "parent is not accepted: a text has NUL"),
+        ("record.json", _RECORD | {"params": {"a": [10**400]}}, "a number is larger than float64 holds"),
+        ("record.json", _RECORD | {"params": json.loads('{"a":' * 51 + "0" + "}" * 51)}, "params is not accepted: it is nested deeper"),
+        ("record.json", _RECORD | {"provenance": {"git": "abc"}}, "provenance.git = 'abc' is not accepted"),
+        ("record.json", _RECORD | {"provenance": {"git": {"commit": 3}}}, "provenance.git = {'commit': 3} is not accepted"),
+        ("record.json", _RECORD | {"attempt": 2**31}, "attempt = 2147483648 is not accepted"),
         ("end-0001.json", {"status": "so so", "time": _RECORD["started"]}, "status = 'so so' is not accepted"),
         ("end-0001.json", {"status": "finished", "time": _RECORD["started"], "summary": {"a": "b"}}, "summary is not accepted"),
         ("checkpoints/00000001-0001-000000.json", {"epoch": 1, "attempt": 1, "digest": "x", "reported": {}}, "digest 'x' is not accepted"),

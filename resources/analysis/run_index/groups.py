@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import case, func, select
@@ -10,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from halving.query.run_filter import Field, RunFilter
 from resources.analysis.run_index.conditions import Clause, Operand, Sources
-from resources.analysis.run_index.select import choose, where
+from resources.analysis.run_index.select import choose, moment_of, where
 from resources.catalog import RunRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
@@ -105,7 +104,7 @@ def _plain(field: Field, cells: list[Any]) -> Any:
         return text if kind == TEXT else bool(number) if kind == BOOL else number
     found = cells[0] if cells else None
     if found is not None and field.type == "time":
-        return datetime.fromtimestamp(found, UTC)
+        return moment_of(found)
     return found
 
 

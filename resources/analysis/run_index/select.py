@@ -5,7 +5,7 @@ A page takes a few statements, each over the rows of the names that it needs: wh
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from resources.catalog.index_tables import BOOL, NUMBER
 from resources.catalog.models import version_of_runs
 
 _RUNS = RunRow.__table__
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = ((datetime(*day, tzinfo=UTC) - _EPOCH).total_seconds() for day in ((1, 1, 1), (9999, 12, 31)))
 _COLUMNS = ("status", "seconds", "epoch", "attempt", "sweep", "trial", "dataset", "snapshot", "commit", "seed")
 
 
@@ -128,7 +130,7 @@ def state_of(session: Session) -> IndexState:
     revision, refreshed_at = session.execute(select(RunIndexRow.revision, RunIndexRow.refreshed_at)).one()
     shown = (ModelVersionRow.model, ModelVersionRow.version, ModelVersionRow.stage, ModelVersionRow.project, ModelVersionRow.run)
     rows = [tuple(row) for row in session.execute(select(*shown).order_by(*shown[:2]))]
-    return IndexState(revision, _moment(refreshed_at), sha256(repr(rows).encode()).hexdigest()[:16])
+    return IndexState(revision, moment_of(refreshed_at), sha256(repr(rows).encode()).hexdigest()[:16])
 
 
 def where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> list[Any]:
@@ -191,8 +193,8 @@ def _as_dict(row: Any, values: dict[str, Any]) -> dict[str, Any]:
         "id": f"{row.project}/{row.run}",
         "project": row.project,
         "run": row.run,
-        "started": _moment(row.started),
-        "ended": _moment(row.ended),
+        "started": moment_of(row.started),
+        "ended": moment_of(row.ended),
         **{name: getattr(row, name) for name in _COLUMNS},
         "model": row.model,
         "version": row.version,
@@ -201,5 +203,6 @@ def _as_dict(row: Any, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+def moment_of(seconds: float | None) -> datetime | None:
+    """A time of the index; where the calendar has no such day, the nearest that it has: no run keeps the others from being listed."""
+    return None if seconds is None else _EPOCH + timedelta(seconds=min(max(seconds, _FIRST), _LAST))

@@ -104,8 +104,11 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(text: str | None) -> str:
-    """An ISO 8601 time to the second, in the local time zone."""
-    return NONE if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
+    """An ISO 8601 time to the second, in the local time zone, or as it is where the calendar ends there."""
+    try:
+        return NONE if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError):
+        return str(text)
 
 
 def names_of(text: str | None) -> list[str] | None:

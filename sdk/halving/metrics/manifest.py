@@ -128,6 +128,11 @@ def read_manifest(store: Store, project: str, run: str) -> Manifest:
     return _newest(store, project, run)
 
 
+def newest_generation(store: Store, project: str, run: str) -> int:
+    """The generation of a run's newest manifest, for one listing; 0 where nothing is compacted."""
+    return max(_generations(store.names(run_folder(project, run))), default=0)
+
+
 def publish_manifest(store: Store, project: str, run: str, manifest: Manifest) -> None:
     """Commit a compaction.
 

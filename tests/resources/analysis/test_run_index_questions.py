@@ -8,8 +8,10 @@ import pytest
 from sqlalchemy import insert, text
 
 from halving import InvalidInput
+from halving.cli.output import moment
 from halving.query.run_filter import InvalidFilter
 from halving.query.run_filter_parser import parse_fields, parse_filter
+from halving.store.json_files import to_json
 from resources.analysis.run_index import Refresher, select_page
 from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.groups import select_groups
@@ -52,6 +54,18 @@ def test_groups_have_the_mean_and_deviation_that_numpy_has(either_backend: Backe
     assert best == [{"key": {"status": "finished", "project": "digits"}, "count": 3, "values": {}}]
     assert nobody == nothing == []
     assert [(group["key"], group["count"]) for group in rest] == [({"params.nobody": None}, 2)]
+
+
+def test_a_run_that_began_where_the_calendar_ends_keeps_no_other_from_being_listed(backend: Backend) -> None:
+    store, catalog = backend.store, backend.catalog
+    add_record(store, "a")
+    record = {"project": "digits", "run": "no_day", "params": {}, "parent": {}, "attempt": 1, "started": "0001-01-01T00:00:00+14:00"}
+    store.create("runs/project=digits/no_day/record.json", to_json(record))
+    Refresher(store, catalog).refresh()
+    with catalog.read() as session:
+        assert {run["run"] for run in select_page(session, parse_filter("")).runs} == {"a", "no_day"}
+        assert sum(group["count"] for group in select_groups(session, parse_filter(""), parse_fields("started"))) == 2
+    assert moment(record["started"]) == record["started"]
 
 
 def test_columns_are_what_runs_have_with_their_types(either_backend: Backend) -> None:
