@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,6 +20,10 @@ ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
 MOST_BYTES = 32 << 20
 """Of a batch, as it comes and decompressed."""
 MOST_POINTS = 1_000_000
+MOST_JSON, MOST_JSON_POINTS = 8 << 20, 200_000
+"""Of a batch as JSON, which as Python's objects takes many times as much: bytes when decompressed, and points."""
+
+_one_json = threading.Lock()  # no thread can use the time in which another reads JSON, and each would hold its objects
 
 _FIELDS = ("key", "step", "value", "wall_time")
 _YEAR_10000 = 253_402_300_800_000  # ms since 1970; what reads times as dates goes no further
@@ -143,6 +148,13 @@ def _wanted(name: str) -> str:
 
 
 def _from_json(body: bytes) -> Columns:
+    if len(body) > MOST_JSON or body.count(b"{") + body.count(b"[") > MOST_JSON_POINTS + 2:
+        raise InvalidInput(f"a batch as JSON has at most {MOST_JSON >> 20} MiB and {MOST_JSON_POINTS} points: give fewer, or Arrow")
+    with _one_json:
+        return _from_small_json(body)
+
+
+def _from_small_json(body: bytes) -> Columns:
     try:
         given = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
@@ -22,16 +22,18 @@ _DIGITS = 18
 
 @asynccontextmanager
 async def read_body(request: Request, room: Room, most: int, seconds: float = BODY_SECONDS) -> AsyncIterator[bytes]:
-    """A body of at most ``most`` bytes, which has room in memory for the length of the ``with`` block.
+    """A body of at most ``most`` bytes, which has room in memory for the length of the ``with`` block: what its client announces from the
+    beginning on, else as it comes.
 
     Raises:
         NoRoom: there is none now.
         HTTPException: it is larger, or takes too long: the others wait for its room.
     """
-    with room.reserve(min(_announced(request, most), most)):
+    announced = min(_announced(request), most)
+    with room.reserve(announced) as more:
         try:
             async with asyncio.timeout(seconds):
-                body = await _whole(request, most)
+                body = await _whole(request, most, announced, more)
         except TimeoutError:
             raise HTTPException(408, f"the body did not come within {seconds:g} s: send the same again, or smaller parts") from None
         yield body
@@ -63,13 +65,16 @@ async def body_file(request: Request, silent_seconds: float = SILENT_SECONDS) ->
         yield path_of(file), f"sha256:{digest.hexdigest()}"
 
 
-async def _whole(request: Request, most: int) -> bytes:
+async def _whole(request: Request, most: int, has_room: int, more: Callable[[int], None]) -> bytes:
     parts, size = [], 0
     async for part in request.stream():
         parts.append(part)
         size += len(part)
         if size > most:
             raise HTTPException(413, f"the body has more than {most} bytes, which is the most: send it in smaller parts")
+        if size > has_room:
+            more(size - has_room)
+            has_room = size
     return b"".join(parts)
 
 
@@ -78,7 +83,7 @@ def _write(file: IO[bytes], digest: "hashlib._Hash", content: bytes) -> None:
     digest.update(content)
 
 
-def _announced(request: Request, most: int) -> int:
-    """The bytes that a body has as its client says, or the most that it may have."""
+def _announced(request: Request) -> int:
+    """The bytes that a body has as its client says, 0 where it does not."""
     length = request.headers.get("content-length", "")
-    return int(length) if length.isdecimal() and len(length) <= _DIGITS else most
+    return int(length) if length.isdecimal() and len(length) <= _DIGITS else 0

@@ -1,6 +1,6 @@
 """How much that clients send is in memory at a time. What finds no room is sent again: nobody loses a point by it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from server.errors import Busy
@@ -24,16 +24,22 @@ class Room:
         self._most, self._taken = most, 0
 
     @contextmanager
-    def reserve(self, size: int) -> Iterator[None]:
-        """Room for so many bytes for the length of the ``with`` block.
+    def reserve(self, size: int) -> Iterator[Callable[[int], None]]:
+        """Room for so many bytes for the length of the ``with`` block, which may ask for more by what this gives.
 
         Raises:
             NoRoom: there is none.
         """
-        if self._taken and self._taken + size > self._most:
-            raise NoRoom(f"{self._taken >> 20} MiB are being taken already: send this again in {NoRoom.retry_seconds} s")
-        self._taken += size
+        held = 0
+
+        def more(size: int) -> None:
+            nonlocal held
+            if self._taken > held and self._taken + size > self._most:
+                raise NoRoom(f"{self._taken >> 20} MiB are being taken already: send this again in {NoRoom.retry_seconds} s")
+            self._taken, held = self._taken + size, held + size
+
+        more(size)
         try:
-            yield
+            yield more
         finally:
-            self._taken -= size
+            self._taken -= held

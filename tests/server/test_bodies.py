@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from server.ingest.bodies import body_file, read_body
-from server.ingest.room import Room
+from server.ingest.room import NoRoom, Room
 
 
 def _request(parts: list[bytes | None], announced: int | None = None) -> Request:
@@ -57,15 +57,22 @@ def test_a_client_that_leaves_gives_its_room_back() -> None:
         pass
 
 
-def test_a_body_without_a_length_takes_the_room_that_it_may_need() -> None:
+def test_a_body_without_a_length_takes_room_as_it_comes_and_not_before() -> None:
     room = Room(100)
 
     async def ask() -> None:
+        with room.reserve(90), pytest.raises(NoRoom):
+            await _read(_request([b"a" * 5, b"b" * 20]), room)
+        with room.reserve(90), pytest.raises(HTTPException) as silent:
+            await _read(_request([b"a" * 10, None]), room)
+        assert silent.value.status_code == 408
         with pytest.raises(HTTPException) as large:
             await _read(_request([b"a" * 60, b"b" * 60]), room)
         assert large.value.status_code == 413
 
     asyncio.run(ask())
+    with room.reserve(1), room.reserve(99):
+        pass
 
 
 def test_a_large_body_is_a_file_with_its_digest_and_is_given_up_where_nothing_comes() -> None:

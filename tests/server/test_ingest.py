@@ -1,8 +1,10 @@
 """Runs of clients without the store's credentials: each point once, durable when acknowledged, nothing that others cannot read."""
 
+import gzip
 import hashlib
 import json
 import math
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +18,8 @@ from halving.metrics.segments import DRAINED
 from halving.query.runs import read_run
 from halving.store.store import Store
 from resources.backend import Backend
-from server.ingest.batch import MOST_BYTES, MOST_POINTS
+from server.ingest import batch
+from server.ingest.batch import JSON, MOST_BYTES, MOST_POINTS
 from server.ingest.room import NoRoom, Room
 from server.settings import Settings
 from tests.server.clients import client_of
@@ -254,12 +257,24 @@ def test_a_bomb_is_refused_before_it_is_in_memory(shared: TestClient, how: str) 
     else:
         body = _zeros(how, 40 * MOST_BYTES)
         assert len(body) < MOST_BYTES
-        before = pa.total_allocated_bytes()
+        tracemalloc.start()
         answer = run.send(0, body, Content_Type=ARROW, Content_Encoding=how)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
         message = f"more than {MOST_BYTES} bytes when it is decompressed"
-        assert pa.total_allocated_bytes() <= before
+        assert peak < 4 * MOST_BYTES
     assert answer.status_code == 422
     assert message in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("content", [b'{"points": [' + b"[]," * 300_000 + b"[]]}", b'{"points": [' + b" " * (9 << 20) + b"]}"])
+def test_json_that_would_take_the_server_for_itself_is_refused_before_it_is_read(
+    shared: TestClient, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_from_small_json", lambda _: pytest.fail("it was read"))
+    answer = begin(shared).send(0, gzip.compress(content), Content_Type=JSON, Content_Encoding="gzip")
+    assert answer.status_code == 422
+    assert "at most 8 MiB and 200000 points" in answer.text
 
 
 def _zeros(encoding: str, count: int) -> bytes:
