@@ -16,7 +16,7 @@ DAGSTER_PORT = 3000
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-all test-browser test-slow test-cluster check check-page vendor bench dev format migration screenshots clean
+.PHONY: help install demo serve test test-all test-slow test-cluster check check-page vendor bench dev format migration screenshots clean
 
 help: ## List these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,17 +48,12 @@ dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0
 test: install ## Run the fast tests, which need no server: six minutes on two cores
 	$(BIN)/pytest -m "not slow and not service"
 
-test-all: test test-browser ## Run all tests: then those in a browser, the slow ones, and those on S3, Postgres and the cluster that KUBECONFIG names
-	$(MAKE) --no-print-directory --jobs=2 --output-sync test-slow test-cluster
+test-all: test test-slow test-cluster ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names
 
-test-browser: install $(PAGE_TOOLS_IF_NPM)  # not beside the cluster's: a pod that comes or goes breaks off what Chromium loads
-	$(BIN)/pytest -m browser
-
-# The cluster's tests mostly wait, and the slow ones fill the time: at the lowest priority, for otherwise they keep the pods waiting.
 test-slow: install $(PAGE_TOOLS_IF_NPM)
-	nice -n 19 $(BIN)/pytest -m "(slow or service) and not browser" --ignore=tests/kubernetes
+	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes
 
-test-cluster: install
+test-cluster: install  # after the browser's tests: a pod that comes or goes breaks off what Chromium loads
 	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes
 
 check: install check-page ## Lint, format, types and import direction

@@ -57,18 +57,13 @@ _SERVICES = {"browser", "postgres", "s3"}  # fixtures, and the values of "any_st
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server (``service``) or the browser (``browser``), and drop those that look into the store's own folder
-    (``folder``) on S3."""
+    """Mark the tests that need a server (``service``), and drop those that look into the store's own folder (``folder``) on S3."""
     for item in list(items):
         variants = {value for value in _params(item).values() if isinstance(value, str)}
         if "s3" in variants and item.get_closest_marker("folder"):
             items.remove(item)
-            continue
-        used = {*variants, *getattr(item, "fixturenames", ())}
-        if _SERVICES & used:
+        elif _SERVICES & {*variants, *getattr(item, "fixturenames", ())}:
             item.add_marker("service")
-        if "browser" in used:
-            item.add_marker("browser")
 
 
 def _params(item: pytest.Item) -> dict[str, object]:
