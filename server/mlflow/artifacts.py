@@ -130,6 +130,8 @@ async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
 
 
 def delete(call: Call, address: str) -> dict[str, Any]:
+    if not address.strip("/"):  # all that is free, of everybody
+        raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
     with call.state.catalog.write() as session:
         found, path = _written(call, session, address, lock=True)
         names = artifacts.delete_artifacts(session, found.row.id, path)

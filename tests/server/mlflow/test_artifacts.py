@@ -51,6 +51,13 @@ def test_all_of_a_runs_artifacts_are_deleted_at_once(api: Api, run: str, client:
     assert listed(api, run) == []
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+def test_what_is_of_no_run_is_not_deleted_all_at_once(client: TestClient, end: str) -> None:
+    client.put(f"{PROXY}/free/a", content=b"x")
+    assert client.delete(f"{PROXY}{end}").status_code == 400
+    assert client.get(f"{PROXY}/free/a").content == b"x"
+
+
 def test_a_long_path_is_kept_or_refused_on_either_database(run: str, client: TestClient) -> None:
     for path, status in (("木" * 640, 200), ("木" * 1_900, 400)):
         assert client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x").status_code == status
