@@ -1,7 +1,9 @@
 """The wheel: what somebody installs who has no checkout."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -29,3 +31,9 @@ def test_the_wheel_has_every_file_of_the_page_every_migration_and_every_template
     subprocess.run(command, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     assert wanted - set(ZipFile(wheel).namelist()) == set()
+
+
+def test_the_sdk_needs_numpy_and_pyarrow_alone_and_nothing_of_it_mlflows_package() -> None:
+    project = tomllib.loads((CHECKOUT / "sdk" / "pyproject.toml").read_text())["project"]
+    assert [re.match(r"[\w-]+", needed)[0] for needed in project["dependencies"]] == ["numpy", "pyarrow"]  # type: ignore[index]
+    assert not [needed for extra in project["optional-dependencies"].values() for needed in extra if needed.startswith("mlflow")]

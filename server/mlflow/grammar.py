@@ -33,15 +33,30 @@ def search_utils(name: str) -> Any:
     Raises:
         ExtraMissing: MLflow's package is not installed.
     """
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    try:
-        with _importing:
-            from mlflow.utils import search_utils as found
+    with _imports():
+        from mlflow.utils import search_utils as found
 
-            found._like, found._ilike = like, ilike
-    except ImportError as error:
-        raise ExtraMissing(f"filters of MLflow need the package mlflow-skinny: pip install 'halving-platform[mlflow]' ({error})") from None
+        found._like, found._ilike = like, ilike
     return getattr(found, name)
+
+
+def model_comparisons(given: str) -> list[Any]:
+    """The comparisons of a filter of logged models (``entity.type``, ``entity.key``, ``op``, ``value``), which are joined by AND.
+
+    Raises:
+        ExtraMissing: MLflow's package is not installed.
+        Refused: it is no such filter.
+    """
+    with _imports():
+        from mlflow.utils.search_logged_model_utils import parse_filter_string
+    try:
+        with its_errors():
+            found: list[Any] = parse_filter_string(given)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # of Python's own reader of numbers and tuples
+        raise Refused(
+            "INVALID_PARAMETER_VALUE", f"Invalid filter string: {given[:200]!r}. A value is neither a number nor a text."
+        ) from None
+    return found
 
 
 def like(text: str, pattern: str) -> bool:
@@ -64,6 +79,16 @@ def its_errors() -> Iterator[None]:
         if not isinstance(code, str):
             raise
         raise Refused(code, str(getattr(error, "message", error))) from None
+
+
+@contextmanager
+def _imports() -> Iterator[None]:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    try:
+        with _importing:
+            yield
+    except ImportError as error:
+        raise ExtraMissing(f"filters of MLflow need the package mlflow-skinny: pip install 'halving-platform[mlflow]' ({error})") from None
 
 
 def _is_like(text: str, pattern: str, flags: int) -> bool:

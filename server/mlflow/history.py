@@ -4,9 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from sqlalchemy import select
 
-from halving.metrics.points import Points, stitch
+from halving.metrics.points import Points
 from halving.query.curve_reader import read_run_curves
+from resources.catalog import TrackedRunRow
 from resources.tracking.runs import Tracked, find_run, of_items, plain_number
 from server.mlflow import pages
 from server.mlflow.call import Call, invalid
@@ -48,7 +50,7 @@ def get_history_bulk(call: Call) -> dict[str, Any]:
 
 
 def get_history_bulk_interval(call: Call) -> dict[str, Any]:
-    """A metric of several runs, each at no more than so many steps, the first and the last among them."""
+    """A metric of several runs, of each no more than so many values, evenly drawn; those of an unknown run are none."""
     metric, names = call.text("metric_key"), call.texts("run_ids")
     if not 0 < len(names) <= _MOST_RUNS:
         raise invalid("run_ids", len(names), f"GetMetricHistoryBulkInterval request must specify 1 to {_MOST_RUNS} run_ids")
@@ -60,19 +62,25 @@ def get_history_bulk_interval(call: Call) -> dict[str, Any]:
         raise Refused("INVALID_PARAMETER_VALUE", "If either start step or end step are specified, both must be specified.")
     if first is not None and last is not None and first > last:
         raise invalid("end_step", last, f"end_step must be greater than start_step = {first}")
-    runs = _seen_runs(call, list(dict.fromkeys(names)))
-    curves = {run.row.id: stitch(_points(call, run, metric)) for run in runs}
-    if first is not None:
-        curves = {name: points.take((points.step >= first) & (points.step <= last)) for name, points in curves.items()}
-    steps = np.unique(np.concatenate([points.step for points in curves.values()]))
-    chosen = steps[np.unique(np.linspace(0, len(steps) - 1, min(count, len(steps))).round().astype(np.int64))] if len(steps) else steps
-    found = []
-    for name in sorted(curves):
-        points = curves[name]
-        ends = points.step[[0, -1]] if len(points.step) else points.step
-        kept = points.take(np.isin(points.step, np.union1d(chosen, ends)))
-        found += [{**_metric(metric, *value), "run_id": name} for value in _values(kept)]
+    found: list[dict[str, Any]] = []
+    with call.state.catalog.read() as session:
+        known = set(session.scalars(select(TrackedRunRow.id).where(TrackedRunRow.id.in_(names))))
+    for run in _seen_runs(call, [name for name in names if name in known]):
+        points = _in_order(_points(call, run, metric))
+        points = points.take(np.lexsort((points.value, points.time, points.step)))
+        if first is not None:
+            points = points.take((points.step >= first) & (points.step <= last))
+        found += [{**_metric(metric, *value), "run_id": run.row.id} for value in _values(points.take(_sampled(len(points.step), count)))]
     return {"metrics": found} if found else {}
+
+
+def _sampled(length: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The places of ``count`` values out of so many: the first of each of ``count`` parts, as SQL's NTILE makes them, and the last."""
+    if length <= count:
+        return np.arange(length)
+    size, larger = divmod(length, count)
+    parts = np.arange(count)
+    return np.append((parts * size + np.minimum(parts, larger))[:-1], length - 1)
 
 
 def _seen_runs(call: Call, names: list[str]) -> list[Tracked]:

@@ -3,23 +3,19 @@
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving.store.store import Store
-from resources.catalog import ExperimentRow, LoggedModelRow
+from resources.catalog import LoggedModelRow
 from resources.tracking import artifacts, logged_models, runs
 from resources.tracking.logged_models import Message
 from resources.tracking.run_files import TrackedPoint
 from resources.tracking.runs import Tracked, check_run_active, find_run, plain_number
 from server.mlflow import call as fields
-from server.mlflow import pages
-from server.mlflow.call import Call, checked_text, experiment_number, invalid, missing
+from server.mlflow.call import Call, checked_text, invalid, missing
 from server.mlflow.experiments import seen as seen_experiment
-from server.mlflow.grammar import ilike, like
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen as seen_run
 
@@ -27,25 +23,9 @@ FOLDER = "logged-models"
 """Below a run's artifacts: its models' files. Lists of the run's own artifacts leave it out."""
 
 _STATUSES = ("LOGGED_MODEL_STATUS_UNSPECIFIED", "LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED")
-_MOST, _USUAL = 1_000, 100
 _MOST_METRICS = 1_000  # of a model, which are written again with each of them; its run has all
 _SAME = ("key", "timestamp", "step", "run_id", "dataset_name", "dataset_digest")  # a metric that is sent again
 _BAD = re.compile(r"""[/:.%"']""")
-_CLAUSE = re.compile(
-    r"""\s*(?:(attributes|params|tags|metrics)\.)?(`[^`]+`|"[^"]+"|[\w./-]+)\s*(<=|>=|!=|=|<|>|LIKE\b|ILIKE\b)\s*('[^']*'|"[^"]*"|-?[\d.]+(?:[eE][-+]?\d+)?)\s*""",
-    re.IGNORECASE,
-)
-_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "LIKE": like,
-    "ILIKE": ilike,
-}
-_NAMES = {"creation_time": "creation_timestamp_ms", "creation_timestamp": "creation_timestamp_ms", "artifact_location": "artifact_uri"}
 
 
 def create(call: Call) -> dict[str, Any]:
@@ -124,31 +104,6 @@ def log_params(call: Call) -> dict[str, Any]:
 
     _changed(call, change)
     return {}
-
-
-def search(call: Call) -> dict[str, Any]:
-    count, begins = pages.size(call, _USUAL, _MOST), pages.offset(call)
-    wanted = [experiment_number(one) for one in call.items("experiment_ids")]
-    if not wanted:
-        raise missing("experiment_ids")
-    clauses, datasets = _clauses(call.maybe_text("filter") or ""), call.objects("datasets")
-    if not all(one.get("dataset_name") for one in datasets):
-        raise missing("datasets.dataset_name")
-    with call.state.catalog.read() as session:
-        rows = session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(wanted)))
-        found = logged_models.list_models(session, [row.id for row in rows if call.caller.sees(row.project)])
-    seen = [(message, _on_datasets(message, datasets)) for message in found]
-    if datasets:
-        seen = [(message, part) for message, part in seen if part["data"]["metrics"]]
-    found = [message for message, part in seen if all(_matches(part, *clause) for clause in clauses)]
-    for order in reversed(call.objects("order_by")):
-        name = checked_text("order_by.field_name", order.get("field_name", ""))
-        kind, _, key = name.rpartition(".")
-        held = [message for message in found if _value(message, kind, key) is not None]
-        held.sort(key=partial(_value, kind=kind, key=key), reverse=not order.get("ascending", True))
-        found = held + [message for message in found if _value(message, kind, key) is None]
-    shown, following = pages.page(found, begins, count)
-    return {**({"models": list(shown)} if shown else {}), **following}
 
 
 def list_files(call: Call) -> dict[str, Any]:
@@ -262,46 +217,3 @@ def _model_of_run(item: dict[str, Any], *, step: bool) -> dict[str, Any]:
         raise missing("model_id")
     found: dict[str, Any] = {"model_id": checked_text("model_id", item["model_id"])}
     return {**found, "step": fields.integer("step", item.get("step"), 0)} if step else found
-
-
-def _clauses(text: str) -> list[tuple[str, str, str, Any]]:
-    """Kind, key, comparison and value of each part of a filter, which are joined by AND."""
-    found: list[tuple[str, str, str, Any]] = []
-    for part in re.split(r"\s+AND\s+", text.strip(), flags=re.IGNORECASE) if text.strip() else []:
-        clause = _CLAUSE.fullmatch(part)
-        if clause is None:
-            raise Refused("INVALID_PARAMETER_VALUE", f"Invalid clause(s) in filter string: {part!r}")
-        kind, key, compared, value = clause[1] or "", clause[2].strip('`"'), clause[3].upper(), clause[4]
-        quoted = value[0] in "'\""
-        if quoted == (kind.lower() == "metrics"):
-            raise Refused("INVALID_PARAMETER_VALUE", f"{part!r} compares a number with a text: metrics are numbers, params and tags texts")
-        found.append((kind.lower(), key, compared, value[1:-1] if quoted else float(value)))
-    return found
-
-
-def _matches(message: Message, kind: str, key: str, compared: str, value: Any) -> bool:
-    held = _value(message, kind, key)
-    if held is None:
-        return False
-    if isinstance(held, str) != isinstance(value, str):
-        raise Refused("INVALID_PARAMETER_VALUE", f"{key!r} is compared with {value!r}, which is of another type")
-    if compared.endswith("LIKE") and not isinstance(held, str):
-        raise Refused("INVALID_PARAMETER_VALUE", f"{key!r} is a number, which {compared} does not take")
-    return _COMPARED[compared](held, value)
-
-
-def _on_datasets(message: Message, datasets: Sequence[dict[str, Any]]) -> Message:
-    """A model with those of its metrics alone that are of one of these datasets; with all where none are given."""
-    if not datasets:
-        return message
-    wanted = [{name: one[name] for name in ("dataset_name", "dataset_digest") if one.get(name)} for one in datasets]
-    metrics = [one for one in message["data"].get("metrics", []) if any(one.items() >= each.items() for each in wanted)]
-    return {**message, "data": {**message["data"], "metrics": metrics}}
-
-
-def _value(message: Message, kind: str, key: str) -> Any:
-    if kind in ("", "attributes"):
-        return message["info"].get(_NAMES.get(key, key))
-    items = message["info"].get("tags", []) if kind == "tags" else message["data"].get(kind, [])
-    found = [one["value"] for one in items if one["key"] == key]
-    return (float(found[-1]) if kind == "metrics" else found[-1]) if found else None

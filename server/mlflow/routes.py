@@ -51,7 +51,7 @@ async def answer_api(request: Request) -> Response:
         return _unknown(method, path)
     try:
         async with read_body(request, request.app.state.halving.room, MOST_OF_MLFLOW) as body:
-            fields = _query(request) or await _object(body) if request.method == "GET" else await _object(body)
+            fields = _query(request) or await _object(request, body) if method == "GET" else await _object(request, body)
             call = _call(request, {**fields, **named}, audited=endpoint.audited)
             return _message(await _answered(endpoint, call))
     except Refused as error:
@@ -85,7 +85,7 @@ async def _answer_upload(request: Request, path: str) -> Response:
         return _unknown(request.method, request.path_params["path"])
     try:
         async with read_body(request, request.app.state.halving.room, MOST_OF_MLFLOW) as body:
-            call = _call(request, await _object(body), audited=False)
+            call = _call(request, await _object(request, body), audited=False)
             return _message(await _MPU[what](call, address))
     except Refused as error:
         return error.answer()
@@ -161,8 +161,14 @@ def _call(request: Request, fields: dict[str, Any], *, audited: bool) -> Call:
     return Call(request.app.state.halving, caller_of(request), request.app.state.audit, request.scope, fields)
 
 
-async def _object(body: bytes) -> dict[str, Any]:
+async def _object(request: Request, body: bytes) -> dict[str, Any]:
     """A body's fields. A large one is read in a thread, and one that would keep all other threads waiting is not."""
+    if request.method in ("POST", "PUT"):
+        given = request.headers.get("content-type")
+        if given is None:
+            raise Refused("INVALID_PARAMETER_VALUE", "Bad Request. Content-Type header is missing.")
+        if given.partition(";")[0] != "application/json":
+            raise Refused("INVALID_PARAMETER_VALUE", "Bad Request. Content-Type must be one of ['application/json'].")
     if body.count(b"[") + body.count(b"{") > _MOST_OBJECTS:
         raise Refused("INVALID_PARAMETER_VALUE", f"the body is not accepted: it has more than {_MOST_OBJECTS} objects and lists")
     try:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
@@ -59,6 +60,18 @@ class ServerProcess:
     def stop(self, seconds: float = 10.0) -> None:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(seconds)
+
+    def wait_until_it_has_read(self, size: int) -> None:
+        """Until a body that is being uploaded is in a file of the server's with so many bytes: such a file has no name."""
+
+        def read() -> bool:
+            for file in Path(f"/proc/{self.process.pid}/fd").iterdir():
+                with contextlib.suppress(OSError):  # it was closed meanwhile
+                    if str(file.readlink()).endswith(" (deleted)") and file.stat().st_size >= size:
+                        return True
+            return False
+
+        wait_for(read, 120, f"{size} bytes of an upload are read")
 
     def _answers(self) -> bool:
         assert self.process.poll() is None

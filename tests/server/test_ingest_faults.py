@@ -171,6 +171,7 @@ def test_a_server_that_is_killed_in_the_middle_of_an_upload_has_nothing_of_it_an
     with socket.create_connection((address.hostname, address.port)) as half:
         head = f"PUT /api/v1/blobs/{digest} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\nContent-Length: {len(content)}\r\n\r\n"
         half.sendall(head.encode() + content[: 4 << 20])
+        server.wait_until_it_has_read(2 << 20)
         server.kill()
     server.start()
     store = Store(root)
@@ -194,6 +195,35 @@ def test_two_clients_with_one_run_have_an_attempt_each_and_no_point_is_lost(serv
     assert [attempt.status for attempt in info.attempts] == ["finished"] * 4
     for number in range(4):
         assert _steps(root, "shared", f"loss{number}") == list(range(1000))
+
+
+def test_replicas_take_one_runs_batches_and_one_that_is_killed_amid_them_loses_none(server: ServerProcess, root: str) -> None:
+    """Each batch goes to both at once, as a client does that has lost an answer."""
+    whose: dict[str, str | int] = {"project": "p", "run": "r", "attempt": 1}
+    assert httpx2.post(f"{server.address}/api/v1/ingest/begin", json={"project": "p", "run": "r"}, timeout=60).status_code == 201
+
+    def send(to: ServerProcess, sequence: int) -> None:
+        while True:
+            try:
+                batch = {"points": points(50 * sequence, 50)}
+                answer = httpx2.post(f"{to.address}/api/v1/ingest", params={**whose, "sequence": sequence}, json=batch, timeout=60)
+            except httpx2.TransportError:
+                continue  # it is away
+            assert answer.status_code in (200, 429, 503), answer.text
+            if answer.status_code == 200:
+                assert answer.json() == {"points": 50, "next": sequence + 1}
+                return
+
+    with server_of(root) as other, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for sequence in range(60):
+            sending = [pool.submit(send, to, sequence) for to in (server, other)]
+            if sequence in (20, 40):
+                other.kill()
+                other.start()
+            for sent in sending:
+                sent.result()
+    assert httpx2.post(f"{server.address}/api/v1/ingest/end", json=whose, timeout=60).status_code == 200
+    assert _steps(root, "r") == list(range(3_000))
 
 
 def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: ServerProcess, root: str) -> None:

@@ -1,14 +1,15 @@
 """MLflow's runs on this machine's disk: a SQLite database, or a folder ``mlruns`` of text files."""
 
-import json
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from halving.errors import ExtraMissing
 from halving.imports.foreign_run import SourceUnreadable
 from halving.imports.mlflow_source import Entry, Experiment, MlflowFile, MlflowRun
 from halving.imports.reading import Unreadable, files_below, readable, reading
@@ -97,12 +98,17 @@ class Database:
 
 
 class Folder:
-    """A folder with an experiment in each folder, and a run in each folder of these."""
+    """A folder with an experiment in each folder, and a run in each folder of these.
+
+    Raises:
+        ExtraMissing: PyYAML is not installed.
+    """
 
     schemes: Collection[str] = _SCHEMES
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
+        _yaml()
 
     def experiments(self) -> list[Experiment | Unreadable]:
         found = [(folder, readable(folder.name, partial(_meta, folder, _EXPERIMENT_HAS))) for folder in folders_with_meta(self._path)]
@@ -186,21 +192,34 @@ def _there(path: Path) -> AbstractContextManager[bytes | Path]:
 
 
 def _meta(folder: Path, fields: Collection[str] = ()) -> dict[str, str]:
-    """A folder's ``meta.yaml``, whose lines are ``name: value``, with quotes where YAML wants them.
+    """A folder's ``meta.yaml``, its values as text.
 
     Raises:
         SourceUnreadable: it cannot be read, or lacks one of ``fields``, as while it is being written.
     """
-    path = folder / "meta.yaml"
-    found: dict[str, str] = {}
+    path, yaml = folder / "meta.yaml", _yaml()
     with reading(path):
-        for line in path.read_text().splitlines(keepends=True):
-            name, colon, value = line.partition(": ")
-            if colon and line.endswith("\n") and not name.startswith((" ", "-")):
-                found[name] = _unquoted(value.strip())
+        lines = path.read_text().rpartition("\n")[0]  # what has no end of a line is being written
+        try:
+            loaded = yaml.safe_load(lines)
+        except (yaml.YAMLError, RecursionError) as error:
+            raise SourceUnreadable(f"{path} cannot be read: {str(error).partition(chr(10))[0]}") from None
+        entries = loaded.items() if isinstance(loaded, dict) else ()
+        found = {str(name): "" if value is None else str(value) for name, value in entries}
     if missing := [field for field in fields if field not in found]:
         raise SourceUnreadable(f"{path} cannot be read: it has no {', '.join(missing)}, or not yet")
     return found
+
+
+def _yaml() -> Any:
+    """
+    Raises:
+        ExtraMissing: PyYAML is not installed.
+    """
+    try:
+        return import_module("yaml")
+    except ImportError:
+        raise ExtraMissing("a folder of MLflow's needs the package pyyaml: pip install 'halving[mlflow]'") from None
 
 
 def _run_meta(folder: Path) -> dict[str, str]:
@@ -226,17 +245,6 @@ def _run(meta: dict[str, str], folder: Path) -> MlflowRun:
         tags=tags,
         metrics=_names(folder / "metrics"),
     )
-
-
-def _unquoted(value: str) -> str:
-    if value.startswith("'") and value.endswith("'") and len(value) > 1:
-        return value[1:-1].replace("''", "'")
-    if value.startswith('"'):
-        try:
-            return str(json.loads(value))
-        except ValueError:
-            return value.strip('"')
-    return "" if value == "null" else value
 
 
 def _names(folder: Path) -> list[str]:

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks.peers.installs import environment
 from halving.cli.main import main
 from halving.imports.foreign_run import Skipped
+from halving.imports.mlflow_folder import Folder
+from halving.imports.mlflow_source import Experiment
 from halving.imports.mlflow_tracking import read_runs
 from halving.query.runs import list_runs
 from halving.store.store import Store, digest_of
@@ -243,19 +246,34 @@ main(["import", "mlflow", sys.argv[1], "--root", sys.argv[3]])
 @pytest.mark.slow
 @pytest.mark.xdist_group("mlflow")
 @pytest.mark.timeout(900)
-def test_an_import_that_is_killed_goes_on_and_takes_nothing_twice(
-    logged: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["database", "server"])
+def test_imports_that_are_killed_or_run_at_once_take_all_and_nothing_twice(
+    source: str, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(logged["database"])
     whole = str(tmp_path / "whole")
-    imported(capsys, "mlflow", STORES["database"], whole)
+    imported(capsys, "mlflow", source, whole)
+
+    def is_whole(root: str) -> None:
+        assert points(root) == points(whole)
+        shown, expected = (
+            {info.run: (info.status, len(info.attempts), info.params) for info in list_runs(Store(each))} for each in (root, whole)
+        )
+        assert shown == expected
+        named = [sorted(path.name for path in Path(each).glob("runs/*/*/artifacts/*.json")) for each in (root, whole)]
+        assert named[0] == named[1]
+
     for writes in (1, 3, 12):
         root = str(tmp_path / f"killed{writes}")
-        done = subprocess.run([sys.executable, "-c", KILLED, STORES["database"], str(writes), root], capture_output=True, check=False)
+        done = subprocess.run([sys.executable, "-c", KILLED, source, str(writes), root], capture_output=True, check=False)
         assert done.returncode == -signal.SIGKILL
-        imported(capsys, "mlflow", STORES["database"], root)
-        assert points(root) == points(whole)
-        assert {info.run: info.status for info in list_runs(Store(root))} == {info.run: info.status for info in list_runs(Store(whole))}
+        imported(capsys, "mlflow", source, root)
+        is_whole(root)
+    root = str(tmp_path / "together")
+    command = [sys.executable, "-m", "halving.cli.main", "import", "mlflow", source, "--root", root]
+    importers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    told = [importer.communicate(timeout=300)[0] for importer in importers]
+    assert [importer.returncode for importer in importers] == [0, 0], told
+    is_whole(root)
 
 
 @pytest.mark.parametrize(
@@ -415,3 +433,20 @@ def test_of_a_folder_what_cannot_be_read_is_said_and_keeps_nothing_else_from_bei
     started = list_runs(Store(root))[0].started
     assert whole == {run: (f"of-{1 + (run == 'c')}", {"lr": 0.1}, "finished", started) for run in "abc"}
     assert sorted((run, value) for run, _, _, value, _ in points(root)) == [(run, 0.5) for run in "abc"]
+
+
+@pytest.mark.parametrize("name", ["many words " * 20, "a: b # 'c' \"d\"", "two\nlines", "größe 007", "null", "1e3", "x" * 300])
+def test_names_are_read_as_mlflow_writes_them(tmp_path: Path, name: str) -> None:
+    write_folder(tmp_path)
+    meta = yaml.safe_load((tmp_path / "1" / "meta.yaml").read_text()) | {"name": name}
+    (tmp_path / "1" / "meta.yaml").write_text(yaml.dump(meta, default_flow_style=False, allow_unicode=True))
+    assert Folder(tmp_path).experiments()[0] == Experiment("1", name)
+
+
+def test_without_pyyaml_a_folder_is_refused_with_what_to_install(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path / "mlruns")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert main(["import", "mlflow", str(tmp_path / "mlruns"), "--root", root]) == 1
+    assert "pip install 'halving[mlflow]'" in capsys.readouterr().err

@@ -8,13 +8,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 Api = Callable[..., dict[str, Any]]
+JSON = {"Content-Type": "application/json"}
 
 
 def api_of(client: TestClient) -> Api:
     """Calls an endpoint: ``api("runs/create", experiment_id="0")``; what is answered with another status than ``answered`` fails."""
 
     def call(endpoint: str, method: str = "POST", /, *, answered: int = 200, **fields: Any) -> dict[str, Any]:
-        sent: dict[str, Any] = {"params": fields} if method == "GET" else {"content": json.dumps(fields)}
+        sent: dict[str, Any] = {"params": fields} if method == "GET" else {"content": json.dumps(fields), "headers": JSON}
         answer = client.request(method, f"http://127.0.0.1:3001/api/2.0/mlflow/{endpoint}", **sent)
         assert answer.status_code == answered, answer.text
         found: dict[str, Any] = answer.json()

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from server.mlflow.endpoints import ENDPOINTS
-from tests.server.mlflow.conftest import api_of
+from tests.server.mlflow.conftest import JSON, api_of
 
 API = "/api/2.0/mlflow"
 
@@ -126,7 +126,7 @@ def test_a_compressed_body_is_refused_and_never_expanded(local: TestClient) -> N
     """MLflow's clients send none, and its server reads none."""
     bomb = gzip.compress(b'{"run_id": "' + b"0" * 50_000_000)
     for body in (bomb, gzip.compress(json.dumps({"experiment_id": "0"}).encode())):
-        answer = local.post(f"{API}/runs/create", content=body, headers={"Content-Encoding": "gzip"})
+        answer = local.post(f"{API}/runs/create", content=body, headers={"Content-Encoding": "gzip", **JSON})
         assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
 
 
@@ -135,6 +135,15 @@ def test_a_body_that_is_too_large_is_refused_in_mlflows_form(local: TestClient) 
     assert (answer.status_code, answer.json()["error_code"]) == (413, "BAD_REQUEST")
     chunked = local.post(f"{API}/runs/log-batch", content=(b" " * 1_000_000 for _ in range(17)))
     assert (chunked.status_code, chunked.json()["error_code"]) == (413, "BAD_REQUEST")
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}])
+def test_a_body_that_is_not_said_to_be_json_is_refused(local: TestClient, headers: dict[str, str]) -> None:
+    for path in (f"{API}/runs/create", f"{API}/runs/search"):
+        answer = local.post(path, content=b'{"experiment_id": "0"}', headers=headers)
+        assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
+        assert "Content-Type" in answer.json()["message"]
+    assert local.post(f"{API}/runs/create", content=b"{}", headers={"Content-Type": "application/json; charset=utf-8"}).is_success
 
 
 def test_a_page_of_another_site_changes_nothing(local: TestClient) -> None:

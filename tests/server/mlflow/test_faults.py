@@ -164,6 +164,7 @@ def test_a_server_that_is_killed_amid_an_upload_lists_nothing_of_it_and_takes_it
     with socket.create_connection((address.hostname, address.port)) as half:
         half.sendall(f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\nContent-Length: {len(content)}\r\n\r\n".encode())
         half.sendall(content[: 4 << 20])
+        server.wait_until_it_has_read(2 << 20)
         server.kill()
     server.start()
     assert files(server.address, run) == []
@@ -178,6 +179,7 @@ def test_a_client_that_is_killed_amid_an_upload_leaves_nothing(server: ServerPro
     with socket.create_connection((address.hostname, address.port)) as half:
         half.sendall(f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\nContent-Length: {8 << 20}\r\n\r\n".encode())
         half.sendall(os.urandom(4 << 20))
+        server.wait_until_it_has_read(2 << 20)
     assert httpx2.put(f"{server.address}{path}2", content=b"x", timeout=60).status_code == 200
     assert files(server.address, run) == ["weights2"]
 

@@ -111,6 +111,11 @@ def test_a_models_files_are_its_own(api: Api, run: str, model: str, client: Test
         ("metrics.loss >= 1", "c b"),
         ("tags.k != 'x'", ""),
         ("attributes.status = 'LOGGED_MODEL_PENDING' and name ILIKE 'C'", "c"),
+        ("name IN ('a', 'c')", "c a"),
+        ("params.n NOT IN ('0', '1')", "c"),
+        ("creation_time > 0 AND last_updated_timestamp_ms < 1e15", "c b a"),
+        ("creation_timestamp <= 0", ""),
+        ("name LIKE '%a%a%a%a%a%a%'", ""),
     ],
 )
 def test_a_search_finds_models(api: Api, run: str, given: str, names: str) -> None:
@@ -140,9 +145,47 @@ def test_a_search_by_datasets_finds_models_by_their_metrics_on_them(api: Api, ru
     assert api("logged-models/search", answered=400, experiment_ids=["0"], datasets=[{}])["error_code"] == "INVALID_PARAMETER_VALUE"
 
 
-@pytest.mark.parametrize("given", ["name", "name = 7", "metrics.loss > 'x'", "a OR b", "created <> 1"])
+def test_a_filter_by_a_metric_looks_at_each_value_and_an_order_at_the_latest(api: Api, run: str) -> None:
+    for name, values in (("a", (0.9, 0.1)), ("b", (0.2, 0.3)), ("c", ())):
+        made = api("logged-models", experiment_id="0", source_run_id=run, name=name)["model"]["info"]["model_id"]
+        for step, value in enumerate(values):
+            more = {"model_id": made, "dataset_name": "digits" if step else "letters", "dataset_digest": "x"}
+            api("runs/log-batch", run_id=run, metrics=[{"key": "loss", "value": value, "timestamp": 1, "step": step, **more}])
+
+    def names(given: str = "", **order: Any) -> str:
+        models = api("logged-models/search", experiment_ids=["0"], filter=given, order_by=[order] if order else []).get("models", [])
+        return " ".join(one["info"]["name"] for one in models)
+
+    assert names("metrics.loss > 0.5") == "a"
+    assert names("metrics.loss > 0", field_name="metrics.loss") == "a b"
+    assert names(field_name="metrics.loss", ascending=False) == "b a c"
+    assert names(field_name="metrics.loss", dataset_name="letters") == "b a c"
+    assert names(field_name="metrics.loss", dataset_name="letters", dataset_digest="y") == names()
+    assert names(field_name="name") == "a b c"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "name",
+        "metrics.loss > 'x'",
+        "a OR b",
+        "created <> 1",
+        "colour = 'red'",
+        "name IN (1",
+        "name IN (7)",
+        "name = ('a')",
+        "creation_time = 'x'",
+    ],
+)
 def test_a_search_that_is_not_accepted_is_refused(api: Api, model: str, given: str) -> None:
     assert api("logged-models/search", answered=400, experiment_ids=["0"], filter=given)["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
+@pytest.mark.parametrize("order", ["colour", "params.depth", "tags.of", ""])
+def test_an_order_that_is_not_accepted_is_refused(api: Api, model: str, order: str) -> None:
+    asked = {"experiment_ids": ["0"], "order_by": [{"field_name": order}]}
+    assert api("logged-models/search", answered=400, **asked)["error_code"] == "INVALID_PARAMETER_VALUE"
 
 
 def test_a_deleted_model_is_not_found(api: Api, model: str) -> None:
