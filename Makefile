@@ -54,7 +54,7 @@ test-slow: install $(PAGE_TOOLS_IF_NPM)
 	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes
 
 test-cluster: install  # after the browser's tests: a pod that comes or goes breaks off what Chromium loads
-	$(BIN)/pytest --numprocesses=0 --exitfirst tests/kubernetes
+	$(BIN)/pytest --numprocesses=2 --exitfirst tests/kubernetes
 
 check: install check-page ## Lint, format, types and import direction
 	$(BIN)/ruff check .

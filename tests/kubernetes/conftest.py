@@ -18,8 +18,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker("service")
-            # They share the cluster's GPUs, so one of xdist's workers takes them all.
-            item.add_marker(pytest.mark.xdist_group("kubernetes"))
+            # They wait for pods most of the time: one of xdist's workers takes those of the installation, another the others.
+            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
             item.add_marker(pytest.mark.timeout(900))
 
 

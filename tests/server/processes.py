@@ -2,12 +2,10 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import queue
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,12 +18,20 @@ import httpx2
 from tests.ports import free_port
 from tests.waiting import wait_for
 
-_SERVE = """
-import sys
-from server.serving import serve
-from server.settings import Settings
-serve(Settings(root=sys.argv[1], port=int(sys.argv[2])))
-"""
+# Servers come of a process that has imported what they need: to import it again for each took as long as most of their tests.
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload(["server.serving"])
+
+
+def _serve(root: str, port: int, variables: dict[str, str], folder: str) -> None:
+    """What a server's process does; the variables and the working folder are those of the test, as if it had started it."""
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
+    from server.serving import serve
+    from server.settings import Settings
+
+    serve(Settings(root=root, port=port))
 
 
 class Sent(NamedTuple):
@@ -46,7 +52,8 @@ class ServerProcess:
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", _SERVE, self.root, str(self.port)], env=os.environ.copy())
+        self.process = _FORKED.Process(target=_serve, args=(self.root, self.port, dict(os.environ), str(Path.cwd())), daemon=True)
+        self.process.start()
         try:
             wait_for(self._answers, 120, "the server answers")
         except BaseException:
@@ -55,11 +62,12 @@ class ServerProcess:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.join()
 
     def stop(self, seconds: float = 10.0) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(seconds)
+        self.process.terminate()
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, f"it has not ended within {seconds:g} s"
 
     def wait_until_it_has_read(self, size: int) -> None:
         """Until a body that is being uploaded is in a file of the server's with so many bytes: such a file has no name."""
@@ -74,7 +82,7 @@ class ServerProcess:
         wait_for(read, 120, f"{size} bytes of an upload are read")
 
     def _answers(self) -> bool:
-        assert self.process.poll() is None
+        assert self.process.is_alive()
         try:
             return httpx2.get(f"{self.address}/api/v1/health").status_code == 200
         except httpx2.TransportError:

@@ -205,7 +205,7 @@ def test_replicas_take_one_runs_batches_and_one_that_is_killed_amid_them_loses_n
     def send(to: ServerProcess, sequence: int) -> None:
         while True:
             try:
-                batch = {"points": points(50 * sequence, 50)}
+                batch = {"points": points(50 * sequence, 50 * sequence + 50)}
                 answer = httpx2.post(f"{to.address}/api/v1/ingest", params={**whose, "sequence": sequence}, json=batch, timeout=60)
             except httpx2.TransportError:
                 continue  # it is away

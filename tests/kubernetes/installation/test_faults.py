@@ -246,7 +246,9 @@ def seconds_between_epochs(installation: Installation, sweep: str) -> list[float
 
 @contextmanager
 def kubelet_stopped(installation: Installation) -> Iterator[None]:
-    """The node's kubelet frozen, where the node is this machine. For the last of these tests: what they leave is on this node."""
+    """The node's kubelet frozen, where the node is this machine. For the last of these tests: what they leave is on this node. Others that
+    run beside them need it as well, and so are waited for."""
+    installation.wait_for(lambda: not others(installation), "the other tests on this cluster to end", every=1)
     found = subprocess.run(["pgrep", "-x", "kubelet"], capture_output=True, text=True, check=False).stdout.split()
     if not found:
         pytest.skip("needs the node's kubelet on this machine")
@@ -256,6 +258,12 @@ def kubelet_stopped(installation: Installation) -> Iterator[None]:
     finally:
         os.kill(int(found[0]), signal.SIGCONT)
         installation.wait_until_served()  # a node that was not ready is behind no service
+
+
+def others(installation: Installation) -> list[str]:
+    """Namespaces of other tests on this cluster."""
+    names = [namespace.metadata.name for namespace in installation.core.list_namespace().items]
+    return [name for name in names if name.startswith(("halving-image-", "halving-test-")) and name != installation.namespace]
 
 
 def processes_of(pod: Any) -> list[int]:
