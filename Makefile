@@ -12,8 +12,11 @@ export PYTHONUNBUFFERED = 1
 # Where `make serve` and `make dev` listen; another number is given on the command line, as in: make dev PORT=3005 DAGSTER_PORT=3004
 PORT = 3001
 DAGSTER_PORT = 3000
-# Many tests wait for other processes: four at a time keep two cores busy, where three leave more than a third of them idle.
-export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
+# Many tests wait for other processes: four at a time keep two cores busy, where three leave more than a third of them idle. Slow ones wait more.
+ifeq ($(origin PYTEST_XDIST_AUTO_NUM_WORKERS),undefined)
+test: export PYTEST_XDIST_AUTO_NUM_WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
+test-slow: export PYTEST_XDIST_AUTO_NUM_WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3)
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo serve test test-all test-slow test-cluster check check-page vendor bench dev format migration screenshots clean

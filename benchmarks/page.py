@@ -61,7 +61,7 @@ def measure(setting: Setting) -> Part:
 
 
 def _panels(setting: Setting, part: Part, browser: Any) -> Table:
-    runs, points, rounds = setting.choose(10, 100), 1_000, setting.choose(1, 5)
+    runs, points, rounds = setting.choose(3, 100), 1_000, setting.choose(1, 5)
     root = _store(setting, "panels", runs=runs, metrics=20, points=points)
     name = f"{runs} runs x {points:,} points"
     first, nine, cpu, zoom, zoomed, refined, hover = [], [], [], [], [], [], []
@@ -78,7 +78,7 @@ def _panels(setting: Setting, part: Part, browser: Any) -> Table:
         _indexed(port, runs)
         for _ in range(rounds):
             cpu.append(_cpu(browser, port, f"/?top={runs}", 20))
-    long = _store(setting, "long", runs=setting.choose(5, 20), metrics=4, points=setting.choose(5_000, 50_000))
+    long = _store(setting, "long", runs=setting.choose(2, 20), metrics=4, points=setting.choose(5_000, 50_000))
     with running_server(long) as (_, port), _tab(browser, port, "/?top=20", SIZE) as page:
         _painted(page, 4)
         refined += [_refined(page, place) for place in range(rounds)]
@@ -95,7 +95,7 @@ def _panels(setting: Setting, part: Part, browser: Any) -> Table:
 
 
 def _metrics(setting: Setting, part: Part, browser: Any) -> Table:
-    names = setting.choose(300, 12_000)
+    names = setting.choose(60, 12_000)
     root = _store(setting, "names", runs=1, metrics=names, points=2)
     usable, found = [], []
     with running_server(root, settled=0) as (_, port):
@@ -116,7 +116,7 @@ def _metrics(setting: Setting, part: Part, browser: Any) -> Table:
 
 
 def _runs(setting: Setting, part: Part, browser: Any) -> Table:
-    runs = setting.choose(300, 10_000)
+    runs = setting.choose(60, 10_000)
     root = _store(setting, "runs", runs=runs, metrics=1, points=2)
     rows, filtered, scrolled = [], [], []
     with running_server(root, settled=0) as (_, port):

@@ -27,7 +27,7 @@ wall time from the first trial's start to the last one's end, for each trial.
 def measure(setting: Setting) -> Part:
     """Wall time for each trial more, in ms."""
     part = Part("driver", "A trial's overhead in one job", _TEXT)
-    few, many = setting.choose(2, FEW), setting.choose(4, MANY)
+    few, many = setting.choose(1, FEW), setting.choose(2, MANY)
     found = [(_job(setting, few, turn), _job(setting, many, turn)) for turn in range(setting.choose(1, ROUNDS))]
     each = [1000 * (larger["seconds"] - smaller["seconds"]) / (many - few) for smaller, larger in found]
     searching = [1000 * larger["searching"] / many for _, larger in found]

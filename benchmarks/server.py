@@ -61,9 +61,9 @@ def measure(setting: Setting) -> Part:
     """One answer, idle and busy streams, then streams and dashboards together."""
     part = Part("server", "Curves and live streams over HTTP", _TEXT)
     root, rounds = str(setting.work / "store"), setting.choose(1, 10)
-    seconds, streams, dashboards = setting.choose(3, 60), setting.choose(20, 200), setting.choose(5, 50)
-    server = partial(running_server, settled=setting.choose(0, 3))
-    runs = in_child("benchmarks.stores:write_runs", root=root, runs=RUNS, metrics=METRICS, points=POINTS, segments=1)
+    seconds, streams, dashboards = setting.choose(3, 60), setting.choose(4, 200), setting.choose(2, 50)
+    server, count = partial(running_server, settled=setting.choose(0, 3)), setting.choose(10, RUNS)
+    runs = in_child("benchmarks.stores:write_runs", root=root, runs=count, metrics=METRICS, points=POINTS, segments=1)
     in_child("benchmarks.stores:compact", root=root, runs=runs)
     settle()
     answers = Table(["answer", "MB", "server CPU, s", "s"], [], "The first answer of a server that has read no curve yet")
@@ -73,7 +73,7 @@ def measure(setting: Setting) -> Part:
             with server(root) as (process, port):
                 figures.append(_asked(process, port, runs, [f"metric_{place}" for place in range(keys)]))
         bytes_, cpu, wall = zip(*figures, strict=True)
-        answers.rows.append([f"{title} of {RUNS} runs", number(statistics.median(bytes_) / 1e6), spread(cpu), spread(wall)])
+        answers.rows.append([f"{title} of {count} runs", number(statistics.median(bytes_) / 1e6), spread(cpu), spread(wall)])
         if keys == 1:
             part.targets.append(Target("a metric of 100 runs x 1,000 points: server CPU", "s", list(cpu), 0.2))
             part.targets.append(Target("a metric of 100 runs x 1,000 points: size", "MB", [size / 1e6 for size in bytes_], 1.3))
@@ -200,7 +200,7 @@ def running_server(root: str, settled: float = 3.0) -> Iterator[tuple[int, int]]
             return False
 
     try:
-        wait_for(answers, 30, "the server answers")
+        wait_for(answers, 300, "the server answers")
         time.sleep(settled)
         yield process.pid, port
     finally:
