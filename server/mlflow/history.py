@@ -11,7 +11,7 @@ from halving.query.curve_reader import read_run_curves
 from resources.catalog import TrackedRunRow
 from resources.tracking.runs import Tracked, find_run, of_items, plain_number
 from server.mlflow import pages
-from server.mlflow.call import Call, invalid
+from server.mlflow.call import Call, invalid, missing
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
@@ -34,9 +34,14 @@ def get_history(call: Call) -> dict[str, Any]:
 
 def get_history_bulk(call: Call) -> dict[str, Any]:
     """The first values of a metric of several runs."""
-    metric, names = call.text("metric_key"), call.texts("run_id")
-    if not 0 < len(names) <= _MOST_RUNS:
-        raise invalid("run_id", len(names), f"GetMetricHistoryBulk request must specify 1 to {_MOST_RUNS} run_ids")
+    metric, names = call.maybe_text("metric_key"), call.texts("run_id")
+    if not names:
+        raise Refused("INVALID_PARAMETER_VALUE", "GetMetricHistoryBulk request must specify at least one run_id.")
+    if len(names) > _MOST_RUNS:
+        message = f"GetMetricHistoryBulk request cannot specify more than {_MOST_RUNS} run_ids. Received {len(names)} run_ids."
+        raise Refused("INVALID_PARAMETER_VALUE", message)
+    if metric is None:
+        raise Refused("INVALID_PARAMETER_VALUE", "GetMetricHistoryBulk request must specify a metric_key.")
     count = min(call.number("max_results", _MOST_BULK), _MOST_BULK)
     if count < 1:
         raise invalid("max_results", count, f"give 1 to {_MOST_BULK}")
@@ -52,8 +57,11 @@ def get_history_bulk(call: Call) -> dict[str, Any]:
 def get_history_bulk_interval(call: Call) -> dict[str, Any]:
     """A metric of several runs, of each no more than so many values, evenly drawn; those of an unknown run are none."""
     metric, names = call.text("metric_key"), call.texts("run_ids")
-    if not 0 < len(names) <= _MOST_RUNS:
-        raise invalid("run_ids", len(names), f"GetMetricHistoryBulkInterval request must specify 1 to {_MOST_RUNS} run_ids")
+    if not names:
+        raise missing("run_ids")
+    if len(names) > _MOST_RUNS:
+        message = f"GetMetricHistoryBulkInterval request must specify at most {_MOST_RUNS} run_ids. Received {len(names)} run_ids."
+        raise Refused("INVALID_PARAMETER_VALUE", message)
     count = call.number("max_results", _MOST_EACH)
     if not 1 <= count <= _MOST_EACH:
         raise invalid("max_results", count, f"max_results must be between 1 and {_MOST_EACH}.")
@@ -61,11 +69,10 @@ def get_history_bulk_interval(call: Call) -> dict[str, Any]:
     if (first is None) != (last is None):
         raise Refused("INVALID_PARAMETER_VALUE", "If either start step or end step are specified, both must be specified.")
     if first is not None and last is not None and first > last:
-        raise invalid("end_step", last, f"end_step must be greater than start_step = {first}")
+        message = f"end_step must be greater than start_step. Found start_step={first} and end_step={last}."
+        raise Refused("INVALID_PARAMETER_VALUE", message)
     found: list[dict[str, Any]] = []
-    with call.state.catalog.read() as session:
-        known = set(session.scalars(select(TrackedRunRow.id).where(TrackedRunRow.id.in_(names))))
-    for run in _seen_runs(call, [name for name in names if name in known]):
+    for run in _seen_runs(call, names):
         points = _in_order(_points(call, run, metric))
         points = points.take(np.lexsort((points.value, points.time, points.step)))
         if first is not None:
@@ -84,8 +91,10 @@ def _sampled(length: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _seen_runs(call: Call, names: list[str]) -> list[Tracked]:
+    """The runs of these ids; an unknown one is left out."""
     with call.state.catalog.read() as session:
-        found = [find_run(session, name) for name in names]
+        known = set(session.scalars(select(TrackedRunRow.id).where(TrackedRunRow.id.in_(names))))
+        found = [find_run(session, name) for name in names if name in known]
     for run in found:
         call.check(run.project, f"run {run.row.id!r}")
     return found

@@ -1,33 +1,33 @@
 """Search for logged models, with MLflow's own grammar of filters."""
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import select
 
 from resources.catalog import ExperimentRow
 from resources.tracking import logged_models
+from resources.tracking.experiments import ACTIVE
 from resources.tracking.logged_models import Message
 from server.mlflow import pages
 from server.mlflow.call import Call, checked_text, experiment_number, invalid, missing
 from server.mlflow.grammar import ilike, like, model_comparisons
 from server.mlflow.refusals import Refused
 
-_MOST, _USUAL = 1_000, 100
-# Attributes by their names in MLflow's tables, with those in its messages.
-_ATTRIBUTES = {
-    name: name
-    for name in (
-        "model_id",
-        "experiment_id",
-        "name",
-        "creation_timestamp_ms",
-        "last_updated_timestamp_ms",
-        "status",
-        "model_type",
-        "source_run_id",
-    )
-} | {"artifact_location": "artifact_uri"}
+_MOST, _USUAL = 1_000, 50  # models in a page
+# Attributes by their names in MLflow's tables: what a model's ``info`` says of them.
+_ATTRIBUTES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    name: itemgetter(name) for name in ("model_id", "name", "creation_timestamp_ms", "last_updated_timestamp_ms", "status")
+}
+_ATTRIBUTES |= {
+    "artifact_location": itemgetter("artifact_uri"),
+    "experiment_id": itemgetter("experiment_id"),
+    "lifecycle_stage": lambda _: ACTIVE,  # no others are searched
+    **{name: partial(lambda name, info: info.get(name), name) for name in ("model_type", "source_run_id", "status_message")},
+}
 _ALIASES = {"creation_time": "creation_timestamp_ms", "creation_timestamp": "creation_timestamp_ms"}
 _ALIASES |= {"last_updated_timestamp": "last_updated_timestamp_ms"}
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
@@ -48,7 +48,11 @@ Key = Callable[[Message], Any]
 
 def search(call: Call) -> dict[str, Any]:
     """Models of experiments, the newest first where no order is asked for."""
-    count, begins = pages.size(call, _USUAL, _MOST), pages.offset(call)
+    count = min(call.number("max_results", 0) or _USUAL, _MOST)
+    if count < 1:
+        raise invalid("max_results", count, "It must be a positive integer")
+    question = [call.fields.get(name) for name in ("experiment_ids", "filter", "order_by", "datasets")]
+    begins = pages.offset(call, of=question)
     wanted = [experiment_number(one) for one in call.items("experiment_ids")]
     if not wanted:
         raise missing("experiment_ids")
@@ -56,7 +60,7 @@ def search(call: Call) -> dict[str, Any]:
     if not all(one.get("dataset_name") for one in datasets):
         raise missing("datasets.dataset_name")
     comparisons = _comparisons(call.maybe_text("filter") or "")
-    orders = [(_order(one), one.get("ascending", True)) for one in call.objects("order_by")]
+    orders = [(_order(one), one.get("ascending") is not False) for one in call.objects("order_by")]
     with call.state.catalog.read() as session:
         rows = session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(wanted)))
         found = logged_models.list_models(session, [row.id for row in rows if call.caller.sees(row.project)])
@@ -64,8 +68,8 @@ def search(call: Call) -> dict[str, Any]:
         found = [message for message in found if _metrics(message, datasets)]
     found = [message for message in found if all(_holds(message, one, datasets) for one in comparisons)]
     for key, ascending in reversed(orders):
-        found = _ordered(found, key, ascending=bool(ascending))
-    shown, following = pages.page(found, begins, count)
+        found = _ordered(found, key, ascending=ascending)
+    shown, following = pages.page(found, begins, count, of=question)
     return {**({"models": list(shown)} if shown else {}), **following}
 
 
@@ -75,7 +79,8 @@ def _comparisons(given: str) -> list[Any]:
     for one in found:
         if one.entity.type.value == "attributes" and one.entity.key not in _ATTRIBUTES:
             raise invalid("filter", given, f"there is no attribute {one.entity.key!r}; known are {', '.join(_ATTRIBUTES)}")
-        if one.op.endswith("IN") != isinstance(one.value, (tuple, list)):
+        kind = (tuple, list) if one.op.endswith("IN") else float if one.entity.is_numeric() else str
+        if not isinstance(one.value, kind):
             raise invalid("filter", given, f"{one.op} does not take {one.value!r}")
     return found
 
@@ -89,10 +94,11 @@ def _holds(message: Message, comparison: Any, datasets: Sequence[Dataset]) -> bo
 def _values(message: Message, entity: Any, datasets: Sequence[Dataset]) -> list[Any]:
     kind, key = entity.type.value, entity.key
     if kind == "attributes":
-        held = message["info"].get(_ATTRIBUTES[key])
+        held = _ATTRIBUTES[key](message["info"])
         return [] if held is None else [held]
     if kind == "metrics":
-        return [float(one["value"]) for one in _metrics(message, datasets) if one["key"] == key]
+        values = [float(one["value"]) for one in _metrics(message, datasets) if one["key"] == key]
+        return [value for value in values if not math.isnan(value)]  # which compares with nothing, as NULL in SQL
     items = message["info"].get("tags", []) if kind == "tags" else message["data"].get("params", [])
     return [one["value"] for one in items if one["key"] == key]
 
@@ -109,10 +115,12 @@ def _order(asked: dict[str, Any]) -> Key:
     name = checked_text("order_by.field_name", asked.get("field_name") or "")
     kind, dot, key = name.partition(".")
     if not dot:
-        field = _ATTRIBUTES.get(_ALIASES.get(name, name))
-        if field is None:
+        attribute = _ALIASES.get(name, name)
+        if attribute not in _ATTRIBUTES:
             raise Refused("INVALID_PARAMETER_VALUE", f"Invalid order by field name: {name}")
-        return lambda message: message["info"].get(field)
+        if attribute == "experiment_id":
+            return lambda message: int(message["info"]["experiment_id"])
+        return lambda message: _ATTRIBUTES[attribute](message["info"])
     if kind != "metrics":
         raise Refused("INVALID_PARAMETER_VALUE", f"Invalid order by field name: {name}. Only metrics are supported.")
     dataset = {field: checked_text(f"order_by.{field}", asked[field]) for field in ("dataset_name", "dataset_digest") if asked.get(field)}
@@ -120,7 +128,7 @@ def _order(asked: dict[str, Any]) -> Key:
     def latest(message: Message) -> float | None:
         held = [one for one in _metrics(message, [dataset] if dataset else []) if one["key"] == key]
         newest = min(held, key=lambda one: (-one["timestamp"], -one["step"], one["run_id"]), default=None)
-        return None if newest is None else float(newest["value"])
+        return None if newest is None or math.isnan(float(newest["value"])) else float(newest["value"])
 
     return latest
 

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -33,26 +34,33 @@ def size(call: Call, otherwise: int, most: int) -> int:
     return found
 
 
-def offset(call: Call) -> int:
-    """Where the page begins."""
+def offset(call: Call, of: Any = None) -> int:
+    """Where the page begins; ``of`` is the question whose pages these are, where a token may be used with no other."""
     token = call.maybe_text("page_token")
     if not token:
         return 0
     try:
-        found = json.loads(base64.b64decode(token, validate=True))["offset"]
+        given = json.loads(base64.b64decode(token, validate=True))
+        found = given["offset"]
     except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
         found = None
     if not isinstance(found, int) or not 0 <= found < 2**62:
         raise Refused("INVALID_PARAMETER_VALUE", "Invalid page token, could not base64-decode")
+    if of is not None and given.get("of") != _mark(of):
+        raise Refused("INVALID_PARAMETER_VALUE", "The page token is of another search: its experiments, filter or order were others")
     return found
 
 
-def token_of(place: int) -> str:
+def token_of(place: int, of: Any = None) -> str:
     """The token of the page that begins there."""
-    return base64.b64encode(json.dumps({"offset": place}).encode()).decode()
+    return base64.b64encode(json.dumps({"offset": place, **({"of": _mark(of)} if of is not None else {})}).encode()).decode()
 
 
-def page(items: Sequence[_Item], begins: int, count: int) -> tuple[Sequence[_Item], dict[str, Any]]:
+def page(items: Sequence[_Item], begins: int, count: int, of: Any = None) -> tuple[Sequence[_Item], dict[str, Any]]:
     """The items of a page, and what its answer says of the next one."""
     ends = begins + count
-    return items[begins:ends], {"next_page_token": token_of(ends)} if ends < len(items) else {}
+    return items[begins:ends], {"next_page_token": token_of(ends, of)} if ends < len(items) else {}
+
+
+def _mark(question: Any) -> str:
+    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16]

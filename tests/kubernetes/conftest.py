@@ -19,7 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(_HERE):
             item.add_marker("service")
             # They wait for pods most of the time: one of xdist's workers takes those of the installation, another the others.
-            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+            if not item.get_closest_marker("xdist_group"):
+                item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
             item.add_marker(pytest.mark.timeout(900))
 
 

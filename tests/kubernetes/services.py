@@ -7,6 +7,9 @@ from pyarrow import fs
 
 from tests.s3 import S3, Gate
 
+SESSION = {"halving-tests": os.environ.get("PYTEST_XDIST_TESTRUNUID", "alone")}
+"""The label of what these tests make on a cluster, whichever of xdist's workers does it."""
+
 
 class ObjectStore:
     """An S3 API with one bucket on ``address``, behind a gate that can be shut: S3 that is unavailable. It takes any key."""

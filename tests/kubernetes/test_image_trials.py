@@ -27,7 +27,7 @@ from resources.scheduling.sweeps import pause_sweep, resume_sweep
 from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT
 from tests.kubernetes.overlay import IMAGE
-from tests.kubernetes.services import ObjectStore, address_for_pods
+from tests.kubernetes.services import SESSION, ObjectStore, address_for_pods
 from tests.resources.execution.test_worker import Ran, trained
 from tests.waiting import wait_for
 
@@ -105,7 +105,7 @@ class Site:
         self.keys = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": self.store_key}
         self.settings = {"AWS_ENDPOINT_URL": self.s3.url, "AWS_DEFAULT_REGION": "us-east-1"}
         self.image = os.environ.get("HALVING_TEST_SDK_IMAGE") or IMAGE
-        metadata = {"name": self.namespace}
+        metadata = {"name": self.namespace, "labels": SESSION}
         self.core.create_namespace({"metadata": metadata})
         self.core.create_namespaced_secret(self.namespace, {"metadata": {"name": "halving-store"}, "stringData": self.keys})
         self.core.create_namespaced_config_map(self.namespace, {"metadata": {"name": "trainable"}, "data": {"in_image.py": TRAINABLE}})
@@ -227,6 +227,7 @@ def test_a_sweep_in_pods_of_an_image_comes_to_its_end_by_the_decisions_of_its_wo
     assert ran.backend.store.names(ran.records(0).folder + "/mail/0001") == []
 
 
+@pytest.mark.xdist_group("installation")  # whose tests hold the GPUs, too
 def test_a_pod_sees_the_store_and_nothing_else_and_cannot_write_its_image(run: Callable[..., RanInPods]) -> None:
     ran = run(trainable="in_image:look_around", resources={"gpus": 1})
     seen: list[str] = []

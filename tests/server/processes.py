@@ -1,11 +1,14 @@
 """A server in a process of its own, and clients of its live streams."""
 
 import contextlib
+import functools
 import json
-import multiprocessing
 import os
 import queue
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,20 +21,46 @@ import httpx2
 from tests.ports import free_port
 from tests.waiting import wait_for
 
-# Servers come of a process that has imported what they need: to import it again for each took as long as most of their tests.
-_FORKED = multiprocessing.get_context("forkserver")
-_FORKED.set_forkserver_preload(["server.serving"])
-
-
-def _serve(root: str, port: int, variables: dict[str, str], folder: str) -> None:
-    """What a server's process does; the variables and the working folder are those of the test, as if it had started it."""
+# Servers are forked from a process that has imported what they need: to import it again for each took longer than most of their tests.
+# It is told where each is to work, and answers with the number of its process.
+_FORK = """
+import json, os, signal, socket, sys
+from server.serving import serve
+from server.settings import Settings
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who started a server looks at it by itself
+line = socket.socket(fileno=int(sys.argv[1]))
+for asked in line.makefile():
+    if number := os.fork():
+        line.sendall(b"%d\\n" % number)
+        continue
+    line.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    root, port, variables, folder = json.loads(asked)
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(folder)
-    from server.serving import serve
-    from server.settings import Settings
+    sys.exit(serve(Settings(root=root, port=port)))
+"""
 
-    serve(Settings(root=root, port=port))
+
+class _Forks:
+    """The process that forks servers."""
+
+    def __init__(self) -> None:
+        line, its = socket.socketpair()
+        with its:
+            self._process = subprocess.Popen([sys.executable, "-c", _FORK, str(its.fileno())], pass_fds=[its.fileno()])
+        self._line, self._answers = line, line.makefile()
+        self._lock = threading.Lock()
+
+    def server(self, root: str, port: int) -> int:
+        """Start a server with the variables and in the folder of now; the number of its process."""
+        with self._lock:
+            self._line.sendall(json.dumps([root, port, dict(os.environ), str(Path.cwd())]).encode() + b"\n")
+            return int(self._answers.readline())
+
+
+_forks = functools.cache(_Forks)
 
 
 class Sent(NamedTuple):
@@ -52,8 +81,7 @@ class ServerProcess:
         self.start()
 
     def start(self) -> None:
-        self.process = _FORKED.Process(target=_serve, args=(self.root, self.port, dict(os.environ), str(Path.cwd())), daemon=True)
-        self.process.start()
+        self.pid = _forks().server(self.root, self.port)
         try:
             wait_for(self._answers, 120, "the server answers")
         except BaseException:
@@ -61,19 +89,18 @@ class ServerProcess:
             raise
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
+        self._signal(signal.SIGKILL)
+        wait_for(lambda: not self._is_alive(), 60, "the server is gone", every=0.01)
 
     def stop(self, seconds: float = 10.0) -> None:
-        self.process.terminate()
-        self.process.join(seconds)
-        assert self.process.exitcode is not None, f"it has not ended within {seconds:g} s"
+        self._signal(signal.SIGTERM)
+        wait_for(lambda: not self._is_alive(), seconds, "the server has ended", every=0.01)
 
     def wait_until_it_has_read(self, size: int) -> None:
         """Until a body that is being uploaded is in a file of the server's with so many bytes: such a file has no name."""
 
         def read() -> bool:
-            for file in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            for file in Path(f"/proc/{self.pid}/fd").iterdir():
                 with contextlib.suppress(OSError):  # it was closed meanwhile
                     if str(file.readlink()).endswith(" (deleted)") and file.stat().st_size >= size:
                         return True
@@ -82,11 +109,22 @@ class ServerProcess:
         wait_for(read, 120, f"{size} bytes of an upload are read")
 
     def _answers(self) -> bool:
-        assert self.process.is_alive()
+        assert self._is_alive()
         try:
             return httpx2.get(f"{self.address}/api/v1/health").status_code == 200
         except httpx2.TransportError:
             return False
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(self.pid, number)
+
+    def _is_alive(self) -> bool:
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
 
 @contextmanager

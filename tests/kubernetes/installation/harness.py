@@ -17,7 +17,7 @@ import urllib3
 
 from resources.backend import Backend
 from tests.kubernetes.overlay import Image, write_overlay
-from tests.kubernetes.services import ObjectStore, address_for_pods
+from tests.kubernetes.services import SESSION, ObjectStore, address_for_pods
 from tests.postgres import Postgres
 from tests.waiting import wait_for
 
@@ -282,7 +282,7 @@ class Installation:
     # How it comes to be
 
     def _deploy(self, database: dict[str, str], store: dict[str, str]) -> None:
-        subprocess.run(["kubectl", "create", "namespace", self.namespace], check=True, capture_output=True)
+        self.core.create_namespace({"metadata": {"name": self.namespace, "labels": SESSION}})
         for name, entries in {"halving-database": database, "halving-store": store}.items():
             secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": entries}
             self.kubectl("apply", "-f", "-", stdin=json.dumps(secret))

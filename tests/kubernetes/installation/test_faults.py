@@ -36,6 +36,7 @@ from tests.kubernetes.installation.specs import (
     sweep_of,
     trials,
 )
+from tests.kubernetes.services import SESSION
 from tests.kubernetes.trainables import HELD_EPOCH
 from tests.waiting import wait_for
 
@@ -248,10 +249,10 @@ def seconds_between_epochs(installation: Installation, sweep: str) -> list[float
 def kubelet_stopped(installation: Installation) -> Iterator[None]:
     """The node's kubelet frozen, where the node is this machine. For the last of these tests: what they leave is on this node. Others that
     run beside them need it as well, and so are waited for."""
-    installation.wait_for(lambda: not others(installation), "the other tests on this cluster to end", every=1)
     found = subprocess.run(["pgrep", "-x", "kubelet"], capture_output=True, text=True, check=False).stdout.split()
     if not found:
         pytest.skip("needs the node's kubelet on this machine")
+    installation.wait_for(lambda: not others(installation), "the other tests on this cluster to end", every=1)
     os.kill(int(found[0]), signal.SIGSTOP)
     try:
         yield
@@ -261,9 +262,10 @@ def kubelet_stopped(installation: Installation) -> Iterator[None]:
 
 
 def others(installation: Installation) -> list[str]:
-    """Namespaces of other tests on this cluster."""
-    names = [namespace.metadata.name for namespace in installation.core.list_namespace().items]
-    return [name for name in names if name.startswith(("halving-image-", "halving-test-")) and name != installation.namespace]
+    """Namespaces of the other tests of this session."""
+    label = ",".join(f"{name}={value}" for name, value in SESSION.items())
+    names = [namespace.metadata.name for namespace in installation.core.list_namespace(label_selector=label).items]
+    return [name for name in names if name != installation.namespace]
 
 
 def processes_of(pod: Any) -> list[int]:

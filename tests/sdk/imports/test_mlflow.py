@@ -378,9 +378,10 @@ FAULTS = {
     "a half-written run": (
         "1/a/meta.yaml",
         b"run_id: a\nstat",
-        "1/a/meta.yaml cannot be read: it has no status, start_time, lifecycle_stage",
+        "1/a/meta.yaml cannot be read: its last line has no end, or not yet",
     ),
-    "a run cut in a number": ("1/a/meta.yaml", b"lifecycle_stage: active\nrun_id: a\nstatus: 3\nstart_time: 17", "it has no start_time"),
+    "a run cut in a number": ("1/a/meta.yaml", b"lifecycle_stage: active\nrun_id: a\nstatus: 3\nstart_time: 17", "has no end, or not yet"),
+    "a run cut behind a line": ("1/a/meta.yaml", b"lifecycle_stage: active\nrun_id: a\nstatus: 3\n", "it has no start_time"),
     "a status that is no number": (
         "1/a/meta.yaml",
         b"lifecycle_stage: active\nrun_id: a\nstart_time: 1\nstatus: x\n",
@@ -397,7 +398,7 @@ FAULTS = {
     "a half-written experiment": (
         "1/meta.yaml",
         b"experiment_id: '1'\nlifecycle_stage: active\nname: o",
-        "1/meta.yaml cannot be read: it has no name",
+        "1/meta.yaml cannot be read: its last line has no end, or not yet",
     ),
     "a file of a param that may not be read": ("1/a/params/lr", None, "1/a/params/lr cannot be read: Permission denied"),
     "a folder of params that may not be listed": ("1/a/params", None, "1/a/params cannot be read: Permission denied"),

@@ -115,6 +115,7 @@ def test_a_models_files_are_its_own(api: Api, run: str, model: str, client: Test
         ("params.n NOT IN ('0', '1')", "c"),
         ("creation_time > 0 AND last_updated_timestamp_ms < 1e15", "c b a"),
         ("creation_timestamp <= 0", ""),
+        ("lifecycle_stage = 'active' AND experiment_id = '0'", "c b a"),
         ("name LIKE '%a%a%a%a%a%a%'", ""),
     ],
 )
@@ -162,6 +163,26 @@ def test_a_filter_by_a_metric_looks_at_each_value_and_an_order_at_the_latest(api
     assert names(field_name="metrics.loss", dataset_name="letters") == "b a c"
     assert names(field_name="metrics.loss", dataset_name="letters", dataset_digest="y") == names()
     assert names(field_name="name") == "a b c"
+    for name, value in (("d", "NaN"), ("e", 0.2)):  # a loss that has diverged is behind those that have not
+        made = api("logged-models", experiment_id="0", source_run_id=run, name=name)["model"]["info"]["model_id"]
+        api("runs/log-metric", run_id=run, model_id=made, key="loss", value=value, timestamp=1)
+    assert names("metrics.loss != 7", field_name="metrics.loss", ascending=None) == "a e b"
+    assert names(field_name="metrics.loss") == "a e b d c"
+
+
+def test_pages_of_a_search_are_of_its_own_question(api: Api, run: str) -> None:
+    for number in range(60):
+        api("logged-models", experiment_id="0", source_run_id=run, name=f"m{number}")
+    first = api("logged-models/search", experiment_ids=["0"])
+    assert len(first["models"]) == 50
+    token = first["next_page_token"]
+    second = api("logged-models/search", experiment_ids=["0"], page_token=token)
+    assert sorted(one["info"]["name"] for one in [*first["models"], *second["models"]]) == sorted(f"m{number}" for number in range(60))
+    for other in ({"filter": "name LIKE '%'"}, {"order_by": [{"field_name": "name"}]}, {"experiment_ids": ["0", "1"]}):
+        refused = api("logged-models/search", answered=400, **{"experiment_ids": ["0"], **other}, page_token=token)
+        assert refused["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert len(api("logged-models/search", experiment_ids=["0"], max_results=5_000)["models"]) == 60
+    assert api("logged-models/search", answered=400, experiment_ids=["0"], max_results=-1)["error_code"] == "INVALID_PARAMETER_VALUE"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +197,8 @@ def test_a_filter_by_a_metric_looks_at_each_value_and_an_order_at_the_latest(api
         "name IN (7)",
         "name = ('a')",
         "creation_time = 'x'",
+        "name LIKE (5)",
+        "name ILIKE (b'x')",
     ],
 )
 def test_a_search_that_is_not_accepted_is_refused(api: Api, model: str, given: str) -> None:
