@@ -7,12 +7,14 @@ import math
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
+from halving import sql
 from halving.maintenance.compaction import compact
 from halving.metrics.segments import DRAINED
 from halving.query.runs import read_run
@@ -131,6 +133,25 @@ def test_a_batch_that_compaction_took_too_long_ago_to_compare_it_is_refused_and_
         answer = run.send(5, old)
         assert (answer.status_code, answer.json()["next"]) == (409, 70)
         assert "is taken long since and was not compared: 70 is the next" in answer.json()["detail"]
+
+
+def test_clients_whose_clocks_are_far_off_keep_their_times_and_are_in_order_by_the_servers(local: TestClient, backend: Backend) -> None:
+    """One is in 1970, the other, which goes on with the run, in the year 9999; and times that run backwards are no other points."""
+    times = {1: 0, 2: 253_402_300_799_000}
+    for attempt, time in times.items():
+        run = begin(local, run="skewed")
+        assert run.attempt == attempt
+        given = [{"key": "größe/λ", "step": 10 * attempt + step, "value": step, "wall_time": abs(time - step)} for step in range(3)]
+        assert run.send(0, given).status_code == 200
+        assert run.end().status_code == 200
+    info = read_run(backend.store, "p", "skewed")
+    started = [attempt.started for attempt in info.attempts]
+    assert sorted(started) == started
+    assert all(began.startswith(f"{datetime.now(UTC):%Y-}") for began in started)
+    rows = sql("select step, wall_time from points where key = 'größe/λ' order by step", root=backend.store.root).to_pylist()
+    assert [row["step"] for row in rows] == [10, 11, 12, 20, 21, 22]
+    assert [round(row["wall_time"].timestamp() * 1000) for row in rows] == [0, 1, 2, *(times[2] - step for step in range(3))]
+    assert local.get("/api/v1/runs/p/skewed").json()["status"] == "finished"
 
 
 def test_a_batch_may_have_as_many_keys_as_points(local: TestClient, backend: Backend) -> None:
