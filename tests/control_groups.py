@@ -28,5 +28,5 @@ def control_group(controller: str, of_v1: Mapping[str, str], of_v2: Mapping[str,
             group.rmdir()
         pytest.skip(f"needs control groups that may be made here: {error}")
     yield group
-    wait_for(lambda: not (group / "cgroup.procs").read_text(), 20, "the end of the group's processes")
+    wait_for(lambda: not (group / "cgroup.procs").read_text(), 60, "the end of the group's processes")
     group.rmdir()

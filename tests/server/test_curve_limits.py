@@ -102,7 +102,7 @@ def test_questions_that_wait_share_the_next_look_and_none_gets_a_look_that_began
         looks.append([run for _, run in runs])
         of_this = f"{len(looks)}".encode()
         began.release()
-        assert goes_on.acquire(timeout=20)
+        assert goes_on.acquire(timeout=60)
         return [of_this + run.encode() for _, run in runs]
 
     async def ask() -> list[list[bytes]]:
@@ -110,7 +110,7 @@ def test_questions_that_wait_share_the_next_look_and_none_gets_a_look_that_began
         asked = []
         for runs in ("ab", "bc"):
             asked.append(asyncio.create_task(shared.of([("p", run) for run in runs])))
-            assert await asyncio.to_thread(began.acquire, timeout=20)
+            assert await asyncio.to_thread(began.acquire, timeout=60)
         asked += [asyncio.create_task(shared.of([("p", run) for run in runs])) for runs in ("a", "ba", "c")]
         goes_on.release(3)
         return list(await asyncio.gather(*asked))

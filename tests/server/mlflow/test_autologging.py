@@ -208,7 +208,7 @@ def test_what_a_framework_logs_by_itself_is_here(
         found[:] = httpx2.get(f"{server.address}/api/v1/runs", params=asked).json()["runs"]
         return bool(found)
 
-    wait_for(is_indexed, 30, "the run is in the index")
+    wait_for(is_indexed, 120, "the run is in the index")
     assert found[0]["project"] == name
     values = found[0]["values"]
     assert values[f"params.{param}"] is not None
@@ -230,7 +230,7 @@ def test_the_example_shows_on_the_compare_page_and_in_a_sweep(server: ServerProc
         found[:] = httpx2.get(f"{server.address}/api/v1/runs", params=asked).json()["runs"]
         return len(found) == 4 + 2 * study["trials"]
 
-    wait_for(are_indexed, 30, "the runs are in the index")
+    wait_for(are_indexed, 120, "the runs are in the index")
     of_trials = {run["trial"]: run["values"]["metrics.val_accuracy"] for run in found if run["sweep"] and "." in run["run"]}
     of_mlflow = {run["trial"]: run["values"]["metrics.val_accuracy"] for run in found if run["sweep"] and "." not in run["run"]}
     assert of_trials == of_mlflow
