@@ -75,8 +75,8 @@ def measure(setting: Setting) -> Part:
         bytes_, cpu, wall = zip(*figures, strict=True)
         answers.rows.append([f"{title} of {count} runs", number(statistics.median(bytes_) / 1e6), spread(cpu), spread(wall)])
         if keys == 1:
-            part.targets.append(Target("a metric of 100 runs x 1,000 points: server CPU", "s", list(cpu), 0.2))
-            part.targets.append(Target("a metric of 100 runs x 1,000 points: size", "MB", [size / 1e6 for size in bytes_], 1.3))
+            part.targets.append(Target(f"a metric of {count} runs x {POINTS:,} points: server CPU", "s", list(cpu), 0.2))
+            part.targets.append(Target(f"a metric of {count} runs x {POINTS:,} points: size", "MB", [size / 1e6 for size in bytes_], 1.3))
     columns = ["load", "server, share of a core", "events", "a point's age, p99, s", "answers", "p50, s", "p99, s"]
     loads = Table(columns, [], f"For {seconds} s each")
     for title, pause, watchers, askers in (

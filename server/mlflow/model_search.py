@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
-from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import select
@@ -18,16 +16,22 @@ from server.mlflow.grammar import ilike, like, model_comparisons
 from server.mlflow.refusals import Refused
 
 _MOST, _USUAL = 1_000, 50  # models in a page
-# Attributes by their names in MLflow's tables: what a model's ``info`` says of them.
-_ATTRIBUTES: dict[str, Callable[[dict[str, Any]], Any]] = {
-    name: itemgetter(name) for name in ("model_id", "name", "creation_timestamp_ms", "last_updated_timestamp_ms", "status")
-}
-_ATTRIBUTES |= {
-    "artifact_location": itemgetter("artifact_uri"),
-    "experiment_id": itemgetter("experiment_id"),
-    "lifecycle_stage": lambda _: ACTIVE,  # no others are searched
-    **{name: partial(lambda name, info: info.get(name), name) for name in ("model_type", "source_run_id", "status_message")},
-}
+# Attributes by their names in MLflow's tables, with those in its messages.
+_ATTRIBUTES = {
+    name: name
+    for name in (
+        "model_id",
+        "experiment_id",
+        "name",
+        "creation_timestamp_ms",
+        "last_updated_timestamp_ms",
+        "lifecycle_stage",
+        "status",
+        "status_message",
+        "model_type",
+        "source_run_id",
+    )
+} | {"artifact_location": "artifact_uri"}
 _ALIASES = {"creation_time": "creation_timestamp_ms", "creation_timestamp": "creation_timestamp_ms"}
 _ALIASES |= {"last_updated_timestamp": "last_updated_timestamp_ms"}
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
@@ -94,13 +98,18 @@ def _holds(message: Message, comparison: Any, datasets: Sequence[Dataset]) -> bo
 def _values(message: Message, entity: Any, datasets: Sequence[Dataset]) -> list[Any]:
     kind, key = entity.type.value, entity.key
     if kind == "attributes":
-        held = _ATTRIBUTES[key](message["info"])
+        held = _attribute(message, key)
         return [] if held is None else [held]
     if kind == "metrics":
         values = [float(one["value"]) for one in _metrics(message, datasets) if one["key"] == key]
         return [value for value in values if not math.isnan(value)]  # which compares with nothing, as NULL in SQL
     items = message["info"].get("tags", []) if kind == "tags" else message["data"].get("params", [])
     return [one["value"] for one in items if one["key"] == key]
+
+
+def _attribute(message: Message, name: str) -> Any:
+    """None where the model has none."""
+    return ACTIVE if name == "lifecycle_stage" else message["info"].get(_ATTRIBUTES[name])  # others than active ones are not searched
 
 
 def _metrics(message: Message, datasets: Sequence[Dataset]) -> list[dict[str, Any]]:
@@ -120,7 +129,7 @@ def _order(asked: dict[str, Any]) -> Key:
             raise Refused("INVALID_PARAMETER_VALUE", f"Invalid order by field name: {name}")
         if attribute == "experiment_id":
             return lambda message: int(message["info"]["experiment_id"])
-        return lambda message: _ATTRIBUTES[attribute](message["info"])
+        return lambda message: _attribute(message, attribute)
     if kind != "metrics":
         raise Refused("INVALID_PARAMETER_VALUE", f"Invalid order by field name: {name}. Only metrics are supported.")
     dataset = {field: checked_text(f"order_by.{field}", asked[field]) for field in ("dataset_name", "dataset_digest") if asked.get(field)}

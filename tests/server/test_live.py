@@ -87,11 +87,11 @@ def test_points_are_seen_while_the_run_trains_and_then_its_end(store: Store, ser
     assert abs(first["t"][0] - time.time()) < 10
     runs[1].log({"acc": float("nan")}, step=7)
     runs[1].finish()
-    wait_for(lambda: stream.named("end"), 60, "the end is seen")
+    wait_for(lambda: stream.named("end"), 5, "the end is seen")
     assert stream.named("end") == [{"run": "p/b", "status": "finished"}]
     assert stream.points() == {**logged(0, 3, "p/a"), ("p/b", "acc", 7): "NaN"}
     runs[0].finish()
-    wait_for(lambda: len(stream.named("end")) == 2, 60, "the other's end is seen")
+    wait_for(lambda: len(stream.named("end")) == 2, 5, "the other's end is seen")
     stream.close()
 
 

@@ -115,7 +115,7 @@ def test_a_server_ends_soon_although_a_client_holds_its_connection(terminal: Ter
         held.sendall(b"GET /api/v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"200 OK" in held.recv(65_536)
         process.send_signal(how)
-        wait_for(lambda: process.poll() is not None, 30, "the server's end")
+        wait_for(lambda: process.poll() is not None, 15, "the server's end")
     _, said = process.communicate()
     assert "Traceback" not in said
     assert process.returncode in (0, 130, -how)

@@ -11,6 +11,7 @@ from halving.query.curve_stats import fill_last
 from halving.query.runs import list_runs, read_run
 from halving.store.store import Store
 from tests.sdk.imports.tools import python_with, run_script
+from tests.server.mlflow.conftest import AGAIN
 from tests.server.processes import ServerProcess
 from tests.waiting import wait_for
 
@@ -97,17 +98,6 @@ from pathlib import Path
 
 os.environ["MLFLOW_TRACKING_URI"] = sys.argv[1]
 import mlflow
-from mlflow.exceptions import MlflowException
-
-
-def again(call, *given, **named):
-    # An answer that breaks off behind its headers is the one fault after which MLflow's client does not ask again.
-    while True:
-        try:
-            return call(*given, **named)
-        except MlflowException as error:
-            if "IncompleteRead" not in str(error):
-                raise
 
 with mlflow.start_run() as run:
     Path("run").write_text(run.info.run_id)
@@ -145,7 +135,7 @@ def test_a_training_that_logs_to_mlflow_logs_here(python: Path, server: ServerPr
 def test_servers_that_are_killed_lose_no_value_that_a_client_logged(python: Path, server: ServerProcess, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    (work / "script.py").write_text(LOGGING)
+    (work / "script.py").write_text(AGAIN + LOGGING)
     command = [str(python), "script.py", server.address]
     with subprocess.Popen(command, cwd=work, env=environment(work)) as client:
         for reached in (20, 60, 100):

@@ -27,6 +27,7 @@ from tests.ports import free_port
 from tests.postgres import Postgres
 from tests.s3 import S3, Gate
 from tests.sdk.imports.tools import python_with
+from tests.server.mlflow.conftest import AGAIN
 from tests.server.processes import ServerProcess, server_of
 from tests.waiting import wait_for
 
@@ -42,17 +43,6 @@ from pathlib import Path
 os.environ["MLFLOW_TRACKING_URI"] = sys.argv[1]
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
-from mlflow.exceptions import MlflowException
-
-
-def again(call, *given, **named):
-    # An answer that breaks off behind its headers is the one fault after which MLflow's client does not ask again.
-    while True:
-        try:
-            return call(*given, **named)
-        except MlflowException as error:
-            if "IncompleteRead" not in str(error):
-                raise
 
 client = MlflowClient()
 run = client.create_run("0").info.run_id
@@ -121,7 +111,7 @@ def points(first: int, count: int, key: str = "loss") -> list[dict[str, Any]]:
 def batches(python: Path, server: ServerProcess, work: Path, count: int) -> Iterator["subprocess.Popen[bytes]"]:
     """MLflow's own client, which logs batches of 100 points."""
     work.mkdir()
-    (work / "script.py").write_text(BATCHES)
+    (work / "script.py").write_text(AGAIN + BATCHES)
     with subprocess.Popen([str(python), "script.py", server.address, str(count)], cwd=work, env=environment(work)) as client:
         try:
             yield client
