@@ -1,6 +1,7 @@
 """The sweep spec in Dagster's launchpad: its config schema is made from the pydantic model, so there is one schema."""
 
 import json
+from datetime import datetime
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -119,7 +120,7 @@ def _type(annotation: Any) -> Any:
         return dg.Selector(config_schema(annotation))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return dg.Shape(config_schema(annotation))
-    return {str: str, int: int, float: dg.Float, bool: bool, Any: dg.Any}[annotation]
+    return {str: str, int: int, float: dg.Float, bool: bool, datetime: dg.Any, Any: dg.Any}[annotation]  # YAML has moments of its own
 
 
 def _member(annotation: Any) -> Any:

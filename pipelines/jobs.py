@@ -21,7 +21,8 @@ from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.catalog import IntentRow, SweepRow
 from resources.catalog.trial_key import trial_key
-from resources.datasets.snapshots import known_snapshot, snapshot_for
+from resources.datasets.known_snapshots import known_snapshot
+from resources.datasets.snapshots import manifest_before, snapshot_for
 from resources.evaluation.report import explain_failures
 from resources.evaluation.scoring import is_regression
 from resources.execution.concurrency import concurrency_of
@@ -58,11 +59,12 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
     with expected_failures():
         check_functions(spec, trains=_trains(context, backend))
         warm_start_sources(backend.catalog, spec, _known_projects(context, backend))  # raises when one of them does not fit
-        snapshot = snapshot_for(backend.store, backend.catalog, spec)
-        dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
-        is_regression(dataset.manifest["schema"][snapshot.target], spec.gates.metric)
+        made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
+        snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by)
+        manifest = Dataset(backend.store, snapshot.name, snapshot.digest).manifest
+        is_regression(manifest["schema"][snapshot.target], spec.gates.metric)
     add_partitions(context, DATASETS, [snapshot.key])
-    context.log_event(materialized_snapshot(snapshot).event())
+    context.log_event(materialized_snapshot(snapshot, manifest, manifest_before(backend.store, manifest)).event())
     context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'unchanged'}")
     return {"spec": context.op_config["spec"], "snapshot": snapshot.digest}
 

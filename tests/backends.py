@@ -51,6 +51,7 @@ def snapshot_row(digest: str, **changes: Any) -> SnapshotRow:
         "target": "label",
         "splits": {"train": 3},
         "source": "m:f",
+        "recipe": {},
         "transform_sha256": "t",
         "created_at": utcnow(),
     }

@@ -40,7 +40,8 @@ class Base(DeclarativeBase):
 
 
 class SnapshotRow(Base):
-    """An immutable dataset snapshot."""
+    """An immutable dataset snapshot. ``recipe`` is the spec's ``dataset`` that it was taken by; ``deprecated`` why nothing is launched on
+    it any more (null: it may be)."""
 
     __tablename__ = "snapshots"
 
@@ -52,7 +53,9 @@ class SnapshotRow(Base):
     target: Mapped[str]
     splits: Mapped[dict[str, Any]]
     source: Mapped[str]
+    recipe: Mapped[dict[str, Any]]
     transform_sha256: Mapped[str]
+    deprecated: Mapped[str | None]
     created_at: Mapped[datetime]
 
 

@@ -1,7 +1,7 @@
 """DVC tracking of snapshots: a DVC project in the store's ``datasets`` folder, pushed to a remote.
 
-The remote is ``HALVING_DVC_REMOTE``, or the folder ``dvc-remote`` beside the datasets. A lost snapshot comes back with
-``dvc pull`` in the datasets folder.
+The remote is ``HALVING_DVC_REMOTE``, or the folder ``dvc-remote`` beside the datasets. A lost manifest comes back with ``dvc pull`` in the
+datasets folder. DVC has the manifests alone: shards are copied to a remote that was named, and ``halving datasets fetch`` brings them back.
 """
 
 import fcntl

@@ -1,106 +1,101 @@
-"""Dataset snapshots: immutable folders in the store, named by their content, tracked by DVC.
+"""Taking a dataset snapshot: an immutable set of shards, named by their content.
 
-``datasets/NAME/HASH/`` holds ``data.arrow`` (all rows), ``files/`` (when the source is a folder), ``splits/SPLIT.arrow``
-(row numbers) and ``manifest.json``. The digest is a SHA-256 over the sorted manifest of those files and the target
-column, so that the same content is the same snapshot whoever makes it, and whenever.
+``datasets/NAME/HASH/manifest.json`` lists the shards of each split; they lie in ``shards/sha256/`` and are shared by all snapshots that
+have them in common. The digest is a SHA-256 over the list of shards, the schema and the target column. Rows are read once, dealt into
+splits and spooled to disk, then cut; so a snapshot of any size takes the memory of some batches, and twice its size on disk until it is
+done.
 """
 
+import contextlib
 import inspect
-import os
-import re
-import shutil
-import tempfile
-from collections.abc import Collection
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sqlalchemy import select
+import pyarrow as pa
 
-from halving import Store
+from halving import Dataset, Store
 from halving.data.dataset import snapshot_folder
-from halving.errors import InvalidInput, NotFound
-from halving.store.json_files import to_json
-from halving.store.store import digest_of
-from halving.trial.import_string import import_function, where
+from halving.data.shards import shards_of
+from halving.errors import AlreadyExists, InvalidInput, NotFound
+from halving.store.filesystem import store_faults
+from halving.store.json_files import now
+from halving.trial.import_string import import_function
 from resources.catalog import Catalog, SnapshotRow, utcnow
+from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.dvc_tracking import track
-from resources.sweep_spec.sweep import DatasetSource, SweepSpec
+from resources.datasets.file_sources import Part
+from resources.datasets.former import PARTS, Former, find_former
+from resources.datasets.known_snapshots import DESCRIBED, Snapshot, find_schema, known_snapshot
+from resources.datasets.row_hashes import Words, column_words, hash_rows
+from resources.datasets.shard_copies import push_shards
+from resources.datasets.shard_writing import ShardWriter, read_hashes, rows_of
+from resources.datasets.sources import OpenedSource, open_source, slices, transformed
+from resources.datasets.splits import Dealer, fold_names, make_dealer
+from resources.datasets.spool import Spool
+from resources.datasets.staging import staging_folder
+from resources.datasets.statistics import Statistics, merged, without
+from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
+from resources.sweep_spec.sweep import SweepSpec
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
-_BATCH_BYTES = 32 * 2**20  # of one record batch, which is what a reader holds in memory at least; a smaller table is one batch
-_REFERENCE = re.compile(r"[\w.@+:-]+", re.ASCII)
-_SHOWN = 5  # snapshots named in a message
-_DESCRIBED = ("name", "digest", "rows", "bytes", "schema_sha256", "target", "splits")
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A snapshot as the catalog knows it."""
-
-    name: str
-    digest: str
-    rows: int
-    bytes: int
-    schema_sha256: str
-    target: str
-    splits: dict[str, int]
-    source: str
-    transform_sha256: str
-    new: bool
-
-    @property
-    def key(self) -> str:
-        """Its partition: ``digits@0123456789abcdef``."""
-        return snapshot_key(self.name, self.digest)
+_AHEAD = 3  # batches that are hashed while another is written
+_PACKAGES = ("pyarrow", "numpy", "pandas", "polars", "duckdb", "deltalake", "pyiceberg")  # that a source's rows may come through
+_LONGEST_CODE = 64 * 2**10
 
 
-def snapshot_key(name: str, digest: str) -> str:
-    """The partition of a snapshot: ``digits@0123456789abcdef``."""
-    return f"{name}@{digest.removeprefix('sha256:')[:16]}"
+def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource, made_by: dict[str, Any] | None = None) -> Snapshot:
+    """Read the source, snapshot its content, and register it. The same content again gives the same snapshot.
 
+    It may be killed anywhere: the next one deletes what it had begun, and finds the shards that it had finished.
 
-def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource) -> Snapshot:
-    """Load the source, snapshot its content, and register it. The same content again gives the same snapshot.
+    Args:
+        made_by: what lineage says of who took it, such as the Dagster run.
 
     Raises:
-        InvalidInput: the source's result, target column or size is not accepted.
+        InvalidInput: the source's result, a column or the size is not accepted, or the source changed while it was read.
+        StoreError: the store refuses, or the disk is full.
     """
-    load = import_function("dataset.source", source.source)
-    transform = sha256(inspect.getsource(load).encode()).hexdigest()
-    try:
-        loaded = load()
-    except Exception as error:
-        raise InvalidInput(
-            f"dataset.source = {source.source!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
-        ) from error
-    with tempfile.TemporaryDirectory(prefix="halving-snapshot-") as scratch:
-        staged = Path(scratch)
-        table, splits = _stage(staged, loaded, source)
-        manifest = _manifest(_files(staged), table, source, splits)
-        digest = manifest["digest"]
-        (staged / "manifest.json").write_bytes(to_json(manifest))
-        folder = snapshot_folder(source.name, digest)
-        if not store.exists(f"{folder}/manifest.json"):
-            _publish(store, staged, folder)
-    if store.folder is not None:  # in an object store a snapshot is where a remote would put it
-        track(store.folder / "datasets", store.folder / folder)
-    new = _register(catalog, manifest, source.source, transform)
-    return Snapshot(**{name: manifest[name] for name in _DESCRIBED}, source=source.source, transform_sha256=transform, new=new)
+    opened = open_source(source)
+    code = _code_of(source)
+    recipe = source.model_dump(mode="json", exclude_none=True)
+    transform = sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
+    former = find_former(store, catalog, recipe, transform)
+    added = former.added(opened.parts) if former is not None else None
+    if former is not None and added == []:
+        return _finish(store, catalog, former.manifest, source, transform)
+    with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
+        spools, dealer, schema = _spool(store, folder, source, opened, former if added is not None else None, added or opened.parts)
+        opened.check_unchanged()
+        manifest = _cut(store, folder, source, spools, former, appended=added is not None, schema=schema)
+    manifest |= {
+        "recipe": recipe,
+        "key": list(dealer.key),
+        "lineage": {
+            "source": opened.facts,
+            "code": code,
+            "packages": _packages(),
+            "before": former.manifest["digest"] if former is not None else None,
+            "made_by": made_by or {},
+            "made_at": now(),
+        },
+    }
+    _publish(store, manifest, opened)
+    return _finish(store, catalog, manifest, source, transform)
 
 
-def snapshot_for(store: Store, catalog: Catalog, spec: SweepSpec) -> Snapshot:
+def snapshot_for(store: Store, catalog: Catalog, spec: SweepSpec, made_by: dict[str, Any] | None = None) -> Snapshot:
     """The snapshot that a spec names, else a new one of its source.
 
     Raises:
-        InvalidInput: there is no such snapshot, it is of another dataset, or the source is not accepted.
+        InvalidInput: there is no such snapshot, it is of another dataset or schema, it is deprecated, or the source is not accepted.
     """
     if spec.snapshot is None:
-        return take_snapshot(store, catalog, spec.dataset)
+        return _of_schema(catalog, take_snapshot(store, catalog, spec.dataset, made_by), spec)
     try:
         snapshot = known_snapshot(catalog, spec.snapshot)
     except NotFound as error:
@@ -110,164 +105,209 @@ def snapshot_for(store: Store, catalog: Catalog, spec: SweepSpec) -> Snapshot:
             f"snapshot = {spec.snapshot!r} is not accepted: it is of the dataset {snapshot.name!r} with the target {snapshot.target!r}, "
             f"not of {spec.dataset.name!r} with {spec.dataset.target!r}"
         )
+    if snapshot.deprecated is not None:
+        raise InvalidInput(f"snapshot = {spec.snapshot!r} is not accepted: {snapshot.key} is deprecated: {snapshot.deprecated}")
+    return _of_schema(catalog, snapshot, spec)
+
+
+def manifest_before(store: Store, manifest: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest of the snapshot that was its dataset's newest when this one was taken; None for the first, or where it is gone."""
+    before = manifest["lineage"]["before"]
+    with contextlib.suppress(NotFound):
+        return Dataset(store, manifest["name"], before).manifest if before else None
+    return None
+
+
+def _of_schema(catalog: Catalog, snapshot: Snapshot, spec: SweepSpec) -> Snapshot:
+    """The snapshot, if it has the schema that the spec insists on."""
+    wanted = spec.dataset.schema_sha256
+    if wanted is not None and not snapshot.schema_sha256.startswith(wanted):
+        raise InvalidInput(
+            f"dataset.schema_sha256 = {wanted!r} is not accepted: {snapshot.key} has the schema {snapshot.schema_sha256}"
+            f"{find_schema(catalog, snapshot, wanted)}; `halving datasets diff` shows what changed"
+        )
     return snapshot
 
 
-def dataset_of(snapshot: Snapshot) -> dict[str, Any]:
-    """The ``dataset`` of a spec that runs on a snapshot: what the snapshot was taken of."""
-    rows = sum(snapshot.splits.values())
-    splits = {name: count / rows for name, count in snapshot.splits.items()}
-    return {"name": snapshot.name, "source": snapshot.source, "target": snapshot.target, "splits": splits}
+class _Spools:
+    """The spools of the splits, made when a split gets its first row; what a former snapshot's small shards have comes first."""
+
+    def __init__(self, store: Store, folder: Path, source: DatasetSource, former: Former | None) -> None:
+        self._store, self._folder, self._source, self._former = store, folder, source, former
+        self.by_split: dict[str, Spool] = {}
+
+    def append(self, split: str, rows: pa.RecordBatch, hashes: Words) -> None:
+        spool = self.by_split.get(split)
+        if spool is None:
+            spool = self.by_split[split] = Spool(self._folder / split, rows.schema)
+            for shard in self._former.kept(split, self._source.shard_bytes)[1] if self._former else []:
+                known, begin = read_hashes(self._store, shard)[0], 0
+                for batch in rows_of(self._store, shard):
+                    spool.append(batch, known[begin : begin + batch.num_rows])
+                    begin += batch.num_rows
+        spool.append(rows, hashes)
 
 
-def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | None = None) -> Snapshot:
-    """A snapshot by its digest, or by ``name@digest``, of which the first digits suffice.
+def _spool(
+    store: Store, folder: Path, source: DatasetSource, opened: OpenedSource, former: Former | None, parts: Sequence[Part]
+) -> tuple[dict[str, Spool], Dealer, pa.Schema]:
+    """Read the parts and deal their rows."""
+    spools = _Spools(store, folder, source, former)
+    schema: pa.Schema | None = _schema_of(store, former) if former is not None else None
+    dealer: Dealer | None = None
+    raw = (rows for part in parts for rows in part.read())
+    given = transformed(source, slices(raw))
 
-    Args:
-        among: digests of the only ones that may be found or named; None is all.
+    def prepared() -> Iterator[pa.RecordBatch]:
+        nonlocal schema, dealer
+        for rows in slices(given):
+            if schema is None:
+                schema = canonical_schema(rows.schema)
+            if dealer is None:
+                dealer = make_dealer(source, schema.names, opened.default_group)
+            yield canonical(rows, schema)
 
-    Raises:
-        NotFound: no such snapshot; the message names the newest.
-        InvalidInput: several begin so.
-    """
-    name, _, digits = reference.rpartition("@")
-    digits = digits.removeprefix("sha256:")
-    digest = f"sha256:{digits}"
-    allowed = [] if among is None else [SnapshotRow.digest.in_(sorted(among))]
-    of_name = [SnapshotRow.name == name, *allowed] if name else allowed
-    with catalog.read() as session:
-        query = select(SnapshotRow.digest).where(SnapshotRow.digest.startswith(digest, autoescape=True), *of_name)
-        found = list(session.scalars(query)) if _REFERENCE.fullmatch(reference) else []
-        known = select(SnapshotRow.name, SnapshotRow.digest).where(*allowed)
-        newest = session.execute(known.order_by(SnapshotRow.created_at.desc()).limit(_SHOWN)).all()
-    if len(found) == 1 and digits:
-        return known_snapshot(catalog, found[0])
-    if len(found) > 1 and digits:
-        raise InvalidInput(f"dataset = {reference!r} is not accepted: {len(found)} snapshots begin so; give the whole digest")
-    listed = [snapshot_key(name, digest) for name, digest in newest]
-    raise NotFound(f"no dataset snapshot {reference!r}; give name@digest or a digest, the newest are {listed}")
-
-
-def known_snapshot(catalog: Catalog, digest: str) -> Snapshot:
-    """A snapshot that was taken before.
-
-    Raises:
-        NotFound: no such snapshot.
-    """
-    with catalog.read() as session:
-        row = catalog.snapshot(session, digest)
-        return Snapshot(**{name: getattr(row, name) for name in (*_DESCRIBED, "source", "transform_sha256")}, new=False)
+    for rows, words in _hashed(prepared()):
+        assert dealer is not None
+        hashes = hash_rows(words, words)
+        for split, numbers in dealer.deal(rows, words).items():
+            if len(numbers):
+                whole = len(numbers) == rows.num_rows
+                spools.append(split, rows if whole else rows.take(pa.array(numbers)), hashes if whole else hashes[numbers])
+    if dealer is None or schema is None:
+        raise InvalidInput(f"dataset.source = {str(source.source)!r} is not accepted: it has no rows")
+    for spool in spools.by_split.values():
+        spool.complete()
+    return spools.by_split, dealer, schema
 
 
-def _content_digest(files: list[dict[str, Any]], target: str) -> str:
-    """SHA-256 over ``SHA256 SIZE PATH`` lines sorted by path, and the target column's name."""
-    lines = [f"{entry['sha256']} {entry['bytes']} {entry['path']}\n" for entry in files]
-    return "sha256:" + sha256("".join([*lines, f"target {target}\n"]).encode()).hexdigest()
+def _hashed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, dict[str, Words]]]:
+    """Each batch with its words, which are made ahead by another core."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting: list[tuple[pa.RecordBatch, Future[dict[str, Words]]]] = []
+        for rows in batches:
+            waiting.append((rows, pool.submit(column_words, rows)))
+            if len(waiting) > _AHEAD:
+                first, words = waiting.pop(0)
+                yield first, words.result()
+        for first, words in waiting:
+            yield first, words.result()
 
 
-def _stage(folder: Path, loaded: Any, source: DatasetSource) -> "tuple[pa.Table, dict[str, int]]":
-    """Write data, files and splits into ``folder``; the rows, and how many each split has."""
-    import pyarrow as pa
-
-    if isinstance(loaded, pa.Table):
-        table = loaded.combine_chunks()
-    elif isinstance(loaded, str | os.PathLike):
-        table = _copy_folder(Path(loaded), folder / "files", source.source)
-    else:
-        raise InvalidInput(
-            f"dataset.source = {source.source!r} is not accepted: it returned {type(loaded).__name__}; "
-            "return a pyarrow.Table (pyarrow.Table.from_pandas for a DataFrame) or a folder's path"
-        )
-    if source.target not in table.column_names:
-        raise InvalidInput(f"dataset.target = {source.target!r} is not accepted: the columns are {table.column_names}")
-    _write_arrow(folder / "data.arrow", table)
-    splits = split_rows(table.num_rows, source.splits, source.seed)
-    for name, rows in splits.items():
-        if not len(rows):
-            raise InvalidInput(f"dataset.splits.{name} = {source.splits[name]} of {table.num_rows} rows is empty; give it a larger share")
-        _write_arrow(folder / "splits" / f"{name}.arrow", pa.table({"row": pa.array(rows, pa.int64())}))
-    return table, {name: len(rows) for name, rows in splits.items()}
-
-
-def split_rows(rows: int, shares: dict[str, float], seed: int) -> "dict[str, np.ndarray[Any, Any]]":
-    """Deal ``rows`` row numbers into the splits, ascending in each: every row in exactly one, the same for the same seed for ever.
-
-    ``numpy.random.RandomState`` is used because its stream is frozen (NEP 19), where ``default_rng`` may change.
-    """
-    import numpy as np
-
-    order = np.random.RandomState(seed).permutation(rows)
-    dealt, start, share = {}, 0, 0.0
-    names = sorted(shares)
-    for name in names:
-        share += shares[name]
-        end = rows if name == names[-1] else round(share * rows)
-        dealt[name] = np.sort(order[start:end])
-        start = end
-    return dealt
-
-
-def _copy_folder(folder: Path, target: Path, source: str) -> "pa.Table":
-    """Copy a folder of files; its rows are ``path``, ``label`` (the first folder of the path), ``bytes`` and ``sha256``."""
-    import pyarrow as pa
-
-    if not folder.is_dir():
-        raise InvalidInput(f"dataset.source = {source!r} is not accepted: it returned {str(folder)!r}, which is not a folder")
-    shutil.copytree(folder, target)
-    files = [{**entry, "path": entry["path"].removeprefix("files/")} for entry in _files(target.parent)]
-    if not files:
-        raise InvalidInput(f"dataset.source = {source!r} is not accepted: the folder {str(folder)!r} holds no files")
-    labels = [entry["path"].partition("/")[0] if "/" in entry["path"] else "" for entry in files]
-    table = pa.Table.from_pylist(files).append_column("label", pa.array(labels))
-    return table.select(["path", "label", "bytes", "sha256"])  # in this order always: the snapshot is named by its content
-
-
-def _write_arrow(path: Path, table: "pa.Table") -> None:
-    import pyarrow as pa
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # As they are written: a table's nbytes depends on how it was built, and equal tables must be equal files.
-    size = sum(pa.ipc.get_record_batch_size(batch) for batch in table.to_batches())
-    # Schema metadata (pandas index, library versions) is not content.
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema.remove_metadata()) as writer:
-        writer.write_table(table.replace_schema_metadata(None), max_chunksize=max(1, _BATCH_BYTES * table.num_rows // max(1, size)))
-
-
-def _manifest(files: list[dict[str, Any]], table: "pa.Table", source: DatasetSource, splits: dict[str, int]) -> dict[str, Any]:
-    schema = table.schema.remove_metadata()
-    return {
+def _cut(
+    store: Store, folder: Path, source: DatasetSource, spools: dict[str, Spool], former: Former | None, *, appended: bool, schema: pa.Schema
+) -> dict[str, Any]:
+    """Cut the spools into shards, and describe what there is then."""
+    writer = ShardWriter(store, folder, source.target, source.shard_bytes)
+    same_schema = former is not None and former.manifest["schema_sha256"] == _schema_sha256(schema)
+    known = {split: former.kept(split, source.shard_bytes) for split in former.manifest["shards"]} if former and same_schema else {}
+    untouched = {split: [*kept, *tail] for split, (kept, tail) in known.items() if appended and split not in spools}
+    rows = {split: sum(shard.rows for shard in shards) for split, shards in untouched.items()}
+    for split, spool in spools.items():
+        rows[split] = spool.rows + (sum(shard.rows for shard in known[split][0]) if appended and split in known else 0)
+    _check_splits(source, rows)
+    shards = dict(untouched)
+    statistics: dict[str, Statistics] = {split: former.manifest["statistics"][split] for split in untouched} if former else {}
+    for split, spool in sorted(spools.items()):
+        kept, tail = known.get(split, ([], []))
+        if appended and former is not None:
+            made, found = writer.cut(spool)
+            shards[split] = [*kept, *made]
+            before = former.manifest["statistics"].get(split, {})
+            statistics[split] = merged([without(before, (read_hashes(store, shard)[1] for shard in tail)), found])
+        else:
+            unchanged = spool.rows == sum(shard.rows for shard in (*kept, *tail))
+            shards[split], statistics[split] = writer.cut(spool, known=[*kept, *tail] if unchanged else kept)
+    manifest = {
         "name": source.name,
-        "digest": _content_digest(files, source.target),
         "target": source.target,
-        "files": files,
-        "rows": table.num_rows,
-        "bytes": sum(entry["bytes"] for entry in files),
-        "schema": {field.name: str(field.type) for field in schema},
-        "schema_sha256": sha256(schema.serialize().to_pybytes()).hexdigest(),
-        "splits": splits,
+        "rows": sum(rows.values()),
+        "bytes": sum(shard.bytes for of_split in shards.values() for shard in of_split),
+        "stored": writer.stored,
+        "schema": {column.name: str(column.type) for column in schema},
+        "schema_sha256": _schema_sha256(schema),
+        "splits": rows,
+        "shards": {split: [[shard.sha256, shard.rows, shard.bytes] for shard in of_split] for split, of_split in shards.items()},
+        "statistics": statistics,
     }
+    return {**manifest, "digest": _digest(manifest)}
 
 
-def _files(folder: Path) -> list[dict[str, Any]]:
-    found = []
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path != folder / "manifest.json":
-            digest = digest_of(path).removeprefix("sha256:")
-            found.append({"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": digest})
-    return found
+def _check_splits(source: DatasetSource, rows: dict[str, int]) -> None:
+    """Refuse a snapshot in which nothing can be trained on, compared or judged."""
+    total = sum(rows.values())
+    if source.split_column or source.split_times:
+        field = f"split_column = {source.split_column!r}" if source.split_column else "split_times"
+        if missing := [name for name in REQUIRED_SPLITS if not rows.get(name)]:
+            raise InvalidInput(f"dataset.{field} is not accepted: of {total} rows none is in {missing}; there are {rows}")
+        return
+    wanted = ["test", *fold_names(source.folds)] if source.folds else list(source.splits)
+    for name in wanted:
+        if not rows.get(name):
+            share = f"folds = {source.folds}" if name.startswith("fold-") else f"splits.{name} = {source.splits[name]}"
+            raise InvalidInput(f"dataset.{share} of {total} rows is empty; give a larger share, more rows, or a group with more values")
 
 
-def _publish(store: Store, staged: Path, folder: str) -> None:
-    """Move the finished folder into the store; the manifest appears last, and with it the snapshot."""
-    names = sorted(path.relative_to(staged).as_posix() for path in staged.rglob("*") if path.is_file())
-    for name in sorted(names, key=lambda name: name == "manifest.json"):
-        store.create(f"{folder}/{name}", staged / name, sole=True)  # another process can only want the same content there
+def _digest(manifest: dict[str, Any]) -> str:
+    """SHA-256 over ``SPLIT SHA256 ROWS BYTES`` lines of the shards in their order, by split, the schema's hash and the target's name."""
+    digest = sha256()
+    for split in sorted(manifest["shards"]):
+        for shard in shards_of(manifest, split):
+            digest.update(f"{split} {shard.sha256} {shard.rows} {shard.bytes}\n".encode())
+    digest.update(f"schema {manifest['schema_sha256']}\ntarget {manifest['target']}\n".encode())
+    return f"sha256:{digest.hexdigest()}"
 
 
-def _register(catalog: Catalog, manifest: dict[str, Any], source: str, transform: str) -> bool:
+def _publish(store: Store, manifest: dict[str, Any], opened: OpenedSource) -> None:
+    """The manifest appears last, and with it the snapshot."""
+    folder = snapshot_folder(manifest["name"], manifest["digest"])
+    identities = [part.identity for part in opened.parts]
+    with contextlib.suppress(AlreadyExists):  # the same content from other files, or at another time: the first stays
+        if None not in identities:
+            store.create(f"{folder}/{PARTS}", json.dumps(sorted(map(str, identities)), indent=0).encode(), sole=True)
+        store.create(f"{folder}/manifest.json", json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode(), sole=True)
+
+
+def _finish(store: Store, catalog: Catalog, manifest: dict[str, Any], source: DatasetSource, transform: str) -> Snapshot:
+    """Let DVC track the manifest, and the catalog know the snapshot."""
+    if store.folder is not None:  # in an object store a snapshot is where a remote would put it
+        track(store.folder / "datasets", store.folder / snapshot_folder(manifest["name"], manifest["digest"]))
+        push_shards(store, manifest)
+    described = {name: manifest[name] for name in DESCRIBED}
     with catalog.write(exclusive=True) as session:
-        if session.get(SnapshotRow, manifest["digest"]) is not None:
-            return False
-        described = {name: manifest[name] for name in _DESCRIBED}
-        session.add(SnapshotRow(**described, source=source, transform_sha256=transform, created_at=utcnow()))
-        return True
+        new = session.get(SnapshotRow, manifest["digest"]) is None
+        if new:
+            recipe = source.model_dump(mode="json", exclude_none=True)
+            row = SnapshotRow(**described, source=str(source.source), recipe=recipe, transform_sha256=transform, created_at=utcnow())
+            session.add(row)
+    return replace(known_snapshot(catalog, manifest["digest"]), new=new)
+
+
+def _schema_of(store: Store, former: Former) -> pa.Schema:
+    split, *_ = former.manifest["shards"]
+    return rows_of(store, shards_of(former.manifest, split)[0])[0].schema
+
+
+def _schema_sha256(schema: pa.Schema) -> str:
+    return sha256(schema.serialize().to_pybytes()).hexdigest()
+
+
+def _code_of(source: DatasetSource) -> dict[str, str]:
+    """The source text of the functions that give the rows, by the spec's field."""
+    named = {"source": source.source if isinstance(source.source, str) else None, "transform": source.transform}
+    return {field: _text_of(import_function(f"dataset.{field}", path)) for field, path in named.items() if path is not None}
+
+
+def _text_of(function: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(function)[:_LONGEST_CODE]
+    except (OSError, TypeError):  # a built-in, or one that was typed in
+        return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found

@@ -14,7 +14,7 @@ from resources.analysis.timeline import timeline_of
 from resources.analysis.trial_curves import curves
 from resources.catalog import Catalog, ReportRow, utcnow
 from resources.catalog.models import champion_of
-from resources.datasets.snapshots import known_snapshot
+from resources.datasets.known_snapshots import known_snapshot
 from resources.evaluation.page import Shown, render_page, render_preview
 from resources.evaluation.scoring import TEST_SPLIT, HeldOut, evaluate_checkpoint, held_out
 from resources.search.audit import audit_of

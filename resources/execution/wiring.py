@@ -3,7 +3,7 @@
 from typing import Any
 
 from resources.backend import Backend
-from resources.datasets.snapshots import known_snapshot
+from resources.datasets.known_snapshots import known_snapshot
 from resources.execution.kubernetes.api import termination_lookup
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.worker import TrialRunner

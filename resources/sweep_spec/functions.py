@@ -30,7 +30,10 @@ def check_functions(spec: SweepSpec, *, trains: bool = True) -> None:
     if spec.predictor is not None:
         import_function("predictor", spec.predictor)
     if spec.snapshot is None:
-        import_function("dataset.source", spec.dataset.source)
+        if isinstance(spec.dataset.source, str):
+            import_function("dataset.source", spec.dataset.source)
+        if spec.dataset.transform is not None:
+            import_function("dataset.transform", spec.dataset.transform)
     check_sampler(spec)
 
 

@@ -1,7 +1,6 @@
 """The fields of a sweep spec."""
 
 import json
-import math
 from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
 
@@ -10,7 +9,6 @@ from pydantic import BeforeValidator, Field, model_validator
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
 from resources.sweep_spec.base import (
-    LONGEST_TEXT,
     MOST,
     MOST_PARAMETERS,
     MOST_VALUES,
@@ -22,31 +20,10 @@ from resources.sweep_spec.base import (
     Value,
     listed,
 )
+from resources.sweep_spec.dataset import DatasetSource
 from resources.sweep_spec.requirements import Image, Resources
 from resources.sweep_spec.space import Parameter
 from resources.sweep_spec.strategy import Asha, EarlyStopping, Strategy
-
-
-class DatasetSource(Strict):
-    """Where the data comes from and how it is split; its content becomes an immutable snapshot."""
-
-    name: Name = Field(description="The dataset's name; its snapshots are named NAME@HASH.")
-    source: FunctionPath = Field(description="module:function that returns a pyarrow.Table, or the path of a folder of files.")
-    target: str = Field(max_length=LONGEST_TEXT, description="The column to predict.")
-    splits: dict[Name, float] = Field(
-        default={"train": 0.6, "validation": 0.2, "test": 0.2},
-        description="Share of the rows in each split; train, validation and test are required, and the shares must add up to 1.",
-    )
-    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the shuffle that assigns rows to splits.")
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if missing := {"train", "validation", "test"} - set(self.splits):
-            raise ValueError(f"splits has {listed(self.splits)}, but must have {listed(sorted(missing))} too")
-        shares = listed(f"{name} {share:g}" for name, share in self.splits.items())
-        if any(share <= 0 for share in self.splits.values()) or not math.isclose(sum(self.splits.values()), 1, abs_tol=1e-9):
-            raise ValueError(f"splits = {shares} must be above 0 and add up to 1, not {sum(self.splits.values()):g}")
-        return self
 
 
 class Objective(Strict):

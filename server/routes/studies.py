@@ -8,7 +8,8 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from resources.catalog import IntentRow, utcnow
-from resources.datasets.snapshots import dataset_of, find_snapshot, snapshot_for
+from resources.datasets.known_snapshots import dataset_of, find_snapshot
+from resources.datasets.snapshots import snapshot_for
 from resources.execution.concurrency import concurrency_of
 from resources.execution.external_loops import check_study
 from resources.scheduling import intents

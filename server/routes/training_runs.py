@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from halving.errors import InvalidInput, NotFound, StoreError
 from halving.identifiers import check_name
 from resources.analysis.training_run import training_run
-from resources.datasets.snapshots import find_snapshot
+from resources.datasets.known_snapshots import find_snapshot
 from resources.execution.concurrency import concurrency_of
 from resources.scheduling import intents
 from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored

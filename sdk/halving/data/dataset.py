@@ -1,25 +1,28 @@
-"""Reading a dataset snapshot: immutable rows, and splits that are row numbers, never copies."""
+"""Reading a dataset snapshot: immutable shards, each of one split."""
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from halving.errors import NotFound
+from halving.data.shards import Shard, checked_shard, shards_of
+from halving.errors import InvalidInput, NotFound, StoreError
+from halving.records.hardware import available_memory
+from halving.store.filesystem import open_filesystem, store_faults
 from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
 
 _Result = TypeVar("_Result")
+_FOLD = "fold-"
 
 
 class Dataset:
-    """One snapshot, named by its content: ``name`` and ``digest`` (``sha256:…`` of its sorted manifest).
+    """One snapshot, named by its content: ``name`` and ``digest`` (``sha256:…`` of the list of its shards).
 
     Reading waits while the store is unavailable: up to ten minutes, or most of the grace period in a trial that has to end.
 
@@ -46,8 +49,19 @@ class Dataset:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the snapshot consists of: ``files``, ``rows``, ``bytes``, ``schema_sha256``, ``splits``, ``target``."""
-        manifest: dict[str, Any] = json.loads(self._read(f"{self.folder}/manifest.json"))
+        """What the snapshot consists of: ``shards`` by split, ``rows``, ``bytes``, ``schema``, ``splits``, ``target``, ``statistics``, and
+        its ``lineage``.
+
+        Raises:
+            NotFound: there is no such snapshot in the store.
+        """
+        try:
+            manifest: dict[str, Any] = json.loads(self._retried(partial(self.store.read, f"{self.folder}/manifest.json")))
+        except NotFound:
+            again = "; `dvc pull` in its datasets folder brings it back" if self.store.folder is not None else ""
+            raise NotFound(f"no dataset snapshot {self.name} {self.digest} in the store {self.store.root}{again}") from None
+        if "shards" not in manifest:
+            raise StoreError(f"the snapshot {self.folder} is of an older version, which had no shards; take it again")
         return manifest
 
     @property
@@ -60,65 +74,93 @@ class Dataset:
         """Rows in each split."""
         return dict(self.manifest["splits"])
 
-    def read(self, split: str | None = None) -> "pa.Table":
-        """The rows of a split in stored order, or all rows.
+    @property
+    def folds(self) -> int:
+        """Into how many folds all rows but the test split's are dealt; 0: there are none."""
+        return sum(name.startswith(_FOLD) for name in self.splits)
 
-        A folder's snapshot is memory-mapped. From an object store a split takes the memory of its own rows and of one record batch
-        (32 MiB, where a row is not larger).
+    def shards(self, split: str, fold: int | None = None) -> list[Shard]:
+        """The shards of a split in stored order. In a dataset with folds, ``validation`` is the fold, and ``train`` all others.
 
         Raises:
-            NotFound: the snapshot has no such split.
+            NotFound: the snapshot has no such split or fold.
+        """
+        folds = self.folds
+        if fold is not None and not (0 <= fold < folds):
+            has = f"the folds 0 to {folds - 1}" if folds else "no folds"
+            raise NotFound(f"dataset {self.name} has no fold {fold}; it has {has}")
+        if folds and split in ("train", "validation"):
+            if fold is None:
+                raise InvalidInput(f"fold = None is not accepted for the split {split!r} of {self.name}: give one of 0 to {folds - 1}")
+            names = [f"{_FOLD}{number}" for number in range(folds) if (number == fold) == (split == "validation")]
+        else:
+            names = [split]
+        if missing := [name for name in names if name not in self.splits]:
+            raise NotFound(f"dataset {self.name} has no split {missing[0]!r}; it has {sorted(self.splits)}")
+        return [shard for name in names for shard in shards_of(self.manifest, name)]
+
+    def read(self, split: str | None = None, *, columns: Sequence[str] | None = None, fold: int | None = None) -> "pa.Table":
+        """The rows of a split in stored order, or all rows, as one table. The shards' bytes are checked against their names.
+
+        In a folder they are memory-mapped. For what does not fit into memory there is :meth:`loader`.
+
+        Args:
+            columns: only these (default: all).
+            fold: in a dataset with folds, the one that ``validation`` is and ``train`` is not.
+
+        Raises:
+            NotFound: the snapshot has no such split, fold or column, or a shard is missing.
+            InvalidInput: the rows do not fit into the memory that is available.
+            StoreError: a shard is damaged.
             StoreUnavailable: the store was unavailable for all that time.
         """
-        if split is None:
-            return self._retried(partial(self._all_rows, "data.arrow"))
-        if split not in self.splits:
-            raise NotFound(f"dataset {self.name} has no split {split!r}; it has {sorted(self.splits)}")
-        rows = self._retried(partial(self._all_rows, f"splits/{split}.arrow"))["row"].to_numpy()
-        return self._retried(partial(self._rows, rows))
+        import pyarrow as pa
 
-    def file(self, path: str) -> bytes:
-        """The content of one file of a snapshot that was made from a folder (column ``path`` names them)."""
-        return self._read(f"{self.folder}/files/{path}")
+        names = [split] if split is not None else sorted(self.splits)
+        shards = [shard for name in names for shard in self.shards(name, fold)]
+        size, available = sum(shard.bytes for shard in shards), available_memory()
+        if available is not None and size > available:
+            what = f"the split {split!r}" if split is not None else "all splits"
+            raise InvalidInput(
+                f"read({'' if split is None else repr(split)}) is not accepted: {what} of {self.name} has {size / 1e9:.1f} GB, and "
+                f"{available / 1e9:.1f} GB of memory are available; use loader(…), which reads it batch by batch"
+            )
+        tables = [self._retried(partial(checked_shard, self.store, shard, columns)) for shard in shards]
+        return pa.concat_tables(tables) if tables else self._no_rows(columns)
 
-    def _read(self, name: str) -> bytes:
-        return self._retried(partial(self.store.read, name))
+    def referenced(self, row: Mapping[str, Any]) -> bytes:
+        """The content of a file that the snapshot has by reference, checked against its digest.
+
+        Args:
+            row: a row of such a snapshot, with ``location`` and ``sha256``.
+
+        Raises:
+            InvalidInput: the row refers to no file.
+            StoreError: the file is gone, or is not what it was.
+        """
+        if "location" not in row or "sha256" not in row:
+            raise InvalidInput(f"a row with {sorted(row)} is not accepted: give one of a snapshot by reference, with location and sha256")
+        return self._retried(partial(_referenced, str(row["location"]), str(row["sha256"])))
+
+    def _no_rows(self, columns: Sequence[str] | None) -> "pa.Table":
+        first = next(shard for name in sorted(self.splits) for shard in shards_of(self.manifest, name))
+        return self._retried(partial(checked_shard, self.store, first, columns)).slice(0, 0)
 
     def _retried(self, read: Callable[[], _Result]) -> _Result:
         return retry_while_unavailable(self.store, f"dataset {self.name}", read, self.give_up_at)
-
-    def _all_rows(self, name: str) -> "pa.Table":
-        with self._open(name) as reader:
-            return reader.read_all()
-
-    def _rows(self, rows: "np.ndarray[Any, Any]") -> "pa.Table":
-        """The rows with these numbers, in this order: taken batch by batch, so that only one batch is held beside them."""
-        import numpy as np
-        import pyarrow as pa
-
-        order, taken, first = np.argsort(rows, kind="stable"), [], 0
-        ascending = rows[order]
-        with self._open("data.arrow") as reader:
-            for number in range(reader.num_record_batches if len(rows) else 0):
-                batch = reader.get_batch(number)
-                begin, end = np.searchsorted(ascending, (first, first + batch.num_rows))
-                if begin < end:
-                    taken.append(batch.take(pa.array(ascending[begin:end] - first)))
-                first += batch.num_rows
-            table = pa.Table.from_batches(taken, reader.schema)
-        return table if (ascending == rows).all() else table.take(pa.array(np.argsort(order)))
-
-    @contextmanager
-    def _open(self, name: str) -> "Iterator[pa.RecordBatchFileReader]":
-        import pyarrow as pa
-
-        path = f"{self.folder}/{name}"
-        if self.store.folder is not None and not self.store.exists(path):
-            raise NotFound(f"no {path} in the store {self.store.root}; `dvc pull` in its datasets folder brings it back")
-        with self.store.open_file(path) as file, pa.ipc.open_file(file) as reader:
-            yield reader
 
 
 def snapshot_folder(name: str, digest: str) -> str:
     """``datasets/NAME/HASH`` in the store, with the first 16 hex digits of the digest."""
     return f"datasets/{name}/{digest.removeprefix('sha256:')[:16]}"
+
+
+def _referenced(location: str, digest: str) -> bytes:
+    from pyarrow import fs
+
+    filesystem, path = open_filesystem(location) if "://" in location else (fs.LocalFileSystem(), location)
+    with store_faults(f"cannot read {location}"), filesystem.open_input_stream(path) as stream:
+        content = bytes(stream.read())
+    if (actual := sha256(content).hexdigest()) != digest:
+        raise StoreError(f"{location} is not any more what the snapshot refers to: its content hashes to {actual}, not to {digest}")
+    return content

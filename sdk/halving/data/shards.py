@@ -4,9 +4,10 @@ A snapshot's manifest lists them in stored order: ``"shards": {"train": [["<64 h
 a mapped file is read without a copy, and in small record batches. Snapshots share the shards that they have in common.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import NotFound, StoreError
@@ -50,16 +51,48 @@ def open_shard(store: Store, shard: Shard) -> "Iterator[pa.RecordBatchFileReader
     """
     import pyarrow as pa
 
-    try:
-        with store.open_file(shard.name) as file:
-            if (found := file.size()) != shard.bytes:
-                raise StoreError(f"{damaged(store, shard)}: it has {found:,} bytes, not {shard.bytes:,}")
-            with pa.ipc.open_file(file) as reader:
-                yield reader
-    except pa.ArrowInvalid as error:
-        raise StoreError(f"{damaged(store, shard)}: {error}") from error
-    except NotFound:
-        raise NotFound(f"the shard {shard.name} is missing from the store {store.root}; `halving datasets fetch` brings it back") from None
+    with _opened(store, shard) as file:
+        try:
+            reader = pa.ipc.open_file(file)
+        except pa.ArrowInvalid as error:
+            raise StoreError(f"{damaged(store, shard)}: {error}") from error
+        with reader:
+            yield reader
+
+
+def checked_shard(store: Store, shard: Shard, columns: Sequence[str] | None = None) -> "pa.Table":
+    """All rows of a shard, its bytes checked against its name: mapped in a folder, and in memory from an object store.
+
+    Raises:
+        NotFound: it is gone, or has no such column.
+        StoreError: it is damaged.
+    """
+    import pyarrow as pa
+
+    with _opened(store, shard) as file:
+        data = file.read_buffer()
+        if (actual := sha256(data).hexdigest()) != shard.sha256:
+            raise StoreError(f"{damaged(store, shard)}: its content hashes to {actual}")
+        table = pa.ipc.open_file(data).read_all()
+    if columns is None:
+        return table
+    if missing := [column for column in columns if column not in table.column_names]:
+        raise NotFound(f"the dataset has no column {missing[0]!r}; it has {table.column_names}")
+    return table.select(list(columns))
+
+
+@contextmanager
+def _opened(store: Store, shard: Shard) -> "Iterator[pa.NativeFile]":
+    """Its file, if it is there in its size."""
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(store.open_file(shard.name))
+        except NotFound:
+            where = f"the store {store.root}; `halving datasets fetch` brings it back"
+            raise NotFound(f"the shard {shard.name} is missing from {where}") from None
+        if (found := file.size()) != shard.bytes:
+            raise StoreError(f"{damaged(store, shard)}: it has {found:,} bytes, not {shard.bytes:,}")
+        yield file
 
 
 def damaged(store: Store, shard: Shard) -> str:

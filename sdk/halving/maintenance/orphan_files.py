@@ -1,4 +1,5 @@
-"""Files that nobody needs any more: what killed processes leave, old mail, what a job's steps handed on, and blobs that no record names.
+"""Files that nobody needs any more: what killed processes leave, old mail, what a job's steps handed on, blobs that no record names, and
+shards that no snapshot has.
 
 A blob is put before it is recorded, so a young one may still be recorded. Records are searched for anything that looks like a digest,
 whatever it is called: a blob stays when in doubt.
@@ -8,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 from halving.errors import NotFound
@@ -20,7 +22,9 @@ UNFINISHED_AGE = timedelta(days=1)  # as Store.clear_abandoned; a marker file go
 UNRECORDED_AGE = timedelta(days=7)  # an epoch's checkpoint is recorded at the epoch's end; well above halving.store.store.REFRESH_SECONDS
 _UNFINISHED = re.compile(r"\.claim-.+|\..+\.\d+\.[0-9a-f]{8}")  # halving.store.create_once, and halving.store.local_files' temporary names
 _BLOB = re.compile("artifacts/sha256/../([0-9a-f]{64})")
+_SHARD = re.compile(r"shards/sha256/../[0-9a-f]{64}(?:\.rows)?")
 _DIGEST = re.compile(rb"sha256:[0-9a-f]{64}")
+_LISTED_SHARD = re.compile(rb'"([0-9a-f]{64})"')
 _READERS = 16  # requests to an object store at the same time
 
 
@@ -48,10 +52,11 @@ def find_orphan_files(
         named_blobs: all digests that are named elsewhere than in the runs' records, as by the catalog. None: unknown, so each blob stays.
             With a ``project`` each stays, too: projects share blobs.
     """
-    folders = [f"runs/project={project}", f"metrics/project={project}"] if project else ["runs", "metrics", "steps", "reports", "artifacts"]
+    all_folders = ["runs", "metrics", "steps", "reports", "artifacts", "shards"]
+    folders = [f"runs/project={project}", f"metrics/project={project}"] if project else all_folders
     if store.folder is not None and not project:
         folders.append("datasets")  # in an object store a snapshot's unfinished files cannot be seen
-    blobs = {}
+    blobs, shards = {}, []
     for folder in folders:
         for name, size, written in store.files(folder):
             age = now - datetime.fromtimestamp(written, now.tzinfo) if written else timedelta(0)  # a store that does not say when
@@ -59,19 +64,24 @@ def find_orphan_files(
                 yield OrphanFile(*found, name, size)
             elif named_blobs is not None and age > UNRECORDED_AGE and (blob := _BLOB.fullmatch(name)):
                 blobs[f"sha256:{blob[1]}"] = OrphanFile("", "artifacts", name, size)
+            elif age > UNRECORDED_AGE and _SHARD.fullmatch(name):
+                shards.append(OrphanFile("", "shards", name, size))
     if blobs and named_blobs is not None:
         for digest in blobs.keys() - set(named_blobs) - _recorded_digests(store):
             yield blobs[digest]
+    if shards:
+        listed = _listed_shards(store)
+        yield from (orphan for orphan in shards if Path(orphan.name).stem not in listed)
 
 
 def delete_orphan_file(store: Store, orphan: OrphanFile, now: datetime) -> None:
-    """Delete it; but a blob that was put again meanwhile stays.
+    """Delete it; but a blob or a shard that was put again meanwhile stays.
 
     Raises:
         StoreError: the store refused.
     """
-    if blob := _BLOB.fullmatch(orphan.name):
-        store.collect_blob(f"sha256:{blob[1]}", (now - UNRECORDED_AGE).timestamp())
+    if _BLOB.fullmatch(orphan.name) or _SHARD.fullmatch(orphan.name):
+        store.collect(orphan.name, (now - UNRECORDED_AGE).timestamp())
     else:
         store.delete(orphan.name)
 
@@ -84,11 +94,17 @@ def owner_of_orphan_file(name: str, age: timedelta, protected: Collection[tuple[
         return owner if age > STEP_AGE else None
     project, run, kind = (*folders, "", "", "")[:3]
     owner = (project.removeprefix("project="), run.removeprefix("run=")) if area in ("runs", "metrics") else ("", area)
-    if _UNFINISHED.fullmatch(file) and (area != "datasets" or folders[2:3] != ["files"]):  # a snapshot's own files have any names
+    if _UNFINISHED.fullmatch(file):
         return owner if age > UNFINISHED_AGE else None
     if area == "runs" and kind == "mail" and owner not in protected:
         return owner if age > MAIL_AGE else None
     return None
+
+
+def _listed_shards(store: Store) -> set[str]:
+    """What the manifests of all snapshots list."""
+    names = [name for name, _, _ in store.files("datasets") if name.endswith("/manifest.json")]
+    return {shard.decode() for name in names for shard in _LISTED_SHARD.findall(store.read(name))}
 
 
 def _recorded_digests(store: Store) -> set[str]:

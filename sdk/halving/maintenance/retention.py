@@ -146,7 +146,7 @@ def apply_retention(
     blobs = plan_checkpoints(store, policy, kept_runs, keep_blobs, moment, project)
     if not dry_run:
         before = moment - min(UNRECORDED_AGE, _checkpoint_age(policy))
-        blobs = [drop for drop in blobs if store.collect_blob(drop.digest or "", before.timestamp())]
+        blobs = [drop for drop in blobs if store.collect(blob_name(drop.digest or ""), before.timestamp())]
     left: dict[tuple[str, str], int] = {}
     for orphan in find_orphan_files(store, kept_runs, moment, project, keep_blobs):
         owner = orphan.project, orphan.run

@@ -4,6 +4,7 @@ Limits are those of its control group and of the groups around that one (Linux, 
 gets its share of a machine by them. Elsewhere nothing but the machine itself limits a process.
 """
 
+import contextlib
 import math
 import os
 from operator import itemgetter
@@ -55,6 +56,19 @@ def usable_memory() -> int:
     """Bytes of memory that this process may use."""
     limit = memory_limit()
     return limit[0] if limit else _physical_memory()
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that this process may take beyond what is used now; None where the system does not say."""
+    found = []
+    lines = _text(ROOT / "proc/meminfo").replace(":", "").splitlines()
+    found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable ")]
+    for group in groups("memory"):
+        limit = group.read("memory.limit_in_bytes", "memory.max").strip()
+        if limit.isdigit():
+            with contextlib.suppress(ValueError):
+                found.append(max(0, int(limit) - group.memory_used()))
+    return min(found, default=None)
 
 
 def cpu_quota() -> tuple[float, Group] | None:

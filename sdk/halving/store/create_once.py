@@ -30,7 +30,7 @@ _PREFIX = ".claim-"
 def create_once(filesystem: "fs.FileSystem", path: str, exists: Callable[[], bool], write: Callable[[], None]) -> None:
     """Call ``write`` unless ``exists()``, while no other process does so for ``path``.
 
-    ``write`` may as well replace or delete what is there, and ``exists`` say that it must not: see ``Store.collect_blob``.
+    ``write`` may as well replace or delete what is there, and ``exists`` say that it must not: see ``Store.collect``.
 
     Raises:
         FileExistsError: ``exists()`` is true.

@@ -1,5 +1,6 @@
 """Files on this machine: temporary ones, and publishing others whole or not at all, durable once published."""
 
+import errno
 import os
 import secrets
 import sys
@@ -61,6 +62,22 @@ def link_new(target: Path, chunks: Iterable[bytes]) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(target.parent)
+
+
+def move_new(target: Path, file: Path) -> bool:
+    """Publish a complete file of the same disk under another name, durably and without a copy; False: it is on another disk, or the name
+    is taken."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
+    try:
+        os.link(file, target)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.EEXIST):
+            return False
+        raise
+    sync_folder(target.parent)
+    return True
 
 
 def sync_folder(folder: Path) -> None:

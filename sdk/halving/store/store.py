@@ -7,14 +7,14 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from halving.errors import InvalidInput, StoreError
 from halving.store.create_once import create_once
 from halving.store.files import CHUNK, Files
 from halving.store.filesystem import store_faults
-from halving.store.local_files import chunks_of, path_of, temporary_file
+from halving.store.local_files import chunks_of, move_new, path_of, temporary_file
 
 REFRESH_SECONDS = 86_400.0
 """A blob that is put again this long after it was written is written again: retention counts the age of unrecorded blobs from there."""
@@ -59,12 +59,30 @@ class Store(Files):
             self._overwrite(name, chunks_of(content) if isinstance(content, bytes) else _checked(content, digest))
 
         with store_faults(f"cannot write the blob {name} to {self.root}"):
-            written = self._written(name)
-            if written is None:
-                write()
-            elif not _is_fresh(written, size):  # damaged, or old: retention may be about to delete it
-                with contextlib.suppress(FileExistsError):  # another process has just written it again
-                    create_once(self.filesystem, self.path(name), lambda: _is_fresh(self._written(name), size), write)
+            self._write_unless_fresh(name, size, write)
+
+    def take_over(self, name: str, file: Path) -> None:
+        """Publish a complete local file under a name that its content gives it, durably, and delete it.
+
+        In a folder on the same disk it is moved. One that is there already, in its size, is the same; where it is old, retention may be
+        about to delete it, so it is written again.
+
+        Raises:
+            StoreError: the store refused the write; the file stays.
+        """
+        folder = self.folder
+        with store_faults(f"cannot write {self.address(name)}"):
+            if folder is None or self._written(name) is not None or not move_new(folder / name, file):
+                self._write_unless_fresh(name, file.stat().st_size, lambda: self._overwrite(name, chunks_of(file)))
+            file.unlink(missing_ok=True)
+
+    def _write_unless_fresh(self, name: str, size: int, write: Callable[[], None]) -> None:
+        written = self._written(name)
+        if written is None:
+            write()
+        elif not _is_fresh(written, size):  # damaged, or old: retention may be about to delete it
+            with contextlib.suppress(FileExistsError):  # another process has just written it again
+                create_once(self.filesystem, self.path(name), lambda: _is_fresh(self._written(name), size), write)
 
     def get_blob(self, digest: str) -> bytes:
         """The bytes that a digest names, checked against it.
@@ -110,23 +128,22 @@ class Store(Files):
             self._check(digest, digest_of(path_of(copy)))
             yield path_of(copy)
 
-    def collect_blob(self, digest: str, before: float) -> bool:
-        """Delete a blob unless it was put again after ``before`` (seconds since 1970); whether it was deleted.
+    def collect(self, name: str, before: float) -> bool:
+        """Delete a file that is named by its content unless it was put again after ``before`` (seconds since 1970); whether it was deleted.
 
-        The time of the last put is the store's; where the store does not say it, the blob stays.
+        The time of the last put is the store's; where the store does not say it, the file stays.
 
-        It is safe beside a :meth:`put_blob` of the same content: that writes an old blob again, and the two take turns.
+        It is safe beside a :meth:`put_blob` or :meth:`take_over` of the same content: that writes an old file again, and they take turns.
 
         Raises:
             StoreError: the store refused.
         """
-        name = blob_name(digest)
 
         def stays() -> bool:
             written = self._written(name)
             return written is None or written[1] == 0 or written[1] >= before  # 0: the store does not say when
 
-        with store_faults(f"cannot delete the blob {name} of {self.root}"), contextlib.suppress(FileExistsError):
+        with store_faults(f"cannot delete {self.address(name)}"), contextlib.suppress(FileExistsError):
             create_once(self.filesystem, self.path(name), stays, lambda: self.delete(name))
             return True
         return False

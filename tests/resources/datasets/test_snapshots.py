@@ -1,44 +1,47 @@
-"""A snapshot is its content: the same content is the same snapshot, splits are row numbers, DVC brings it back."""
+"""A snapshot is its content: the same content is the same snapshot, in shards of one split each; what was there is not stored again."""
 
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from halving import Dataset, InvalidInput, NotFound, Store, StoreError
+from halving.data.shards import shards_of
 from halving.trial.import_string import import_function
 from resources.backend import Backend
-from resources.datasets import dvc_tracking, snapshots
-from resources.datasets.snapshots import find_snapshot, snapshot_for, split_rows, take_snapshot
+from resources.datasets import canonical, dvc_tracking
+from resources.datasets.known_snapshots import Snapshot, dataset_of, deprecate, find_snapshot, known_snapshot
+from resources.datasets.snapshots import snapshot_for, take_snapshot
 from resources.sweep_spec import SweepSpec
-from resources.sweep_spec.sweep import DatasetSource
+from resources.sweep_spec.dataset import DatasetSource
 
 POINTS = {"name": "points", "source": "tests.trainables:data", "target": "label"}
+MIB = 2**20
 
 
 def source(**changes: Any) -> DatasetSource:
     return DatasetSource.model_validate({**POINTS, **changes})
 
 
-@pytest.fixture
-def provide(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """Let the source return this, in place of the function that the spec names."""
+def images(rows: int, first: int = 0) -> pa.Table:
+    """Rows of 1 KiB, each other than the others."""
+    numbers = np.arange(first, first + rows)
+    pixels = np.repeat(numbers[:, None], 256, axis=1) * 256 + np.arange(256)
+    flat = pa.array(pixels.astype(np.int32).ravel())
+    return pa.table({"id": numbers, "pixels": pa.FixedSizeListArray.from_arrays(flat, 256), "label": numbers % 10})
 
-    def use(content: Any) -> None:
-        def load() -> Any:
-            return content
 
-        monkeypatch.setattr(snapshots, "import_function", lambda field, path: load)
-
-    return use
+def opened(backend: Backend, snapshot: Snapshot) -> Dataset:
+    return Dataset(backend.store, snapshot.name, snapshot.digest)
 
 
 def test_the_same_content_is_the_same_snapshot_wherever_and_whenever_it_is_taken(tmp_path: Path) -> None:
@@ -49,116 +52,185 @@ def test_the_same_content_is_the_same_snapshot_wherever_and_whenever_it_is_taken
     assert first.key == f"points@{first.digest.removeprefix('sha256:')[:16]}"
 
 
-def test_other_rows_another_split_seed_or_another_target_are_another_snapshot(backend: Backend, provide: Callable[[Any], None]) -> None:
-    table = import_function("source", POINTS["source"])()
-    digests = [take_snapshot(backend.store, backend.catalog, source()).digest]
-    digests.append(take_snapshot(backend.store, backend.catalog, source(seed=1)).digest)
-    digests.append(take_snapshot(backend.store, backend.catalog, source(target="x")).digest)
-    provide(table.slice(0, 89))
-    digests.append(take_snapshot(backend.store, backend.catalog, source()).digest)
-    assert len(set(digests)) == 4
-
-
-@pytest.mark.parametrize("batch_bytes", [2**25, 800])
-def test_how_the_table_was_built_does_not_matter(
-    backend: Backend, provide: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch, batch_bytes: int
+def test_other_rows_another_split_seed_or_another_target_are_another_snapshot(
+    backend: Backend, provide: Callable[..., DatasetSource]
 ) -> None:
-    monkeypatch.setattr(snapshots, "_BATCH_BYTES", batch_bytes)
-    table = import_function("source", POINTS["source"])()
-    whole = take_snapshot(backend.store, backend.catalog, source()).digest
-    provide(pa.concat_tables([table.slice(0, 10), table.slice(10)]).replace_schema_metadata({"made": "today"}))
-    assert take_snapshot(backend.store, backend.catalog, source()).digest == whole
-    with_bitmaps = [pa.concat_arrays([pa.nulls(1, column.type), *column.chunks]).slice(1) for column in table.columns]
-    provide(pa.table(with_bitmaps, table.column_names))
-    assert take_snapshot(backend.store, backend.catalog, source()).digest == whole
+    table = images(90)
+    digests = []
+    for content, changes in (
+        (table, {}),
+        (table, {"seed": 1}),
+        (table, {"target": "id"}),
+        (table.slice(0, 89), {}),
+        (table.append_column("y", table["id"]), {}),
+    ):
+        digests.append(take_snapshot(backend.store, backend.catalog, provide(content, **changes)).digest)
+    assert len(set(digests)) == 5
+
+
+@pytest.mark.parametrize("batch_bytes", [2**22, 800])
+def test_how_the_table_was_built_does_not_matter(
+    backend: Backend, provide: Callable[..., DatasetSource], monkeypatch: pytest.MonkeyPatch, batch_bytes: int
+) -> None:
+    monkeypatch.setattr(canonical.rebatched, "__defaults__", (batch_bytes,))
+    bits = pa.array([None if row % 7 == 0 else row % 3 == 0 for row in range(90)])
+    inner = pa.array([None if row % 5 == 0 else {"a": row} for row in range(90)])
+    table = import_function("source", POINTS["source"])().append_column("bits", bits).append_column("inner", inner)
+    under_nulls = pa.StructArray.from_arrays([pa.array(range(90))], ["a"], mask=pa.array([row % 5 == 0 for row in range(90)]))
+    with_bitmaps = [pa.concat_arrays([pa.nulls(1, one.type), *one.chunks]).slice(1) for one in table.columns]
+    built = [
+        table,
+        pa.concat_tables([table.slice(0, 10), table.slice(10)]).replace_schema_metadata({"made": "today"}),
+        iter(table.to_batches(max_chunksize=7)),
+        pa.RecordBatchReader.from_batches(table.schema, table.slice(0, 13).to_batches() + table.slice(13).to_batches()),
+        pa.table(with_bitmaps, table.column_names),
+        table.set_column(1, "label", table["label"].dictionary_encode()),
+        table.set_column(3, "inner", under_nulls),
+    ]
+    digests = [take_snapshot(backend.store, backend.catalog, provide(content)).digest for content in built]
+    assert digests == [digests[0]] * len(built)
 
 
 def test_what_the_record_says_is_what_is_there(backend: Backend) -> None:
-    snapshot = take_snapshot(backend.store, backend.catalog, source())
-    dataset = Dataset(backend.store, "points", snapshot.digest)
-    assert snapshot.rows == 90 == dataset.read().num_rows
-    assert snapshot.splits == {"train": 54, "validation": 18, "test": 18}
-    folder = Path(backend.store.path(dataset.folder))
-    assert snapshot.bytes == sum(file.stat().st_size for file in folder.rglob("*.arrow"))
+    snapshot = take_snapshot(backend.store, backend.catalog, source(), {"dagster_run": "r"})
+    dataset = opened(backend, snapshot)
+    assert snapshot.rows == 90 == dataset.read().num_rows == sum(snapshot.splits.values())
+    assert {split: dataset.read(split).num_rows for split in snapshot.splits} == snapshot.splits
+    files = [path for path in Path(backend.store.path("shards/sha256")).rglob("*") if path.is_file() and not path.suffix]
+    assert snapshot.bytes == sum(file.stat().st_size for file in files)
     assert snapshot.source == POINTS["source"]
     assert len(snapshot.schema_sha256) == len(snapshot.transform_sha256) == 64
     assert dataset.manifest["schema"] == {"x": "double", "label": "string"}
+    lineage = dataset.manifest["lineage"]
+    assert "def data()" in lineage["code"]["source"]
+    assert lineage["source"] == {"kind": "function", "function": "tests.trainables:data"}
+    assert lineage["made_by"] == {"dagster_run": "r"}
+    assert lineage["packages"]["pyarrow"] == pa.__version__
+    held_out = dataset.read("test").to_pydict()
+    assert dataset.manifest["statistics"]["test"] == {
+        "x": {"nulls": 0, "min": min(held_out["x"]), "max": max(held_out["x"])},
+        "label": {"nulls": 0, "min": "high", "max": "low", "classes": {name: held_out["label"].count(name) for name in ("high", "low")}},
+    }
 
 
-def test_splits_share_no_row_and_together_are_all_rows(backend: Backend) -> None:
-    snapshot = take_snapshot(backend.store, backend.catalog, source())
-    dataset = Dataset(backend.store, "points", snapshot.digest)
-    rows = [row for split in dataset.splits for row in dataset.read(split)["x"].to_pylist()]
-    assert sorted(rows) == sorted(dataset.read()["x"].to_pylist())
+def test_splits_share_no_row_and_together_are_all_rows_in_the_order_of_the_source(backend: Backend) -> None:
+    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, source()))
+    given = import_function("source", POINTS["source"])()["x"].to_pylist()
+    found = {split: dataset.read(split)["x"].to_pylist() for split in dataset.splits}
+    assert sorted(row for rows in found.values() for row in rows) == sorted(given)
+    assert all(rows == [row for row in given if row in rows] for rows in found.values())
 
 
-def test_a_table_is_written_in_batches_that_a_reader_can_hold(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = import_function("source", POINTS["source"])()
-    monkeypatch.setattr(snapshots, "_BATCH_BYTES", whole.nbytes // 4)
-    dataset = Dataset(backend.store, "points", take_snapshot(backend.store, backend.catalog, source()).digest)
-    with backend.store.open_file(f"{dataset.folder}/data.arrow") as file:
-        assert pa.ipc.open_file(file).num_record_batches == 5
-    assert dataset.read().equals(whole)
-    assert sum(dataset.read(split).num_rows for split in dataset.splits) == 90
+def test_folds_are_read_as_train_and_validation(backend: Backend) -> None:
+    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, source(folds=3)))
+    held_out = set(dataset.read("test")["x"].to_pylist())
+    for fold in range(3):
+        train, validation = (set(dataset.read(split, fold=fold)["x"].to_pylist()) for split in ("train", "validation"))
+        assert not train & validation
+        assert len(train) + len(validation) + len(held_out) == 90
+    with pytest.raises(InvalidInput, match="fold = None is not accepted for the split 'train' of points: give one of 0 to 2"):
+        dataset.read("train")
+    with pytest.raises(NotFound, match="dataset points has no fold 3; it has the folds 0 to 2"):
+        dataset.read("train", fold=3)
 
 
-def test_splits_are_row_numbers_not_copies(backend: Backend) -> None:
-    snapshot = take_snapshot(backend.store, backend.catalog, source())
-    folder = Path(backend.store.path(Dataset(backend.store, "points", snapshot.digest).folder))
-    for split in snapshot.splits:
-        with pa.memory_map(str(folder / "splits" / f"{split}.arrow")) as file:
-            assert pa.ipc.open_file(file).read_all().schema == pa.schema([("row", pa.int64())])
+def test_shards_are_equal_cuts_of_one_split_each(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+    snapshot = take_snapshot(backend.store, backend.catalog, provide(images(20_000), shard_mib=2))
+    dataset = opened(backend, snapshot)
+    for split, rows in snapshot.splits.items():
+        shards = shards_of(dataset.manifest, split)
+        assert len(shards) == round(rows * 1040 / (2 * MIB)) > 1
+        for field in ("rows", "bytes"):
+            values = [getattr(shard, field) for shard in shards]
+            assert max(abs(value / np.mean(values) - 1) for value in values) < 0.05
+    assert dataset.read("train")["id"].to_pylist() == sorted(dataset.read("train")["id"].to_pylist())
 
 
-@given(
-    rows=st.integers(3, 500),
-    shares=st.lists(st.integers(1, 10), min_size=1, max_size=5),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_every_row_is_dealt_into_exactly_one_split_the_same_way_each_time(rows: int, shares: list[int], seed: int) -> None:
-    given_shares = {f"split{index}": share / sum(shares) for index, share in enumerate(shares)}
-    dealt = {name: split.tolist() for name, split in split_rows(rows, given_shares, seed).items()}
-    assert sorted(row for split in dealt.values() for row in split) == list(range(rows))
-    assert dealt == {name: split.tolist() for name, split in split_rows(rows, given_shares, seed).items()}
-    for name, share in given_shares.items():
-        assert abs(len(dealt[name]) - share * rows) <= 1
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_appended_is_all_that_is_stored(
+    backend: Backend, provide: Callable[..., DatasetSource], tmp_path: Path, named: bool
+) -> None:
+    """Files are known by name, size and time, so old ones are not read; a function's rows are read, and found to be there."""
+
+    def take(rows: int) -> Snapshot:
+        if not named:
+            return take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1))
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        for first in range(0, rows, 200):
+            if not (path := tmp_path / "raw" / f"{first:06}.parquet").exists():
+                pq.write_table(images(200, first), path)
+        given = {"name": "points", "target": "label", "shard_mib": 1, "source": {"files": str(tmp_path / "raw")}}
+        return take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(given))
+
+    first = take(40_000)
+    before = {name: opened(backend, first).read(name)["id"].to_pylist() for name in first.splits}
+    read: list[str] = []
+    original = pq.ParquetFile.iter_batches
+
+    def noted(self: pq.ParquetFile, *args: Any, **kwargs: Any) -> Any:
+        read.append("a file")
+        return original(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pq.ParquetFile, "iter_batches", noted)
+        second = take(40_200)
+    assert len(read) == (1 if named else 0), "no old file is read"
+    manifest = opened(backend, second).manifest
+    assert manifest["stored"] <= 1.5 * 0.005 * second.bytes
+    assert manifest["lineage"]["before"] == first.digest
+    for split, ids in before.items():
+        now = opened(backend, second).read(split)["id"].to_pylist()
+        assert now[: len(ids)] == ids
+        assert now[len(ids) :] == [number for number in now if number >= 40_000]
+    found = manifest["statistics"]
+    assert sum(found[split]["label"]["classes"]["3"] for split in found) == 4_020
+    assert max(found[split]["id"]["max"] for split in found) == 40_199
+    third = opened(backend, take(40_400)).manifest
+    assert {split: len(shards) for split, shards in third["shards"].items()} == {
+        split: len(shards) for split, shards in manifest["shards"].items()
+    }, "what was small is merged with what came"
+    assert sum(third["statistics"][split]["label"]["classes"]["3"] for split in found) == 4_040
+    assert take(40_400).new is False
 
 
-def test_the_shuffle_is_frozen_for_ever() -> None:
-    dealt = split_rows(10, {"test": 0.3, "train": 0.7}, seed=0)
-    assert {name: split.tolist() for name, split in dealt.items()} == {"test": [2, 4, 8], "train": [0, 1, 3, 5, 6, 7, 9]}
+def test_a_source_that_went_back_is_the_snapshot_that_it_was(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+    first, _, again = (take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1)) for rows in (3_000, 3_500, 3_000))
+    assert again.digest == first.digest
 
 
-def test_a_folder_of_files_is_a_snapshot_with_a_row_for_each_file(backend: Backend, tmp_path: Path, provide: Callable[[Any], None]) -> None:
+def test_rows_in_another_order_are_in_the_same_splits(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+    table = images(3_000)
+    first = take_snapshot(backend.store, backend.catalog, provide(table, shard_mib=1))
+    turned = take_snapshot(backend.store, backend.catalog, provide(table.take(np.arange(3_000)[::-1]), shard_mib=1))
+    assert first.digest != turned.digest
+    for split in first.splits:
+        one, other = (set(opened(backend, snapshot).read(split)["id"].to_pylist()) for snapshot in (first, turned))
+        assert one == other
+
+
+def test_a_folder_of_files_is_a_snapshot_with_a_row_for_each_file(
+    backend: Backend, tmp_path: Path, provide: Callable[..., DatasetSource]
+) -> None:
     for label in ("cat", "dog"):
         (tmp_path / "images" / label).mkdir(parents=True)
-        for number in range(5):
+        for number in range(20):
             (tmp_path / "images" / label / f"{number}.png").write_bytes(f"{label} {number}".encode())
-    provide(str(tmp_path / "images"))
-    snapshot = take_snapshot(backend.store, backend.catalog, source())
-    dataset = Dataset(backend.store, "points", snapshot.digest)
-    rows = dataset.read().to_pylist()
-    assert [row["label"] for row in rows] == ["cat"] * 5 + ["dog"] * 5
-    assert dataset.file(rows[7]["path"]) == b"dog 2"
+    snapshot = take_snapshot(backend.store, backend.catalog, provide(str(tmp_path / "images")))
+    rows = {row["path"]: row for row in opened(backend, snapshot).read().to_pylist()}
+    assert len(rows) == 40
+    assert {row["label"] for row in rows.values()} == {"cat", "dog"}
+    assert rows["dog/2.png"]["content"] == b"dog 2"
+    assert rows["dog/2.png"]["bytes"] == 5
 
 
-def test_a_file_of_the_source_that_is_called_like_our_manifest_is_content(
-    backend: Backend, tmp_path: Path, provide: Callable[[Any], None]
-) -> None:
-    digests = []
-    for content in ("one", "two"):
-        folder = tmp_path / content
-        (folder / "inner").mkdir(parents=True)
-        for number in range(8):
-            (folder / f"{number}.txt").write_text("same")
-        (folder / "manifest.json").write_text(content)
-        (folder / "inner" / "manifest.json").write_text("same")
-        provide(str(folder))
-        snapshot = take_snapshot(backend.store, backend.catalog, source())
-        assert snapshot.rows == 10
-        assert Dataset(backend.store, "points", snapshot.digest).file("manifest.json") == content.encode()
-        digests.append(snapshot.digest)
-    assert digests[0] != digests[1]
+def test_files_of_the_same_content_are_in_the_same_split(backend: Backend, tmp_path: Path, provide: Callable[..., DatasetSource]) -> None:
+    for copy in ("one", "two"):
+        (tmp_path / "images" / copy).mkdir(parents=True)
+        for number in range(40):
+            (tmp_path / "images" / copy / f"{number}.png").write_bytes(f"image {number}".encode())
+    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, provide(tmp_path / "images")))
+    contents = [set(dataset.read(split)["content"].to_pylist()) for split in dataset.splits]
+    assert sum(map(len, contents)) == 40
 
 
 def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -214,39 +286,57 @@ def test_a_locked_project_is_waited_for_and_one_that_stays_locked_is_an_error(
             holding.kill()
 
 
+def _raising() -> Any:
+    yield pa.record_batch({"label": [1, 2]})
+    raise KeyError("no such page")
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (42, "dataset.source = 'tests.trainables:data' is not accepted: it returned int"),
+        (42, "dataset.source = 'provided_source:load' is not accepted: it returned int; return a pyarrow.Table"),
+        (["a"], "is not accepted: it gave str among its rows; give pyarrow record batches"),
         ("/nowhere/at/all", "'/nowhere/at/all', which is not a folder"),
+        (_raising, r"it raised KeyError at .*test_snapshots.py:\d+: 'no such page'"),
         (pa.table({"x": [1]}), r"dataset.target = 'label' is not accepted: the columns are \['x'\]"),
-        (pa.table({"label": ["a", "b"]}), "dataset.splits.* of 2 rows is empty; give it a larger share"),
+        (pa.table({"label": ["a", "b"]}), "dataset.splits.* of 2 rows is empty; give a larger share"),
+        (pa.table({"label": pa.array([], pa.string())}), "is not accepted: it has no rows"),
+        (pa.table({"label": [1], "x": pa.nulls(1)}), "its column 'x' has the type null; give numbers, texts"),
+        (pa.table([[1], [2]], ["label", "label"]), r"its columns are \['label', 'label'\]; give each a name of its own"),
+        (iter([pa.record_batch({"label": [1]}), pa.record_batch({"y": [1]})]), "missing are .'label'., more are .'y'."),
+        (
+            iter([pa.record_batch({"label": [1]}), pa.record_batch({"label": ["x"]})]),
+            "in the column 'label' the first rows have the type int64",
+        ),
     ],
 )
 def test_a_source_that_cannot_be_a_dataset_is_refused_by_field_and_value(
-    backend: Backend, provide: Callable[[Any], None], content: Any, said: str
+    backend: Backend, provide: Callable[..., DatasetSource], content: Any, said: str
 ) -> None:
-    provide(content)
     with pytest.raises(InvalidInput, match=said):
-        take_snapshot(backend.store, backend.catalog, source())
+        take_snapshot(backend.store, backend.catalog, provide(content))
+    assert list(backend.store.files("datasets")) == list(backend.store.files("shards")) == [], "nothing is left"
 
 
-def test_dvc_brings_a_lost_snapshot_back_from_its_remote(backend: Backend) -> None:
+def test_dvc_brings_a_lost_manifest_back_from_its_remote(backend: Backend) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, source())
-    dataset = Dataset(backend.store, "points", snapshot.digest)
+    dataset = opened(backend, snapshot)
     folder, project = Path(backend.store.path(dataset.folder)), Path(backend.store.path("datasets"))
     before = dataset.read("train")
     shutil.rmtree(folder)
     shutil.rmtree(project / ".dvc" / "cache")
+    with pytest.raises(NotFound, match="`dvc pull` in its datasets folder brings it back"):
+        opened(backend, snapshot).read("train")
     subprocess.run([sys.executable, "-m", "dvc", "pull", "-q"], cwd=project, check=True)
-    assert Dataset(backend.store, "points", snapshot.digest).read("train").equals(before)
+    assert opened(backend, snapshot).read("train").equals(before)
 
 
-def test_a_lost_snapshot_is_written_again_when_its_source_still_gives_it(backend: Backend) -> None:
+@pytest.mark.parametrize("lost", ["datasets/points", "shards/sha256"])
+def test_what_is_lost_of_a_snapshot_is_written_again_when_its_source_still_gives_it(backend: Backend, lost: str) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, source())
-    shutil.rmtree(backend.store.path(Dataset(backend.store, "points", snapshot.digest).folder))
+    shutil.rmtree(backend.store.path(lost))
     assert take_snapshot(backend.store, backend.catalog, source()).digest == snapshot.digest
-    assert Dataset(backend.store, "points", snapshot.digest).read("test").num_rows == 18
+    assert opened(backend, snapshot).read("test").num_rows == snapshot.splits["test"]
 
 
 def test_a_store_that_cannot_be_written_ends_in_one_clear_error(tmp_path: Path) -> None:
@@ -279,3 +369,28 @@ def test_a_snapshot_is_found_by_its_digest_or_by_the_beginning_of_one(backend: B
     for reference in ("points", "points@", "other@" + taken.digest[7:], "sha256:", "points@%"):
         with pytest.raises(NotFound, match=taken.key):
             find_snapshot(backend.catalog, reference)
+
+
+def test_the_dataset_of_a_snapshot_is_the_one_that_it_was_taken_by(backend: Backend) -> None:
+    spec = source(splits={"train": 0.5, "validation": 0.2, "test": 0.3}, seed=3, group="x")
+    snapshot = take_snapshot(backend.store, backend.catalog, spec)
+    assert DatasetSource.model_validate(dataset_of(snapshot)) == spec
+
+
+def test_nothing_is_launched_on_a_deprecated_snapshot_and_it_stays(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+    taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
+    deprecate(backend.catalog, taken.digest, "labels of May are wrong")
+    with pytest.raises(InvalidInput, match=f"{taken.key} is deprecated: labels of May are wrong"):
+        snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest))
+    assert opened(backend, taken).read("test").num_rows == taken.splits["test"]
+    deprecate(backend.catalog, taken.digest, None)
+    assert snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest)) == replace(taken, new=False)
+    assert known_snapshot(backend.catalog, taken.digest).deprecated is None
+
+
+def test_a_spec_may_insist_on_a_schema(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+    taken = take_snapshot(backend.store, backend.catalog, source())
+    wanted = {**POINTS, "schema_sha256": taken.schema_sha256[:16]}
+    assert snapshot_for(backend.store, backend.catalog, small_spec(dataset=wanted)).digest == taken.digest
+    with pytest.raises(InvalidInput, match=r"dataset.schema_sha256 = '00000000' is not accepted: points@.* no snapshot of it had that one"):
+        snapshot_for(backend.store, backend.catalog, small_spec(dataset={**POINTS, "schema_sha256": "0" * 8}))

@@ -1,6 +1,5 @@
-"""A snapshot is read as it was taken: rows in stored order, splits by row number."""
+"""A snapshot is read as it was taken: the shards of a split in their order, each checked against its name."""
 
-import json
 import pickle
 import time
 from pathlib import Path
@@ -8,100 +7,111 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from halving import Dataset, NotFound, Store
+from halving import Dataset, InvalidInput, NotFound, Store, StoreError
+from halving.data import dataset as dataset_module
+from halving.data.shards import open_shard, shards_of
 from tests.sdk.conftest import Script
+from tests.sdk.data.sharded import arrow_file, put_shard, snapshot
 
-DIGEST = "sha256:" + "0123456789abcdef" * 4
-FOLDER = "datasets/points/0123456789abcdef"
-SPLITS = {"train": [0, 3, 1], "test": [4, 2], "none": []}
-
-
-def arrow(table: pa.Table, rows: int = 2) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=rows)  # several batches, as a large snapshot has
-    return bytes(sink.getvalue())
+TRAIN = [pa.table({"x": [0.0, 0.3, 0.1], "label": list("adb")}), pa.table({"x": [0.5], "label": ["f"]})]
+TEST = [pa.table({"x": [0.4, 0.2], "label": list("ec")})]
 
 
 @pytest.fixture
 def dataset(any_store: Store) -> Dataset:
-    """A snapshot of five rows, read from a folder and from S3."""
-    store = any_store
-    manifest = {"target": "label", "rows": 5, "splits": {name: len(rows) for name, rows in SPLITS.items()}}
-    store.create(f"{FOLDER}/manifest.json", json.dumps(manifest).encode())
-    store.create(f"{FOLDER}/data.arrow", arrow(pa.table({"x": [0.0, 0.1, 0.2, 0.3, 0.4], "label": list("abcde")})))
-    store.create(f"{FOLDER}/files/images/0.png", b"pixels")
-    for name, rows in SPLITS.items():
-        store.create(f"{FOLDER}/splits/{name}.arrow", arrow(pa.table({"row": pa.array(rows, pa.int64())})))
-    return Dataset(store, "points", DIGEST)
+    """A snapshot of six rows, read from a folder and from S3."""
+    splits = {"train": TRAIN, "test": TEST, "none": []}
+    return snapshot(
+        any_store, {name: [put_shard(any_store, arrow_file(one, 2), one.num_rows) for one in of] for name, of in splits.items()}
+    )
 
 
-def test_all_rows_come_in_stored_order(dataset: Dataset) -> None:
-    assert dataset.read().to_pydict() == {"x": [0.0, 0.1, 0.2, 0.3, 0.4], "label": list("abcde")}
-
-
-def test_a_split_is_its_rows_in_its_order(dataset: Dataset) -> None:
-    assert dataset.read("train").to_pydict() == {"x": [0.0, 0.3, 0.1], "label": ["a", "d", "b"]}
-    assert dataset.read("test")["label"].to_pylist() == ["e", "c"]
+def test_a_split_is_the_rows_of_its_shards_in_order(dataset: Dataset) -> None:
+    assert dataset.read("train").to_pydict() == {"x": [0.0, 0.3, 0.1, 0.5], "label": ["a", "d", "b", "f"]}
+    assert dataset.read("test", columns=["label"]).to_pydict() == {"label": ["e", "c"]}
     assert dataset.read("none").num_rows == 0
     assert dataset.read("none").schema == dataset.read().schema
+    assert sorted(dataset.read()["label"].to_pylist()) == list("abcdef")
 
 
-def test_reading_a_split_holds_its_rows_and_a_record_batch_and_never_the_whole_snapshot(any_store: Store, script: Script) -> None:
-    rows, batch = 12_000, 500
+def test_reading_a_split_from_an_object_store_holds_its_rows_once(any_store: Store, script: Script) -> None:
+    rows = 12_000
     values = pa.FixedSizeListArray.from_arrays(pa.array(range(rows * 250), pa.float32()), 250)
-    splits = {"third": list(range(0, rows, 3)), "end": [rows - 1]}
-    any_store.create(f"{FOLDER}/manifest.json", json.dumps({"splits": {name: len(split) for name, split in splits.items()}}).encode())
-    any_store.create(f"{FOLDER}/data.arrow", arrow(pa.table({"x": values}), batch))
-    for name, split in splits.items():
-        any_store.create(f"{FOLDER}/splits/{name}.arrow", arrow(pa.table({"row": pa.array(split, pa.int64())}), rows))
-    for name, split in splits.items():
-        done = script(
-            "import sys, pyarrow as pa, halving\n"
-            "dataset = halving.Dataset(halving.Store(), 'points', sys.argv[1])\n"
-            "table = dataset.read(sys.argv[2])\n"
-            "first = [value[0].as_py() for value in table['x']]\n"
-            "assert first == [row * 250 for row in map(int, sys.argv[3:])], first\n"
-            "print(pa.default_memory_pool().max_memory())",
-            DIGEST,
-            name,
-            *map(str, split),
-        )
-        assert done.returncode == 0, done.stderr
-        assert int(done.stdout) < (len(split) + 3 * batch) * 1000 + 500_000 < rows * 1000 / 1.9
+    content = arrow_file(pa.table({"x": values}), 500)
+    found = snapshot(any_store, {"train": [put_shard(any_store, content, rows)], "end": []})
+    done = script(
+        "import sys, pyarrow as pa, halving\n"
+        "table = halving.Dataset(halving.Store(), 'points', sys.argv[1]).read('train')\n"
+        "assert table['x'][11_999][0].as_py() == 11_999 * 250\n"
+        "print(pa.default_memory_pool().max_memory())",
+        found.digest,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < (0.1 if any_store.folder is not None else 1.1) * len(content)
 
 
 def test_the_manifest_says_what_there_is(dataset: Dataset) -> None:
     assert dataset.target == "label"
-    assert dict(dataset.splits) == {"train": 3, "test": 2, "none": 0}
-    assert dataset.folder == FOLDER
+    assert dict(dataset.splits) == {"train": 4, "test": 2, "none": 0}
+    assert dataset.folds == 0
 
 
-def test_an_unknown_split_is_not_found_and_the_known_ones_are_named(dataset: Dataset) -> None:
+def test_an_unknown_split_fold_or_column_is_not_found_and_the_known_ones_are_named(dataset: Dataset) -> None:
     with pytest.raises(NotFound, match=r"dataset points has no split 'valid'; it has \['none', 'test', 'train'\]"):
         dataset.read("valid")
+    with pytest.raises(NotFound, match="dataset points has no fold 0; it has no folds"):
+        dataset.read("train", fold=0)
+    with pytest.raises(NotFound, match=r"no column 'y'; it has \['x', 'label'\]"):
+        dataset.read("train", columns=["x", "y"])
 
 
-def test_a_file_of_the_snapshot_is_read_by_its_path(dataset: Dataset) -> None:
-    assert dataset.file("images/0.png") == b"pixels"
-    with pytest.raises(NotFound):
-        dataset.file("images/1.png")
+def test_what_does_not_fit_into_memory_is_refused_with_its_size(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum(shard.bytes for shard in shards_of(dataset.manifest, "train"))
+    monkeypatch.setattr(dataset_module, "available_memory", lambda: size)
+    assert dataset.read("train").num_rows == 4
+    monkeypatch.setattr(dataset_module, "available_memory", lambda: size - 1)
+    with pytest.raises(InvalidInput, match=r"read\('train'\) is not accepted: the split 'train' of points has 0.0 GB.*use loader"):
+        dataset.read("train")
+
+
+@pytest.mark.parametrize("fault", ["a bit", "the end", "all"])
+def test_a_shard_that_is_not_what_its_name_says_is_named(store: Store, fault: str) -> None:
+    content = arrow_file(TRAIN[0])
+    shard = put_shard(store, content, 3)
+    dataset = snapshot(store, {"train": [shard]})
+    path = Path(store.path(shard.name))
+    path.unlink()
+    if fault == "a bit":
+        path.write_bytes(content[:-400] + bytes([content[-400] ^ 1]) + content[-399:])
+    elif fault == "the end":
+        path.write_bytes(content[:-10])
+    kind, says = (NotFound, "is missing from") if fault == "all" else (StoreError, "is damaged")
+    with pytest.raises(kind, match=f"the shard {shard.name} .*{says}|the shard {shard.name} {says}") as raised:
+        dataset.read("train")
+    assert "`halving datasets fetch` brings it back" in str(raised.value)
+    if fault != "a bit":  # which is not looked for where a shard is mapped to read some of its rows
+        with pytest.raises(kind, match=shard.name), open_shard(store, shard):
+            pass
 
 
 def test_another_digest_is_another_dataset(dataset: Dataset) -> None:
     other = Dataset(dataset.store, "points", "sha256:" + "f" * 64)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="no dataset snapshot points sha256:ffff"):
         other.read()
-    with pytest.raises(NotFound):
-        _ = other.manifest
 
 
-def test_rows_that_dvc_has_not_pulled_say_how_to_get_them(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_manifest_that_dvc_has_not_pulled_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="`dvc pull`"):
-        Dataset(store, "points", DIGEST).read()
+        Dataset(Store(tmp_path), "points", "sha256:" + "0" * 64).read()
+
+
+def test_a_snapshot_of_a_version_without_shards_says_so(store: Store) -> None:
+    old = Dataset(store, "points", "sha256:" + "0" * 64)
+    store.create(f"{old.folder}/manifest.json", b'{"rows": 3}')
+    with pytest.raises(StoreError, match="is of an older version, which had no shards; take it again"):
+        _ = old.target
 
 
 def test_a_data_loader_in_a_process_of_its_own_gets_the_dataset_of_a_run(dataset: Dataset) -> None:
     dataset.give_up_at = lambda: time.monotonic()  # as a run's own does, it knows something that no other process has
-    assert pickle.loads(pickle.dumps(dataset)).file("images/0.png") == b"pixels"
+    assert pickle.loads(pickle.dumps(dataset)).read("test").num_rows == 2

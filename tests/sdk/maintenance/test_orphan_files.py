@@ -107,7 +107,7 @@ def test_nothing_is_an_orphan_where_the_store_does_not_say_when_it_was_written(s
     monkeypatch.setattr(store, "files", lambda prefix: [(name, size, 0.0) for name, size, _ in Store.files(store, prefix)])
     assert list(find_orphan_files(store, (), datetime.now(UTC), named_blobs=())) == []
     monkeypatch.setattr(store, "_written", lambda name: (7, 0.0))
-    assert not store.collect_blob(digest, time.time() + 60)
+    assert not store.collect(blob_name(digest), time.time() + 60)
     assert store.has_blob(digest)
 
 

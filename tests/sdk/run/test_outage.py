@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import halving
-from halving import Dataset, Store, StoreError
+from halving import Store, StoreError
 from halving.checkpoints.saver import Saver
 from halving.checkpoints.serialization import restore
 from halving.errors import StoreUnavailable
@@ -27,6 +28,7 @@ from halving.store.backoff import backoff
 from halving.trial.messages import Interrupted
 from halving.trial_process.main import run_trial
 from tests.s3 import S3, Gate
+from tests.sdk.data.sharded import arrow_file, put_shard, snapshot
 from tests.sdk.metric_files import read_points
 from tests.sdk.trial_process import test_main as test_execute
 
@@ -193,22 +195,21 @@ def test_a_trial_that_is_stopped_waits_for_s3_no_longer_than_its_grace_period(ro
 
 @pytest.mark.usefixtures("retried_soon")
 def test_a_dataset_is_read_when_s3_is_back(root: str, gate: Gate) -> None:
-    digest = "sha256:" + "0123456789abcdef" * 4
-    dataset = Dataset(Store(root), "points", digest)
-    dataset.store.create(f"{dataset.folder}/manifest.json", b'{"target": "y"}')
-    dataset.store.create(f"{dataset.folder}/files/a", b"1")
+    store = Store(root)
+    table = pa.table({"y": [1, 2]})
+    dataset = snapshot(store, {"train": [put_shard(store, arrow_file(table), 2)]})
     gate.shut()
     threading.Timer(4, gate.open).start()
     with pytest.warns(UserWarning, match="dataset points waits for the store"):
-        assert dataset.file("a") == b"1"
+        assert dataset.target == "label"
     gate.shut()
     threading.Timer(4, gate.open).start()
     with pytest.warns(UserWarning, match="dataset points waits for the store"):
-        assert dataset.target == "y"
+        assert dataset.read("train").equals(table)
     gate.shut()
     dataset.give_up_at = time.monotonic
     with pytest.raises(StoreUnavailable):
-        dataset.file("a")
+        dataset.read("train")
 
 
 @pytest.mark.usefixtures("retried_soon")

@@ -119,11 +119,11 @@ def test_an_old_blob_is_young_again_when_it_is_put_again(store: Store, tmp_path:
 
 def test_a_blob_is_collected_only_if_it_was_put_before_the_given_time(any_store: Store) -> None:
     digest = any_store.put_blob(b"weights")
-    assert not any_store.collect_blob(digest, time.time() - 60)
+    assert not any_store.collect(blob_name(digest), time.time() - 60)
     assert any_store.has_blob(digest)
-    assert any_store.collect_blob(digest, time.time() + 60)
+    assert any_store.collect(blob_name(digest), time.time() + 60)
     assert not any_store.has_blob(digest)
-    assert not any_store.collect_blob(digest, time.time() + 60)
+    assert not any_store.collect(blob_name(digest), time.time() + 60)
     assert list(any_store.files("artifacts")) == []
 
 
@@ -136,7 +136,7 @@ def test_a_blob_that_is_put_while_it_is_collected_is_there_afterwards(
     any_store.replace(blob_name(digest), content)
     collector, deleting, may_delete = Store(any_store.root), threading.Event(), threading.Event()
     monkeypatch.setattr(collector, "delete", lambda name: (deleting.set(), may_delete.wait(30), any_store.delete(name)))
-    collecting = threading.Thread(target=collector.collect_blob, args=(digest, time.time() + 60))
+    collecting = threading.Thread(target=collector.collect, args=(blob_name(digest), time.time() + 60))
     putter, written, looks = Store(any_store.root), any_store._written, threading.Semaphore(0)
     monkeypatch.setattr(putter, "_written", lambda name: (looks.release(), written(name))[1])
     putting = threading.Thread(target=putter.put_blob, args=(b"weights",))

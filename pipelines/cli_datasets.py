@@ -1,0 +1,239 @@
+"""``halving datasets``: list and show snapshots, compare two, deprecate one, check and fetch shards."""
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from halving.cli.output import NONE, print_table, size
+from halving.cli.parser import add_common
+from halving.errors import InvalidInput
+from pipelines.cli_views import answer, backend_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from halving import Dataset
+    from resources.backend import Backend
+    from resources.datasets.known_snapshots import Snapshot
+
+_SHOWN_FAULTS = 20
+
+
+def add_datasets_commands(commands: Any) -> None:
+    """Add ``halving datasets`` with its own commands."""
+    description = "datasets' snapshots: list, show, diff, deprecate, verify, fetch"
+    parser = commands.add_parser("datasets", help=description, description=f"{description[0].upper()}{description[1:]}.")
+    inner = parser.add_subparsers(metavar="COMMAND", required=True)
+    reference = "a snapshot as NAME@DIGITS, or the first digits of its digest"
+
+    def add(name: str, described: str, run: Callable[[argparse.Namespace], int], **needed: str) -> argparse.ArgumentParser:
+        one: argparse.ArgumentParser = inner.add_parser(name, help=described, description=f"{described[0].upper()}{described[1:]}.")
+        one.set_defaults(run=run)
+        add_common(one)
+        for argument, help_text in needed.items():
+            one.add_argument(argument, help=help_text)
+        return one
+
+    add("list", "list all snapshots", run_list).add_argument("name", nargs="?", help="only of this dataset")
+    add("show", "show a snapshot: its splits, columns, shards and where it comes from", run_show, snapshot=reference)
+    add("diff", "show what changed from one snapshot to another", run_diff, old=reference, new=reference)
+    one = add("deprecate", "let nothing be launched on a snapshot any more; it is never deleted", run_deprecate, snapshot=reference)
+    action = one.add_mutually_exclusive_group(required=True)
+    action.add_argument("--reason", help="why; whoever tries to launch on it reads this")
+    action.add_argument("--undo", action="store_true", help="let it be used again")
+    add("verify", "read each shard of a snapshot and check it against its digest", run_verify, snapshot=reference)
+    one = add("fetch", "bring back a snapshot's missing and damaged shards from another store", run_fetch, snapshot=reference)
+    one.add_argument("--from", dest="source", metavar="STORE", help="the other store (default: HALVING_DVC_REMOTE)")
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """List snapshots.
+
+    JSON: ``[{"key", "digest", "rows", "bytes", "splits", "source", "deprecated", "created_at"}]``, by name, oldest first.
+    """
+    from resources.datasets.known_snapshots import list_snapshots
+
+    found = list_snapshots(backend_of(arguments).catalog, arguments.name)
+    fields = ("key", "digest", "rows", "bytes", "splits", "source", "deprecated", "created_at")
+    data = [{field: getattr(one, field) for field in fields} | {"created_at": one.created_at.isoformat()} for one in found]
+
+    def show(console: "Console") -> None:
+        if not found:
+            of = f" of {arguments.name}" if arguments.name else ""
+            console.print(f"there is no snapshot{of} yet; a sweep takes one, as in [bold]halving sweep sweeps/digits.yaml[/]")
+            return
+        rows = [
+            [one.key, f"{one.rows:,}", size(one.bytes), _splits(one.splits), f"{one.created_at:%Y-%m-%d %H:%M}", one.deprecated or NONE]
+            for one in found
+        ]
+        print_table(console, ("snapshot", "rows", "size", "splits", "taken (UTC)", "deprecated"), rows, right=["rows", "size"])
+
+    return answer(arguments, data, show)
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Show a snapshot.
+
+    JSON: its manifest, with ``deprecated``, and ``deviation``: how far the most uneven shard is from the mean, in rows and in bytes.
+    """
+    backend = backend_of(arguments)
+    snapshot, dataset = _found(backend, arguments.snapshot)
+    deviation = _deviation(dataset)
+    data = {**dataset.manifest, "deprecated": snapshot.deprecated, "deviation": deviation}
+    return answer(arguments, data, lambda console: _print_snapshot(console, snapshot, dataset, deviation))
+
+
+def run_diff(arguments: argparse.Namespace) -> int:
+    """Compare two snapshots.
+
+    JSON: ``{"old", "new", "schema", "splits", "columns", "bytes", "rows"}``, as :mod:`resources.datasets.diff` has them.
+    """
+    from resources.datasets.diff import compare, compare_rows
+
+    backend = backend_of(arguments)
+    (old, old_data), (new, new_data) = _found(backend, arguments.old), _found(backend, arguments.new)
+    rows = compare_rows(backend.store, old_data, new_data)
+    data = {"old": old.key, "new": new.key, **compare(old_data.manifest, new_data.manifest), "rows": rows}
+    return answer(arguments, data, lambda console: _print_diff(console, data))
+
+
+def run_deprecate(arguments: argparse.Namespace) -> int:
+    """Deprecate a snapshot.
+
+    JSON: ``{"key", "digest", "deprecated"}``.
+    """
+    from resources.datasets.known_snapshots import deprecate, find_snapshot
+
+    if not arguments.undo and not arguments.reason.strip():
+        raise InvalidInput("--reason = '' is not accepted: say why, for whoever tries to launch on it")
+    catalog = backend_of(arguments).catalog
+    snapshot = deprecate(catalog, find_snapshot(catalog, arguments.snapshot).digest, None if arguments.undo else arguments.reason)
+    data = {"key": snapshot.key, "digest": snapshot.digest, "deprecated": snapshot.deprecated}
+    now = "may be used again" if arguments.undo else "is deprecated: nothing is launched on it any more; runs that used it keep it"
+    return answer(arguments, data, lambda console: console.print(f"{snapshot.key} {now}", highlight=False))
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """Check a snapshot's shards. The status is 1 if one is missing or damaged.
+
+    JSON: ``{"key", "shards", "faults": [{"split", "shard", "what"}]}``.
+    """
+    from resources.datasets.shard_copies import verify
+
+    snapshot, dataset = _found(backend_of(arguments), arguments.snapshot)
+    checked = list(verify(dataset))
+    faults = [fault for fault in checked if fault is not None]
+    described = [{"split": fault.split, "shard": fault.shard.name, "what": fault.what} for fault in faults]
+    data = {"key": snapshot.key, "shards": len(checked), "faults": described}
+
+    def show(console: "Console") -> None:
+        for fault in described[:_SHOWN_FAULTS]:
+            console.print(f"{fault['what']}: {fault['shard']} of the split {fault['split']}", style="red", highlight=False)
+        if not faults:
+            console.print(f"{snapshot.key}: all {len(checked)} shards are as their digests say", highlight=False)
+            return
+        console.print(f"{snapshot.key}: {len(faults)} of {len(checked)} shards are missing or damaged", highlight=False)
+        console.print(f"[bold]halving datasets fetch {snapshot.key} --from STORE[/] brings them back", highlight=False)
+
+    answer(arguments, data, show)
+    return 1 if faults else 0
+
+
+def run_fetch(arguments: argparse.Namespace) -> int:
+    """Bring back shards.
+
+    JSON: ``{"key", "shards", "fetched", "bytes"}``.
+    """
+    from halving import Store
+    from resources.datasets.shard_copies import REMOTE, fetch
+
+    source = arguments.source or os.environ.get(REMOTE)
+    if not source:
+        raise InvalidInput(f"--from is missing: give the store that has the shards, or set {REMOTE}")
+    snapshot, dataset = _found(backend_of(arguments), arguments.snapshot)
+    checked = list(fetch(dataset, Store(source)))
+    fetched = [fault.shard for fault in checked if fault is not None]
+    data = {"key": snapshot.key, "shards": len(checked), "fetched": len(fetched), "bytes": sum(shard.bytes for shard in fetched)}
+    told = f"{snapshot.key}: {len(fetched)} of {len(checked)} shards were fetched, {size(data['bytes'])}"  # type: ignore[arg-type]
+    return answer(arguments, data, lambda console: console.print(told, highlight=False))
+
+
+def _found(backend: "Backend", reference: str) -> "tuple[Snapshot, Dataset]":
+    from halving import Dataset
+    from resources.datasets.known_snapshots import find_snapshot
+
+    snapshot = find_snapshot(backend.catalog, reference)
+    return snapshot, Dataset(backend.store, snapshot.name, snapshot.digest)
+
+
+def _deviation(dataset: "Dataset") -> dict[str, float]:
+    """How far the most uneven shard of a split is from the split's mean, as a part of it."""
+    from halving.data.shards import shards_of
+
+    worst = {"rows": 0.0, "bytes": 0.0}
+    for split in dataset.manifest["shards"]:
+        shards = shards_of(dataset.manifest, split)
+        for field in worst:
+            values = [getattr(shard, field) for shard in shards]
+            mean = sum(values) / max(1, len(values))
+            worst[field] = max([worst[field], *(abs(value / mean - 1) for value in values)])
+    return worst
+
+
+def _splits(splits: dict[str, int]) -> str:
+    return ", ".join(f"{name} {rows:,}" for name, rows in sorted(splits.items()))
+
+
+def _print_snapshot(console: "Console", snapshot: "Snapshot", dataset: "Dataset", deviation: dict[str, float]) -> None:
+    from resources.datasets.statistics import merged
+
+    manifest = dataset.manifest
+    lineage = manifest["lineage"]
+    console.print(f"[bold]{snapshot.key}[/]  {snapshot.rows:,} rows, {size(snapshot.bytes)}, target {snapshot.target}", highlight=False)
+    if snapshot.deprecated is not None:
+        console.print(f"deprecated: {snapshot.deprecated}", style="yellow", highlight=False, markup=False)
+    shards = {split: len(entries) for split, entries in manifest["shards"].items()}
+    console.print(f"splits: {_splits(snapshot.splits)}; {sum(shards.values())} shards", highlight=False)
+    if max(shards.values()) > 1:
+        uneven = f"{deviation['rows']:.1%} in rows, {deviation['bytes']:.1%} in bytes"
+        console.print(f"the most uneven shard is off its split's mean by {uneven}", highlight=False)
+    facts = ", ".join(f"{name} {value}" for name, value in lineage["source"].items())
+    console.print(f"source: {facts}", highlight=False, markup=False)
+    console.print(f"taken {lineage['made_at']}, digest {snapshot.digest}", highlight=False)
+    console.print(f"schema {snapshot.schema_sha256[:16]}; after {lineage['before'] or 'no other snapshot'}", highlight=False)
+    whole = merged(manifest["statistics"].values())
+    rows = [[name, kind, whole[name]["nulls"], *_bounds(whole[name])] for name, kind in manifest["schema"].items()]
+    print_table(console, ("column", "type", "nulls", "min", "max"), rows, right=["nulls", "min", "max"])
+    if classes := whole[snapshot.target].get("classes"):
+        console.print(f"classes: {_splits(classes)}", highlight=False)
+
+
+def _bounds(column: dict[str, Any]) -> list[str]:
+    shown = (column.get(bound) for bound in ("min", "max"))
+    return [NONE if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)[:24] for value in shown]
+
+
+def _print_diff(console: "Console", data: dict[str, Any]) -> None:
+    console.print(f"[bold]{data['old']}[/] → [bold]{data['new']}[/]", highlight=False)
+    for what, columns in data["schema"].items():
+        for name, kind in columns.items():
+            console.print(f"column {what}: {name} ({' → '.join(kind) if isinstance(kind, list) else kind})", highlight=False, markup=False)
+    rows = data["rows"]
+    table = []
+    for split, (before, after) in data["splits"].items():
+        counted = [NONE, NONE] if rows is None else [f"{rows[what].get(split, 0):,}" for what in ("added", "removed")]
+        table.append([split, f"{before:,}", f"{after:,}", *counted])
+    print_table(console, ("split", "before", "after", "added", "removed"), table, right=["before", "after", "added", "removed"])
+    for source, target, count in rows["moved"] if rows is not None else []:
+        console.print(f"{count:,} rows moved from {source} to {target}", style="yellow", highlight=False)
+    if rows is not None and not rows["moved"]:
+        console.print("no row moved from one split to another")
+    console.print(f"{size(data['bytes']['new'])} are new, {size(data['bytes']['shared'])} are shared", highlight=False)
+    for name, (had, has) in data["columns"].items():
+        changed = [
+            f"{what} {had.get(what, NONE)} → {has.get(what, NONE)}" for what in ("nulls", "min", "max") if had.get(what) != has.get(what)
+        ]
+        if had.get("classes") != has.get("classes"):
+            changed.append(f"classes {_splits(had.get('classes') or {})} → {_splits(has.get('classes') or {})}")
+        console.print(f"{name}: {'; '.join(changed)}", highlight=False, markup=False)

@@ -1,0 +1,148 @@
+"""Rows in the one form in which snapshots hold them, so that equal content is equal bytes, however it was built and batched."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from halving.errors import InvalidInput
+
+BATCH_BYTES = 4 * 2**20
+"""Of one record batch of a shard, and of what is worked on at a time. A larger row is a batch by itself."""
+
+
+def canonical_schema(schema: pa.Schema, field: str = "dataset.source") -> pa.Schema:
+    """The schema that a snapshot has of rows like these: no metadata, no encodings, no views, and each column may hold nulls.
+
+    Raises:
+        InvalidInput: a column has no name of its own, or a type that a snapshot cannot hold.
+    """
+    if not schema.names:
+        raise InvalidInput(f"{field} is not accepted: its rows have no columns")
+    for name in schema.names:
+        if not name or schema.names.count(name) > 1:
+            raise InvalidInput(f"{field} is not accepted: its columns are {schema.names}; give each a name of its own")
+    return pa.schema([pa.field(column.name, _canonical_type(column.type, column.name, field)) for column in schema])
+
+
+def canonical(rows: pa.RecordBatch, schema: pa.Schema, field: str = "dataset.source") -> pa.RecordBatch:
+    """The rows with the canonical schema, nothing under their nulls.
+
+    Raises:
+        InvalidInput: they have other columns, or a value that does not fit the type of the first rows.
+    """
+    if set(rows.schema.names) != set(schema.names):
+        missing, more = set(schema.names) - set(rows.schema.names), set(rows.schema.names) - set(schema.names)
+        raise InvalidInput(
+            f"{field} is not accepted: some rows have other columns than the first ones; "
+            f"missing are {sorted(missing) or 'none'}, more are {sorted(more) or 'none'}"
+        )
+    columns = []
+    for column in schema:
+        values = rows.column(column.name)
+        try:
+            columns.append(_settled(_plain(values).cast(column.type)))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidInput(
+                f"{field} is not accepted: in the column {column.name!r} the first rows have the type {column.type}, later ones "
+                f"{values.type} with values that do not fit: {error}"
+            ) from None
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def row_bytes(rows: pa.RecordBatch) -> NDArray[np.int64]:
+    """About how many bytes each row takes in a shard; it depends on the row's values alone. Shape (rows,)."""
+    sizes = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns:
+        sizes += _value_bytes(column)
+    return sizes
+
+
+def rebatched(batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about that size, which depend on the rows and not on how they came."""
+    pending: list[pa.RecordBatch] = []
+    taken, group = 0, 0
+    for rows in batches:
+        sizes = row_bytes(rows)
+        ends = taken + np.cumsum(sizes)
+        groups = (ends - sizes) // batch_bytes
+        begin = 0
+        for end in [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), rows.num_rows]:
+            if begin < end:
+                if pending and groups[begin] != group:
+                    yield joined(pending)
+                    pending = []
+                group = int(groups[begin])
+                pending.append(rows.slice(begin, end - begin))
+                begin = end
+        taken = int(ends[-1]) if len(ends) else taken
+    if pending:
+        yield joined(pending)
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of several, in buffers of its own: no offsets, and no bits of others in the last byte of a bitmap."""
+    rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+    return rows.take(pa.array(np.arange(rows.num_rows)))
+
+
+def _canonical_type(kind: pa.DataType, column: str, field: str) -> pa.DataType:
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _canonical_type(kind.value_type, column, field)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
+    if isinstance(kind, pa.BaseExtensionType):
+        return _canonical_type(kind.storage_type, column, field)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_canonical_type(kind.value_type, column, field), kind.list_size)
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(_canonical_type(kind.value_type, column, field))
+    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
+        return pa.large_list(_canonical_type(kind.value_type, column, field))
+    if pa.types.is_struct(kind):
+        inner = [kind.field(number) for number in range(kind.num_fields)]
+        return pa.struct([pa.field(one.name, _canonical_type(one.type, column, field)) for one in inner])
+    if pa.types.is_union(kind) or pa.types.is_interval(kind) or pa.types.is_null(kind) or pa.types.is_map(kind):
+        raise InvalidInput(
+            f"{field} is not accepted: its column {column!r} has the type {kind}; give numbers, texts, binary values, times, or lists and "
+            "structs of them (a column that is all null needs a type, too)"
+        )
+    return kind
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Without an encoding or an extension type, of which Arrow does not cast all."""
+    if isinstance(values, pa.ExtensionArray):
+        return _plain(values.storage)
+    if pa.types.is_dictionary(values.type):
+        return values.dictionary_decode()
+    return pc.run_end_decode(values) if pa.types.is_run_end_encoded(values.type) else values
+
+
+def _settled(values: pa.Array) -> pa.Array:
+    """What stands under a null is left as it was by whoever built the array: put zeros there."""
+    if pa.types.is_struct(values.type):
+        inner = [_settled(child) for child in values.flatten()]  # a null struct's fields become null
+        names = [values.type.field(number).name for number in range(values.type.num_fields)]
+        return pa.StructArray.from_arrays(inner, fields=list(values.type), mask=pc.is_null(values)) if names else values
+    return values.take(pa.array(np.arange(len(values)))) if values.null_count else values
+
+
+def _value_bytes(values: pa.Array) -> NDArray[np.int64] | int:
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return sum((_value_bytes(values.field(number)) for number in range(kind.num_fields)), np.zeros(len(values), np.int64))
+    if pa.types.is_fixed_size_list(kind):
+        inner = _value_bytes(values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size))
+        return inner * kind.list_size if isinstance(inner, int) else inner.reshape(len(values), kind.list_size).sum(axis=1)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        offsets = np.asarray(values.offsets).astype(np.int64)
+        inner = _value_bytes(values.values.slice(offsets[0], offsets[-1] - offsets[0]))
+        if isinstance(inner, int):
+            return np.diff(offsets) * inner + 4
+        return np.diff(np.concatenate([[0], np.cumsum(inner)])[offsets - offsets[0]]) + 4
+    if any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)):
+        return pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64) + 4
+    return max(1, kind.bit_width // 8)

@@ -1,0 +1,218 @@
+"""Files as sources: Parquet, CSV and JSON by their rows, and folders in which each file is a row. In a folder or on an object store."""
+
+import fnmatch
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from halving.errors import InvalidInput
+from halving.store.filesystem import open_filesystem, store_faults
+from resources.datasets.canonical import BATCH_BYTES
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
+_FORMATS |= {".ndjson": "json", ".json.gz": "json", ".jsonl.gz": "json"}
+_SHOWN = 3
+_CHUNK = 1 << 20
+_BLOCK = 8 * 2**20  # bytes of a CSV or JSON file that are parsed at a time; the types of its columns are those of the first
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of a source's rows.
+
+    Attributes:
+        identity: equal only where the rows are, without reading them; None: not known.
+        read: its rows.
+    """
+
+    identity: str | None
+    read: Callable[[], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class _File:
+    filesystem: "fs.FileSystem"
+    path: str  # on the filesystem
+    shown: str
+    size: int
+    written: int  # nanoseconds
+
+    @property
+    def identity(self) -> str:
+        return f"{self.shown} {self.size} {self.written}"
+
+
+def open_files(given: str | list[str], form: str | None) -> tuple[list[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
+    """The parts of files that are given by paths and patterns, sorted by path; what lineage says; and the check that none has changed.
+
+    Raises:
+        InvalidInput: a pattern names no file, or a file's format is not known.
+    """
+    patterns = [given] if isinstance(given, str) else given
+
+    def find() -> list[_File]:
+        return [file for pattern in patterns for file in _matching("dataset.source.files", pattern)]
+
+    files = find()
+    kinds = {file.identity: form or _format_of(file.shown) for file in files}
+    parts = [Part(file.identity, _reader(file, kinds[file.identity])) for file in files]
+    return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), _unchanged("dataset.source.files", files, find)
+
+
+def open_folder(place: str, by_reference: bool) -> tuple[list[Part], dict[str, Any], Callable[[], None]]:
+    """One part for each file of a folder: a row of ``path, label, bytes, sha256`` and ``content``, or by reference ``location``.
+
+    Raises:
+        InvalidInput: there is no such folder, or no file in it.
+    """
+
+    def find() -> list[_File]:
+        filesystem, base = _place("dataset.source.folder", place)
+        return _listed("dataset.source.folder", place, filesystem, base)
+
+    files = find()
+    if not files:
+        raise InvalidInput(f"dataset.source.folder = {place!r} is not accepted: the folder holds no files")
+    _, base = _place("dataset.source.folder", place)
+    parts = [Part(file.identity, _row_of(file, file.path[len(base) :].lstrip("/"), by_reference)) for file in files]
+    facts = {"kind": "folder", "folder": place, "by_reference": by_reference, "count": len(files)}
+    return parts, facts, _unchanged("dataset.source.folder", files, find)
+
+
+def _unchanged(field: str, before: list[_File], find: Callable[[], list[_File]]) -> Callable[[], None]:
+    def check() -> None:
+        now = {file.identity for file in find()}
+        changed = [file.shown for file in before if file.identity not in now]
+        if changed or len(now) != len(before):
+            what = f"{changed[:_SHOWN]} changed" if changed else f"{len(now) - len(before)} files were added"
+            raise InvalidInput(
+                f"{field} is not accepted: {what} while it was read, so the rows may be of two states; take the snapshot again when "
+                "nothing writes there, or write new files under new names elsewhere first"
+            )
+
+    return check
+
+
+def _matching(field: str, pattern: str) -> list[_File]:
+    filesystem, path = _place(field, pattern)
+    fixed = path[: min((path.find(mark) for mark in "*?[" if mark in path), default=len(path))]
+    if fixed == path:
+        info = filesystem.get_file_info(path)
+        if info.is_file:
+            return [_File(filesystem, path, _shown(pattern, path), info.size, info.mtime_ns or 0)]
+        base, wanted = path, f"{path.rstrip('/')}/*"
+    else:
+        base, wanted = fixed.rpartition("/")[0], path
+    found = [file for file in _listed(field, pattern, filesystem, base) if _fits(file.path, wanted)]
+    if not found:
+        raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name")
+    return found
+
+
+def _fits(path: str, pattern: str) -> bool:
+    """Whether a path matches, where ``*`` stays within a folder and ``**`` does not."""
+    if "**" in pattern:
+        return fnmatch.fnmatchcase(path, pattern.replace("**/", "*").replace("**", "*"))
+    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
+
+
+def _listed(field: str, given: str, filesystem: "fs.FileSystem", base: str) -> list[_File]:
+    from pyarrow import fs
+
+    try:
+        found = filesystem.get_file_info(fs.FileSelector(base, recursive=True))
+    except (FileNotFoundError, NotADirectoryError):
+        raise InvalidInput(f"{field} = {given!r} is not accepted: there is no folder {base}") from None
+    files = [
+        _File(filesystem, info.path, _shown(given, info.path), info.size, info.mtime_ns or 0)
+        for info in found
+        if info.is_file and not info.base_name.startswith(".")
+    ]
+    return sorted(files, key=lambda file: file.path)
+
+
+def _place(field: str, given: str) -> "tuple[fs.FileSystem, str]":
+    from pathlib import Path
+
+    from pyarrow import fs
+
+    if "://" not in given:
+        return fs.LocalFileSystem(), str(Path(given).expanduser().absolute())
+    with store_faults(f"{field} = {given!r} cannot be reached"):
+        return open_filesystem(given)
+
+
+def _shown(given: str, path: str) -> str:
+    scheme, mark, _ = given.partition("://")
+    return f"{scheme}://{path}" if mark else path
+
+
+def _format_of(path: str) -> str:
+    for ending, form in _FORMATS.items():
+        if path.lower().endswith(ending):
+            return form
+    raise InvalidInput(
+        f"dataset.source.files = {path!r} is not accepted: its name does not say what it is; give format: parquet, csv or json"
+    )
+
+
+def _reader(file: _File, form: str) -> Callable[[], Iterator[pa.RecordBatch]]:
+    def read() -> Iterator[pa.RecordBatch]:
+        try:
+            with store_faults(f"cannot read {file.shown}"):
+                yield from {"parquet": _parquet, "csv": _csv, "json": _json}[form](file)
+        except pa.ArrowInvalid as error:
+            raise InvalidInput(f"dataset.source.files: {file.shown!r} is not accepted: as {form} it cannot be read: {error}") from None
+
+    return read
+
+
+def _parquet(file: _File) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    with file.filesystem.open_input_file(file.path) as handle, pq.ParquetFile(handle, buffer_size=_CHUNK) as parquet:
+        described = parquet.metadata
+        size = sum(described.row_group(number).total_byte_size for number in range(described.num_row_groups))
+        yield from parquet.iter_batches(max(1, min(65_536, described.num_rows * BATCH_BYTES // max(1, size))), use_threads=False)
+
+
+def _csv(file: _File) -> Iterator[pa.RecordBatch]:
+    from pyarrow import csv
+
+    delimiter = "\t" if ".tsv" in file.path.lower() else ","
+    with file.filesystem.open_input_stream(file.path) as stream:
+        yield from csv.open_csv(
+            stream, csv.ReadOptions(use_threads=False, block_size=_BLOCK), csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        )
+
+
+def _json(file: _File) -> Iterator[pa.RecordBatch]:
+    from pyarrow import json
+
+    with file.filesystem.open_input_stream(file.path) as stream:
+        yield from json.open_json(stream, json.ReadOptions(use_threads=False, block_size=_BLOCK))
+
+
+def _row_of(file: _File, path: str, by_reference: bool) -> Callable[[], Iterator[pa.RecordBatch]]:
+    def read() -> Iterator[pa.RecordBatch]:
+        label = path.partition("/")[0] if "/" in path else ""
+        with store_faults(f"cannot read {file.shown}"), file.filesystem.open_input_stream(file.path) as stream:
+            digest, kept = sha256(), []
+            size = 0
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+                if not by_reference:
+                    kept.append(chunk)
+        row: dict[str, Any] = {"path": path, "label": label, "bytes": size, "sha256": digest.hexdigest()}
+        row |= {"location": file.shown} if by_reference else {"content": b"".join(kept)}
+        columns = [pa.array([value], pa.large_binary() if name == "content" else None) for name, value in row.items()]
+        yield pa.RecordBatch.from_arrays(columns, list(row))
+
+    return read

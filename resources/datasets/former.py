@@ -1,0 +1,78 @@
+"""What a new snapshot takes over from the newest one of its dataset, so that rows that were there are neither stored nor hashed again."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from halving import Dataset, Store
+from halving.data.dataset import snapshot_folder
+from halving.data.shards import Shard, shards_of
+from halving.errors import NotFound
+from resources.catalog import Catalog, SnapshotRow
+from resources.datasets.file_sources import Part
+from resources.datasets.shard_writing import is_small
+
+PARTS = "parts.json"
+"""The file beside a manifest with the identities of the source's parts, where they have some."""
+
+_DEALING = ("target", "splits", "group", "folds", "split_column", "split_times", "seed", "shard_mib")
+
+
+@dataclass(frozen=True)
+class Former:
+    """A snapshot whose rows were dealt and cut by the same rules.
+
+    Attributes:
+        parts: identities of its source's parts, made by the same code; None: not known, so all rows are read again.
+    """
+
+    manifest: dict[str, Any]
+    parts: frozenset[str] | None
+
+    def kept(self, split: str, shard_bytes: int) -> tuple[list[Shard], list[Shard]]:
+        """A split's shards that stay as they are, and the small ones at the end that are merged with what follows."""
+        shards = shards_of(self.manifest, split)
+        first_small = len(shards)
+        while first_small and is_small(shards[first_small - 1], shard_bytes):
+            first_small -= 1
+        return shards[:first_small], shards[first_small:]
+
+    def added(self, parts: Sequence[Part]) -> list[Part] | None:
+        """The parts that it has not, if it has all others; None: a part of it is gone or changed, or it is not known."""
+        now = {part.identity for part in parts}
+        if self.parts is None or None in now or not self.parts <= now:
+            return None
+        return [part for part in parts if part.identity not in self.parts]
+
+
+def find_former(store: Store, catalog: Catalog, recipe: dict[str, Any], transform_sha256: str) -> Former | None:
+    """The newest snapshot of the dataset, if its rows were dealt and cut as the recipe says and its shards are all there."""
+    newest = select(SnapshotRow).where(SnapshotRow.name == recipe["name"]).order_by(SnapshotRow.created_at.desc()).limit(1)
+    with catalog.read() as session:
+        row = session.scalar(newest)
+        if row is None or any(row.recipe.get(field) != recipe.get(field) for field in _DEALING):
+            return None
+        digest, same_code = row.digest, row.transform_sha256 == transform_sha256
+    try:
+        manifest = Dataset(store, recipe["name"], digest).manifest
+    except NotFound:
+        return None
+    return Former(manifest, _parts(store, manifest) if same_code else None)
+
+
+def _parts(store: Store, manifest: dict[str, Any]) -> frozenset[str] | None:
+    try:
+        parts = json.loads(store.read(f"{snapshot_folder(manifest['name'], manifest['digest'])}/{PARTS}"))
+    except NotFound:  # of a source whose parts have no identities
+        return None
+    return None if _lost(store, manifest) else frozenset(parts)
+
+
+def _lost(store: Store, manifest: dict[str, Any]) -> bool:
+    """Whether the store lacks a shard, or has it in another size: then the source is read again, and what is missing is written."""
+    there = {name: size for name, size, _ in store.files("shards/sha256")}
+    shards = [shard for split in manifest["shards"] for shard in shards_of(manifest, split)]
+    return any(there.get(shard.name) != shard.bytes or shard.row_hashes_name not in there for shard in shards)

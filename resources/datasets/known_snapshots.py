@@ -1,0 +1,121 @@
+"""Snapshots that were taken before, as the catalog knows them."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from halving.errors import InvalidInput, NotFound
+from resources.catalog import Catalog, SnapshotRow
+
+_REFERENCE = re.compile(r"[\w.@+:-]+", re.ASCII)
+_SHOWN = 5  # snapshots named in a message
+DESCRIBED = ("name", "digest", "rows", "bytes", "schema_sha256", "target", "splits")
+"""What the catalog and the manifest both have of a snapshot."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot as the catalog knows it."""
+
+    name: str
+    digest: str
+    rows: int
+    bytes: int
+    schema_sha256: str
+    target: str
+    splits: dict[str, int]
+    source: str
+    recipe: dict[str, Any]
+    transform_sha256: str
+    deprecated: str | None
+    created_at: datetime
+    new: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its partition: ``digits@0123456789abcdef``."""
+        return snapshot_key(self.name, self.digest)
+
+
+def snapshot_key(name: str, digest: str) -> str:
+    """The partition of a snapshot: ``digits@0123456789abcdef``."""
+    return f"{name}@{digest.removeprefix('sha256:')[:16]}"
+
+
+def dataset_of(snapshot: Snapshot) -> dict[str, Any]:
+    """The ``dataset`` of a spec that runs on a snapshot: what the snapshot was taken of."""
+    return dict(snapshot.recipe)
+
+
+def list_snapshots(catalog: Catalog, name: str | None = None) -> list[Snapshot]:
+    """The snapshots of a dataset, or of all by name, oldest first."""
+    query = select(SnapshotRow).order_by(SnapshotRow.name, SnapshotRow.created_at)
+    with catalog.read() as session:
+        return [_of(row) for row in session.scalars(query.where(SnapshotRow.name == name) if name is not None else query)]
+
+
+def deprecate(catalog: Catalog, digest: str, reason: str | None) -> Snapshot:
+    """Let nothing be launched on a snapshot any more, for a reason; None: let it again. It is never deleted: what ran on it stays true.
+
+    Raises:
+        NotFound: no such snapshot.
+    """
+    with catalog.write(exclusive=True) as session:
+        row = catalog.snapshot(session, digest)
+        row.deprecated = reason
+        session.flush()
+        return _of(row)
+
+
+def find_schema(catalog: Catalog, snapshot: Snapshot, schema_sha256: str) -> str:
+    """For a message: which snapshot of the dataset had a schema."""
+    having = [one.key for one in list_snapshots(catalog, snapshot.name) if one.schema_sha256.startswith(schema_sha256)]
+    return f"; {having[-1]} had that one" if having else "; no snapshot of it had that one"
+
+
+def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | None = None) -> Snapshot:
+    """A snapshot by its digest, or by ``name@digest``, of which the first digits suffice.
+
+    Args:
+        among: digests of the only ones that may be found or named; None is all.
+
+    Raises:
+        NotFound: no such snapshot; the message names the newest.
+        InvalidInput: several begin so.
+    """
+    name, _, digits = reference.rpartition("@")
+    digits = digits.removeprefix("sha256:")
+    digest = f"sha256:{digits}"
+    allowed = [] if among is None else [SnapshotRow.digest.in_(sorted(among))]
+    of_name = [SnapshotRow.name == name, *allowed] if name else allowed
+    with catalog.read() as session:
+        query = select(SnapshotRow.digest).where(SnapshotRow.digest.startswith(digest, autoescape=True), *of_name)
+        found = list(session.scalars(query)) if _REFERENCE.fullmatch(reference) else []
+        known = select(SnapshotRow.name, SnapshotRow.digest).where(*allowed)
+        newest = session.execute(known.order_by(SnapshotRow.created_at.desc()).limit(_SHOWN)).all()
+    if len(found) == 1 and digits:
+        return known_snapshot(catalog, found[0])
+    if len(found) > 1 and digits:
+        raise InvalidInput(f"dataset = {reference!r} is not accepted: {len(found)} snapshots begin so; give the whole digest")
+    listed = [snapshot_key(name, digest) for name, digest in newest]
+    raise NotFound(f"no dataset snapshot {reference!r}; give name@digest or a digest, the newest are {listed}")
+
+
+def known_snapshot(catalog: Catalog, digest: str) -> Snapshot:
+    """A snapshot that was taken before.
+
+    Raises:
+        NotFound: no such snapshot.
+    """
+    with catalog.read() as session:
+        return _of(catalog.snapshot(session, digest))
+
+
+def _of(row: SnapshotRow) -> Snapshot:
+    return Snapshot(
+        **{name: getattr(row, name) for name in (*DESCRIBED, "source", "recipe", "transform_sha256", "deprecated", "created_at")}
+    )

@@ -1,0 +1,109 @@
+"""Tables of a lake as sources, at a version that never changes: Delta (``deltalake``) and Iceberg (``pyiceberg``); the extra ``lake``."""
+
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from halving.errors import ExtraMissing, InvalidInput
+from resources.datasets.file_sources import Part
+from resources.sweep_spec.dataset import Source
+
+if TYPE_CHECKING:
+    from pyarrow import dataset
+
+_BATCH_ROWS = 10_000
+
+
+def open_delta(table: str | None, version: int | None) -> tuple[list[Part], dict[str, Any]]:
+    """One part for each data file of a Delta table's version.
+
+    Raises:
+        InvalidInput: there is no such table or version, or it has a feature that cannot be read.
+        ExtraMissing: ``deltalake`` is not installed.
+    """
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+    except ImportError:
+        raise ExtraMissing("dataset.source.delta needs deltalake: pip install 'halving-platform[lake]'") from None
+    try:
+        opened = DeltaTable(str(table), version=version)
+        fragments = list(opened.to_pyarrow_dataset().get_fragments())
+        schema = opened.to_pyarrow_dataset().schema
+    except TableNotFoundError:
+        raise InvalidInput(f"dataset.source.delta = {table!r} is not accepted: there is no Delta table") from None
+    except DeltaError as error:
+        newest = _newest_delta(str(table))
+        raise InvalidInput(f"dataset.source.version = {version} of {table!r} is not accepted: {error}; the newest is {newest}") from None
+    parts = [Part(fragment.path, _fragment(fragment, schema)) for fragment in sorted(fragments, key=lambda fragment: fragment.path)]
+    return _in_order_of_commits(opened, parts), {"kind": "delta", "delta": table, "version": opened.version(), "count": len(parts)}
+
+
+def open_iceberg(source: Source) -> tuple[list[Part], dict[str, Any]]:
+    """One part for each data file of an Iceberg table's snapshot.
+
+    Raises:
+        InvalidInput: there is no such catalog, table or snapshot.
+        ExtraMissing: ``pyiceberg`` is not installed.
+    """
+    try:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.io.pyarrow import ArrowScan
+    except ImportError:
+        raise ExtraMissing("dataset.source.iceberg needs pyiceberg: pip install 'halving-platform[lake]'") from None
+    name = source.catalog or "default"
+    try:
+        catalog = load_catalog(name)
+    except ValueError as error:
+        raise InvalidInput(
+            f"dataset.source.catalog = {name!r} is not accepted: {error}; PyIceberg reads .pyiceberg.yaml and PYICEBERG_*"
+        ) from None
+    try:
+        table = catalog.load_table(str(source.iceberg))
+    except NoSuchTableError as error:
+        raise InvalidInput(f"dataset.source.iceberg = {source.iceberg!r} is not accepted: {error}") from None
+    if source.snapshot is None or table.snapshot_by_id(source.snapshot) is None:
+        known = [entry.snapshot_id for entry in table.history()][-5:]
+        raise InvalidInput(
+            f"dataset.source.snapshot = {source.snapshot} is not accepted: {source.iceberg} has the snapshots {known} (newest last)"
+        )
+    scan = table.scan(snapshot_id=source.snapshot)
+    entries = table.inspect.entries(source.snapshot).to_pylist()
+    committed = {entry["data_file"]["file_path"]: entry["sequence_number"] or 0 for entry in entries}  # rows that were appended come last
+    tasks = sorted(scan.plan_files(), key=lambda task: (committed.get(task.file.file_path, 0), task.file.file_path))
+
+    def reader(task: Any) -> Callable[[], Iterator[pa.RecordBatch]]:
+        def read() -> Iterator[pa.RecordBatch]:
+            yield from ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_record_batches([task])
+
+        return read
+
+    def identity(task: Any) -> str:
+        deleted = sorted(file.file_path for file in task.delete_files)
+        return " ".join([task.file.file_path, *deleted])
+
+    parts = [Part(identity(task), reader(task)) for task in tasks]
+    return parts, {"kind": "iceberg", "iceberg": source.iceberg, "snapshot": source.snapshot, "catalog": name, "count": len(parts)}
+
+
+def _fragment(fragment: "dataset.Fragment", schema: pa.Schema) -> Callable[[], Iterator[pa.RecordBatch]]:
+    def read() -> Iterator[pa.RecordBatch]:
+        yield from fragment.to_batches(schema=schema, batch_size=_BATCH_ROWS, batch_readahead=1, use_threads=False)
+
+    return read
+
+
+def _in_order_of_commits(table: Any, parts: list[Part]) -> list[Part]:
+    """Older files first: rows that are appended come behind those that were there."""
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    written = {PurePosixPath(action["path"]).name: action["modification_time"] for action in actions}
+    return sorted(parts, key=lambda part: (written[PurePosixPath(str(part.identity)).name], part.identity))
+
+
+def _newest_delta(table: str) -> int:
+    from deltalake import DeltaTable
+
+    return int(DeltaTable(table).version())

@@ -1,0 +1,201 @@
+"""A 64-bit hash of each row, by its values: what deals rows into splits, and finds duplicates. It never changes.
+
+Equal values have equal hashes however they are stored: a number counts by its value (5, 5.0 and a decimal 5.00 are equal, in any width),
+a moment by the nanosecond whatever its unit, a text by its UTF-8 bytes. All arithmetic is modulo 2**64:
+
+    mix(x)         the finalizer of splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
+    word(value)    64 bits of one value; see below
+    row            mix(sum over columns of mix(word ^ word(column's name)))
+
+The order of the columns has no effect. It is not made against people who look for collisions: of 10**9 rows two that differ have the same
+hash with a probability of 3 %.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+
+_ONE, _TWO, _THREE = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15)
+_NULL, _NAN, _FRACTION = np.uint64(0x6E756C6C6E756C6C), np.uint64(0x6E616E6E616E6E61), np.uint64(0x667261637469BEEF)
+_TEXT, _LIST = np.uint64(0x7465787474657874), np.uint64(0x6C6973746C697374)
+_BLOCK = 1 << 12  # words that are worked on at a time: they stay in the processor's cache
+_VECTORED = 256  # bytes: longer texts are hashed one by one, which is faster for them
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+def column_words(rows: pa.RecordBatch) -> dict[str, Words]:
+    """The word of each value, by column. Shape (rows,) each."""
+    return {name: _words(column) for name, column in zip(rows.schema.names, rows.columns, strict=True)}
+
+
+def hash_rows(words: Mapping[str, Words], columns: Iterable[str]) -> Words:
+    """The hash of each row by some of its columns. Shape (rows,)."""
+    names = sorted(columns)
+    salts = _words(pa.array(names, pa.string()))
+    total = np.zeros(len(words[names[0]]), np.uint64)
+    for name, salt in zip(names, salts, strict=True):
+        total += mix(words[name] ^ salt)
+    return mix(total)
+
+
+def mix(words: Words) -> Words:
+    """The finalizer of splitmix64 of each word: a bijection, in which each bit of the input moves half of the output's."""
+    mixed = np.empty_like(words)
+    for start in range(0, len(words), _BLOCK):
+        part = mixed[start : start + _BLOCK]
+        np.add(words[start : start + _BLOCK], _THREE, out=part)
+        part ^= part >> np.uint64(30)
+        part *= _ONE
+        part ^= part >> np.uint64(27)
+        part *= _TWO
+        part ^= part >> np.uint64(31)
+    return mixed
+
+
+def _words(values: pa.Array) -> Words:
+    kind = values.type
+    if pa.types.is_null(kind):
+        return np.full(len(values), _NULL)
+    if pa.types.is_dictionary(kind):
+        values = values.dictionary_decode()
+        kind = values.type
+    words = _words_of(values, kind)
+    if values.null_count:
+        words[pc.is_null(values).to_numpy(zero_copy_only=False)] = _NULL
+    return words
+
+
+def _words_of(values: pa.Array, kind: pa.DataType) -> Words:
+    """The words of the values that are not null; what stands for the others does not matter."""
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _lists(values)
+    if pa.types.is_struct(kind):
+        fields = {kind.field(number).name: _words(values.field(number)) for number in range(kind.num_fields)}
+        return hash_rows(fields, fields) if fields else np.zeros(len(values), np.uint64)
+    if pa.types.is_map(kind):
+        entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
+        return _segments(_words(entries), np.asarray(values.offsets).astype(np.int64))
+    if any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+        return _texts(values.cast(pa.large_string()).cast(pa.large_binary()))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return _texts(values.cast(pa.large_binary()))
+    if pa.types.is_temporal(kind):
+        return _moments(values, kind)
+    return _numbers(values, kind)
+
+
+def _numbers(values: pa.Array, kind: pa.DataType) -> Words:
+    """A whole number is its 64 bits (two's complement), anything else those of its float64."""
+    if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
+        values = values.cast(pa.uint8() if pa.types.is_boolean(kind) else pa.float64())
+    numbers = _plain(values)
+    if numbers.dtype.kind in "iu":
+        return np.ascontiguousarray(numbers.astype(np.int64 if numbers.dtype.kind == "i" else np.uint64)).view(np.uint64)
+    words = np.empty(len(numbers), np.uint64)
+    for start in range(0, len(numbers), _BLOCK):
+        part = numbers[start : start + _BLOCK].astype(np.float64)
+        word = words[start : start + _BLOCK]
+        np.bitwise_xor(part.view(np.uint64), _FRACTION, out=word)
+        whole = np.rint(part)
+        if (is_whole := whole == part).any():
+            is_whole &= np.abs(part) < 2.0**63
+            word[is_whole] = whole[is_whole].astype(np.int64).view(np.uint64)
+        if (is_nan := whole != whole).any():
+            word[is_nan] = _NAN
+    return words
+
+
+def _moments(values: pa.Array, kind: pa.DataType) -> Words:
+    """Nanoseconds, from 1970 or from midnight, or as a duration lasts."""
+    if pa.types.is_date(kind):
+        factor, values = 86_400 * 10**9 if kind == pa.date32() else 10**6, values.cast(pa.int32() if kind == pa.date32() else pa.int64())
+    else:
+        factor, values = _NANOSECONDS[kind.unit], values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return _plain(values).astype(np.int64).view(np.uint64) * np.uint64(factor)
+
+
+def _texts(values: pa.Array) -> Words:
+    """Up to 256 bytes: each 8 of them (little-endian, the last padded with zeros) mixed into the words before; longer: of SHA-256."""
+    _, offset_bytes, data = values.buffers()
+    offsets = (
+        np.frombuffer(offset_bytes, np.int64)[values.offset : values.offset + len(values) + 1] if len(values) else np.zeros(1, np.int64)
+    )
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    words = mix(lengths.view(np.uint64) ^ _TEXT)
+    if data is None or not len(values):
+        return words
+    at = np.flatnonzero((lengths > 0) & (lengths <= _VECTORED))
+    if len(at):
+        first, end = int(starts[at[0]]), int(starts[at[-1]] + lengths[at[-1]])
+        held = np.zeros(end - first + 8, np.uint8)
+        held[:-8] = np.frombuffer(data, np.uint8)[first:end]
+        eights: NDArray[Any] = np.ndarray((end - first + 1,), "<u8", held.data, strides=(1,))  # the 8 bytes from each byte on
+    place = 0
+    while len(at):
+        part = eights[starts[at] - first + place]
+        left = lengths[at] - place
+        short = left < 8
+        part[short] &= (np.uint64(1) << (left[short].astype(np.uint64) * np.uint64(8))) - np.uint64(1)
+        words[at] = mix(words[at] ^ part)
+        place += 8
+        at = at[left > 8]
+    view = memoryview(data)
+    for row in np.flatnonzero(lengths > _VECTORED):
+        content = view[starts[row] : starts[row] + lengths[row]]
+        words[row] ^= np.uint64(int.from_bytes(hashlib.sha256(content).digest()[:8], "little"))
+    return words
+
+
+def _lists(values: pa.Array) -> Words:
+    if not pa.types.is_fixed_size_list(values.type):
+        offsets = np.asarray(values.offsets).astype(np.int64)
+        flat = values.values.slice(offsets[0], offsets[-1] - offsets[0])
+        return _segments(_words(flat), offsets - offsets[0])
+    size = values.type.list_size
+    inner = _words(values.values.slice(values.offset * size, len(values) * size))  # not flatten(), which leaves null lists out
+    return _segments(inner, np.arange(len(values) + 1, dtype=np.int64) * size)
+
+
+def _segments(inner: Words, offsets: NDArray[np.int64]) -> Words:
+    """The word of each list: sum over its values of mix(word + mix(place)), mixed with its length."""
+    lengths = np.diff(offsets)
+    sums = np.zeros(len(lengths), np.uint64)
+    if len(inner):
+        places = mix(np.arange(int(lengths.max()), dtype=np.uint64))
+        step = max(1, _BLOCK // max(1, int(lengths.max())))
+        for first in range(0, len(lengths), step):
+            begin, end = int(offsets[first]), int(offsets[min(first + step, len(lengths))])
+            if begin == end:
+                continue
+            part = lengths[first : first + step]
+            if (part == part[0]).all():
+                sums[first : first + step] = mix_of(inner[begin:end].reshape(len(part), part[0]) + places[: part[0]])
+            else:
+                nth = np.arange(end - begin) - np.repeat(offsets[first : first + len(part)] - begin, part)
+                mixed = mix(inner[begin:end] + places[nth])
+                filled = np.flatnonzero(part)
+                sums[first + filled] = np.add.reduceat(mixed, (offsets[first : first + len(part)] - begin)[filled])
+    return mix(sums ^ mix(lengths.view(np.uint64) ^ _LIST))
+
+
+def mix_of(table: Words) -> Words:
+    """The sum of each row's mixed words."""
+    return mix(table.reshape(-1)).reshape(table.shape).sum(axis=1, dtype=np.uint64)
+
+
+def _plain(values: pa.Array) -> NDArray[Any]:
+    """The numbers of an array, without its nulls' bitmap."""
+    kind = values.type
+    width = kind.bit_width // 8
+    data = values.buffers()[1]
+    if data is None:
+        return np.zeros(len(values), kind.to_pandas_dtype())
+    numbers: NDArray[Any] = np.frombuffer(data, kind.to_pandas_dtype(), len(values), values.offset * width)
+    return numbers

@@ -1,0 +1,98 @@
+"""Shards beside the store: whether all are as their names say, and copies of them in another store, to push to and to fetch from."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from halving import Dataset, Store
+from halving.data.shards import Shard, shards_of
+from halving.errors import NotFound, StoreError
+from halving.store.files import CHUNK
+from halving.store.store import digest_of
+from resources.datasets.staging import staging_folder
+
+REMOTE = "HALVING_DVC_REMOTE"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a shard: it is ``missing``, or ``damaged`` (other bytes than its name says)."""
+
+    split: str
+    shard: Shard
+    what: str
+
+
+def push_shards(store: Store, manifest: dict[str, Any]) -> None:
+    """Copy what it lacks of a snapshot's shards to the remote, if one was named: a second copy on the same disk keeps nothing safe.
+
+    Raises:
+        StoreError: the remote cannot be written.
+    """
+    remote = os.environ.get(REMOTE)
+    if not remote:
+        return
+    there = Store(remote)
+    found = {name: size for name, size, _ in there.files("shards/sha256")}
+    for split in manifest["shards"]:
+        for shard in shards_of(manifest, split):
+            if found.get(shard.name) != shard.bytes:
+                _copy(store, there, shard.row_hashes_name)
+                _copy(store, there, shard.name, shard)
+
+
+def verify(dataset: Dataset) -> Iterator[Fault | None]:
+    """Read and hash each shard of a snapshot; yield its fault, or None where it is as it should be."""
+    for split in sorted(dataset.manifest["shards"]):
+        for shard in shards_of(dataset.manifest, split):
+            what = _fault(dataset.store, shard)
+            yield Fault(split, shard, what) if what else None
+
+
+def fetch(dataset: Dataset, source: Store) -> Iterator[Fault | None]:
+    """Bring back from another store what :func:`verify` finds missing or damaged; yield what was brought.
+
+    Raises:
+        NotFound: the other store lacks it, too.
+        StoreError: its copy is damaged, too, or a store refuses.
+    """
+    for fault in verify(dataset):
+        if fault is not None:
+            _copy(source, dataset.store, fault.shard.name, fault.shard)
+        yield fault
+    for split in dataset.manifest["shards"]:
+        for shard in shards_of(dataset.manifest, split):
+            if not dataset.store.exists(shard.row_hashes_name):
+                _copy(source, dataset.store, shard.row_hashes_name)
+
+
+def _fault(store: Store, shard: Shard) -> str | None:
+    try:
+        if store.folder is not None:
+            actual = digest_of(store.folder / shard.name)
+        else:
+            digest = sha256()
+            with store.open_stream(shard.name) as stream:
+                while chunk := stream.read(CHUNK):
+                    digest.update(chunk)
+            actual = f"sha256:{digest.hexdigest()}"
+    except (NotFound, FileNotFoundError):
+        return "missing"
+    return None if actual == f"sha256:{shard.sha256}" else "damaged"
+
+
+def _copy(source: Store, target: Store, name: str, shard: Shard | None = None) -> None:
+    """Copy a file under its name, durably; a shard's bytes are checked on the way."""
+    digest = sha256()
+    with staging_folder(target) as folder:
+        file = folder / "copy"
+        with source.open_stream(name) as stream, file.open("wb") as written:
+            while chunk := stream.read(CHUNK):
+                digest.update(chunk)
+                written.write(chunk)
+        if shard is not None and digest.hexdigest() != shard.sha256:
+            raise StoreError(f"the shard {name} of {source.root} is damaged: its content hashes to {digest.hexdigest()}")
+        target.delete(name)  # one that is damaged may have the right size
+        target.take_over(name, file)

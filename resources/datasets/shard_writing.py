@@ -1,0 +1,145 @@
+"""Cutting a split's rows into shards of equal size, named by their content, and publishing those that the store does not have.
+
+First the total, then ``n = round(total / size)`` equal cuts: no shard is a small rest. What a former snapshot cut is cut there again as
+long as the rows are the same, so that what was appended is all that is stored; but its small shards, of less than a quarter of the size,
+are merged with what follows.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+
+from halving import Store
+from halving.data.shards import Shard, open_shard
+from resources.datasets.canonical import rebatched
+from resources.datasets.row_hashes import Words
+from resources.datasets.spool import Spool
+from resources.datasets.statistics import Statistics, merged, statistics_of
+
+_STATISTICS = b"halving.statistics"
+_HASHES = pa.schema([pa.field("row_hash", pa.uint64())])
+_HASH_BATCH = 1 << 20  # rows
+
+
+def is_small(shard: Shard, shard_bytes: int) -> bool:
+    """Whether a shard is merged with what is appended behind it."""
+    return shard.bytes < shard_bytes // 4
+
+
+@dataclass
+class ShardWriter:
+    """Writes shards into a store by way of ``folder``, which is best on the store's own disk.
+
+    Attributes:
+        stored: bytes of shards that the store did not have yet.
+    """
+
+    store: Store
+    folder: Path
+    target: str
+    shard_bytes: int
+    stored: int = 0
+
+    def cut(self, spool: Spool, known: Sequence[Shard] = ()) -> tuple[list[Shard], Statistics]:
+        """All rows of a spool as shards, with their statistics.
+
+        Args:
+            known: the first shards of a former snapshot: the rows are cut there again as long as they are the same.
+        """
+        shards: list[Shard] = []
+        statistics: list[Statistics] = []
+        row = 0
+        for shard in known:
+            if row + shard.rows > spool.rows:
+                break
+            made, of_shard = self._make(spool, row, row + shard.rows, only=shard)
+            if made is None:
+                break
+            shards.append(made)
+            statistics.append(of_shard)
+            row += shard.rows
+        for begin, end in _equal_cuts(spool, row, self.shard_bytes):
+            made, of_shard = self._make(spool, begin, end)
+            if made is not None:
+                shards.append(made)
+                statistics.append(of_shard)
+        return shards, merged(statistics)
+
+    def _make(self, spool: Spool, begin: int, end: int, only: Shard | None = None) -> tuple[Shard | None, Statistics]:
+        """Write the shard of these rows; nothing if it would not be ``only``."""
+        path = self.folder / "shard"
+        digest = hashlib.sha256()
+        found: list[Statistics] = []
+        with path.open("wb") as file, pa.PythonFile(_Hashed(file, digest), "w") as sink, pa.ipc.new_file(sink, spool.schema) as writer:
+            for rows in rebatched(spool.read(begin, end)):
+                writer.write_batch(rows)
+                found.append(statistics_of(rows, self.target))
+        shard = Shard(digest.hexdigest(), end - begin, path.stat().st_size)
+        if only is not None and shard.sha256 != only.sha256:
+            return None, {}
+        statistics = merged(found)
+        there = self.store.exists(shard.name)
+        if not there:
+            self.stored += shard.bytes
+        # What a snapshot lists is not touched again. Any other that is there may be about to be deleted, because none lists it yet.
+        if only is None or not there or not self.store.exists(shard.row_hashes_name):
+            self._publish_hashes(shard, spool.hashes(begin, end), statistics)  # first: a shard that is there has them
+            self.store.take_over(shard.name, path)
+        return shard, statistics
+
+    def _publish_hashes(self, shard: Shard, hashes: Words, statistics: Statistics) -> None:
+        path = self.folder / "hashes"
+        schema = _HASHES.with_metadata({_STATISTICS: json.dumps(statistics, sort_keys=True)})
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_table(pa.table([pa.array(hashes)], schema=schema), max_chunksize=_HASH_BATCH)
+        self.store.take_over(shard.row_hashes_name, path)
+
+
+def read_hashes(store: Store, shard: Shard) -> tuple[Words, Statistics]:
+    """The hash of each row of a shard, and the shard's statistics."""
+    with store.open_file(shard.row_hashes_name) as file, pa.ipc.open_file(file) as reader:
+        hashes: Words = reader.read_all()["row_hash"].to_numpy().copy()
+        return hashes, json.loads(reader.schema.metadata[_STATISTICS])
+
+
+def rows_of(store: Store, shard: Shard) -> "list[pa.RecordBatch]":
+    """All rows of a shard."""
+    with open_shard(store, shard) as reader:
+        return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+
+
+def _equal_cuts(spool: Spool, row: int, shard_bytes: int) -> list[tuple[int, int]]:
+    """From a row on, about as many bytes in each part, of at least one row."""
+    if row == spool.rows:
+        return []
+    first = spool.bytes_before(row)
+    total = spool.bytes - first
+    count = max(1, round(total / shard_bytes))
+    ends = [spool.row_at(first + total * number // count) for number in range(1, count)]
+    bounds = sorted({row, *ends, spool.rows})
+    return list(pairwise(bounds))
+
+
+class _Hashed:
+    """A file that is hashed as it is written."""
+
+    closed = False
+
+    def __init__(self, file: "IO[bytes]", digest: "hashlib._Hash") -> None:
+        self._file, self._digest = file, digest
+
+    def write(self, data: bytes) -> int:
+        self._digest.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.flush()

@@ -1,0 +1,172 @@
+"""Where rows come from: a function's result, or what a spec names without code. Each source gives its rows in parts, in a fixed order.
+
+A part that has an identity (a file with its size and time, a data file of a lake's table) is read once: a later snapshot that finds it
+again takes over what was made of it.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from halving.errors import HalvingError, InvalidInput
+from halving.trial.import_string import import_function, where
+from resources.datasets.canonical import BATCH_BYTES
+from resources.datasets.file_sources import Part, open_files, open_folder
+from resources.sweep_spec.dataset import DatasetSource
+
+_QUERY_ROWS = 10_000  # that DuckDB gives at a time
+
+
+@dataclass(frozen=True)
+class OpenedSource:
+    """What a source has.
+
+    Attributes:
+        parts: all its parts in order.
+        facts: what lineage says of it: its kind and place, and its version.
+        default_group: the columns that decide a row's split where the spec names none.
+        check_unchanged: raises InvalidInput if the source is not any more what it was when it was opened.
+    """
+
+    parts: Sequence[Part]
+    facts: dict[str, Any]
+    default_group: tuple[str, ...] = ()
+    check_unchanged: Callable[[], None] = field(default=lambda: None)
+
+
+def open_source(source: DatasetSource) -> OpenedSource:
+    """Find out what a spec's source has; its rows are read later, part by part.
+
+    Raises:
+        InvalidInput: there is nothing to read, or no function of the name.
+    """
+    given = source.source
+    if isinstance(given, str):
+        return _function(given)
+    if given.files is not None:
+        return OpenedSource(*open_files(given.files, given.format))
+    if given.folder is not None:
+        return _folder(given.folder, given.by_reference)
+    if given.sql is not None:
+        return OpenedSource([Part(None, partial(_query, given.sql))], {"kind": "sql", "query": given.sql})
+    from resources.datasets.lake_sources import open_delta, open_iceberg
+
+    parts, facts = open_delta(given.delta, given.version) if given.delta is not None else open_iceberg(given)
+    return OpenedSource(parts, facts)
+
+
+def transformed(source: DatasetSource, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows as the spec's ``transform`` gives them.
+
+    Raises:
+        InvalidInput: it raised, or gave something else than a table.
+    """
+    if source.transform is None:
+        yield from batches
+        return
+    transform = import_function("dataset.transform", source.transform)
+    for rows in batches:
+        try:
+            made = transform(pa.table(rows))
+        except Exception as error:
+            raise InvalidInput(
+                f"dataset.transform = {source.transform!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
+            ) from error
+        if not isinstance(made, pa.Table):
+            raise InvalidInput(
+                f"dataset.transform = {source.transform!r} is not accepted: it returned {type(made).__name__}; return a pyarrow.Table"
+            )
+        yield from made.to_batches()
+
+
+def _function(path: str) -> OpenedSource:
+    load = import_function("dataset.source", path)
+    facts = {"kind": "function", "function": path}
+    try:
+        loaded = load()
+    except Exception as error:
+        raise InvalidInput(_raised(path, error)) from error
+    if isinstance(loaded, str | os.PathLike):
+        folder = Path(loaded) if "://" not in str(loaded) else str(loaded)
+        if isinstance(folder, Path) and not folder.is_dir():
+            raise InvalidInput(f"dataset.source = {path!r} is not accepted: it returned {str(loaded)!r}, which is not a folder")
+        opened = _folder(str(loaded), by_reference=False)
+        return OpenedSource(opened.parts, {**opened.facts, **facts}, opened.default_group, opened.check_unchanged)
+    return OpenedSource([Part(None, lambda: _loaded_batches(path, loaded))], facts)
+
+
+def _folder(place: str, by_reference: bool) -> OpenedSource:
+    parts, facts, check = open_folder(place, by_reference)
+    return OpenedSource(parts, facts, ("sha256",), check)  # the same file in two places is in one split
+
+
+def _loaded_batches(path: str, loaded: Any) -> Iterator[pa.RecordBatch]:
+    """Record batches of a function's result."""
+    if hasattr(loaded, "to_batches"):  # a table, or a pyarrow.dataset
+        loaded = loaded.to_batches()
+    if isinstance(loaded, str | bytes) or not isinstance(loaded, Iterable):
+        raise InvalidInput(
+            f"dataset.source = {path!r} is not accepted: it returned {type(loaded).__name__}; return a pyarrow.Table "
+            "(pyarrow.Table.from_pandas for a DataFrame), an iterator of record batches, or a folder's path"
+        )
+    given = iter(loaded)
+    while True:
+        try:
+            rows = next(given, None)
+        except HalvingError:
+            raise
+        except Exception as error:
+            raise InvalidInput(_raised(path, error)) from error
+        if rows is None:
+            return
+        if not isinstance(rows, pa.RecordBatch | pa.Table):
+            raise InvalidInput(
+                f"dataset.source = {path!r} is not accepted: it gave {type(rows).__name__} among its rows; give pyarrow record batches"
+            )
+        yield from rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+
+
+def _raised(path: str, error: Exception) -> str:
+    return f"dataset.source = {path!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
+
+
+def _query(query: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a SELECT, in its order, in bounded memory."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute("SET memory_limit = '512MiB'; SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
+        try:
+            statements = connection.extract_statements(query)
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                raise InvalidInput(f"dataset.source.sql = {query!r:.200} is not accepted: give one SELECT")
+            yield from connection.sql(query).to_arrow_reader(_QUERY_ROWS)
+        except duckdb.Error as error:
+            raise InvalidInput(f"dataset.source.sql = {query!r:.200} is not accepted: {error}") from None
+
+
+def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about 4 to 8 MiB: large ones are sliced, and small ones are put together."""
+    pending: list[pa.RecordBatch] = []
+    size = 0
+    for rows in batches:
+        if not rows.num_rows:
+            continue
+        if pending and not rows.schema.equals(pending[0].schema):
+            yield pa.concat_batches(pending)
+            pending, size = [], 0
+        step = max(1, rows.num_rows * BATCH_BYTES // max(1, rows.nbytes)) if rows.nbytes > most else rows.num_rows
+        for begin in range(0, rows.num_rows, step):
+            part = rows.slice(begin, step)
+            pending.append(part)
+            size += part.nbytes
+            if size >= BATCH_BYTES:
+                yield pa.concat_batches(pending)
+                pending, size = [], 0
+    if pending:
+        yield pa.concat_batches(pending)

@@ -1,0 +1,150 @@
+"""Which split a row belongs to: a pure function of the row and the spec, so that a row never changes its split.
+
+By shares, a row's group (or all its columns but the target) is hashed with the seed to a fraction of [0, 1), and the splits, sorted by
+name, divide that interval among them. So a row that is added, removed or moved has no effect on another, and a share that grows takes rows
+from its neighbours only. How many rows a split gets is therefore binomial: about 1,000 +- 28 of 5,000 at a share of 0.2.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from halving.errors import InvalidInput
+from halving.identifiers import NAME_RULE, check_name
+from resources.datasets.row_hashes import Words, column_words, hash_rows, mix
+from resources.sweep_spec.base import listed
+from resources.sweep_spec.dataset import DatasetSource
+
+_MOST_SPLITS = 100
+_HELD_OUT = "test"
+_SHOWN = 5  # of the values that are wrong
+
+Dealt = Mapping[str, NDArray[np.int64]]
+"""The rows of a batch by split, ascending; each row is in exactly one."""
+
+
+@dataclass(frozen=True)
+class Dealer:
+    """Deals batches of rows into splits.
+
+    Attributes:
+        key: the columns that decide by their hash; none where a column or the time decides.
+    """
+
+    key: tuple[str, ...]
+    deal: Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]
+
+
+def make_dealer(source: DatasetSource, columns: Sequence[str], default_group: Sequence[str] = ()) -> Dealer:
+    """The dealer of a spec for rows with these columns.
+
+    Args:
+        default_group: the columns that decide where the spec has no ``group``; none: all but the target.
+
+    Raises:
+        InvalidInput: the spec names a column that is not there.
+    """
+    for field, named in (
+        ("target", [source.target]),
+        ("group", source.group or []),
+        ("split_column", [source.split_column] if source.split_column else []),
+        ("split_times.column", [source.split_times.column] if source.split_times else []),
+    ):
+        for column in named:
+            if column not in columns:
+                raise InvalidInput(f"dataset.{field} = {column!r} is not accepted: the columns are {list(columns)}")
+    if source.split_column:
+        return Dealer((), _by_column(source.split_column))
+    if source.split_times:
+        times = source.split_times
+        return Dealer((), _by_time(times.column, [times.validation, times.test], ["train", "validation", "test"]))
+    key = tuple(source.group or default_group or [name for name in columns if name != source.target] or columns)
+    shares = _folded(source.splits, source.folds) if source.folds else source.splits
+    names, bounds = thresholds(shares)
+    salt = mix(np.array([source.seed], np.uint64))[0]
+
+    def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> Dealt:
+        place = np.searchsorted(bounds, mix(hash_rows(words, key) ^ salt), side="right")
+        return {name: np.flatnonzero(place == number) for number, name in enumerate(names)}
+
+    return Dealer(key, deal)
+
+
+def deal_table(source: DatasetSource, table: pa.Table) -> Dealt:
+    """The row numbers of a whole table by split."""
+    (rows,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    return make_dealer(source, table.column_names).deal(rows, column_words(rows))
+
+
+def thresholds(shares: Mapping[str, float]) -> tuple[list[str], Words]:
+    """The splits sorted by name, and where each but the first begins, in parts of 2**64. Exact: 0.1 is a tenth."""
+    names, total, bounds = sorted(shares), Fraction(0), []
+    for name in names[:-1]:
+        total += Fraction(repr(float(shares[name])))
+        bounds.append(min(2**64 - 1, int(total * 2**64)))
+    return names, np.array(bounds, np.uint64)
+
+
+def fold_names(folds: int) -> list[str]:
+    """``fold-0``, ``fold-1``, …"""
+    return [f"fold-{number}" for number in range(folds)]
+
+
+def _folded(shares: Mapping[str, float], folds: int) -> dict[str, float]:
+    """The test split last, so that its rows are the same for any number of folds of the same share."""
+    rest = 1 - Fraction(repr(float(shares[_HELD_OUT])))
+    return {**{name: float(rest / folds) for name in fold_names(folds)}, _HELD_OUT: shares[_HELD_OUT]}
+
+
+def _by_column(column: str) -> Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]:
+    seen: set[str] = set()
+
+    def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> Dealt:
+        values = rows.column(column)
+        if values.null_count or not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            what = f"{values.null_count} nulls among {len(values)} rows" if values.null_count else f"values of the type {values.type}"
+            raise InvalidInput(
+                f"dataset.split_column = {column!r} is not accepted: it has {what}; give a column with a split's name in each"
+            )
+        coded = values.dictionary_encode()
+        names = coded.dictionary.to_pylist()
+        for name in names:
+            try:
+                check_name("split", name)
+            except InvalidInput:
+                raise InvalidInput(f"dataset.split_column = {column!r} is not accepted: it holds {name!r:.80}; {NAME_RULE}") from None
+        seen.update(names)
+        if len(seen) > _MOST_SPLITS:
+            shown = listed(sorted(seen)[:_SHOWN])
+            raise InvalidInput(f"dataset.split_column = {column!r} is not accepted: more than {_MOST_SPLITS} splits ({shown}, …)")
+        codes = coded.indices.to_numpy()
+        return {name: np.flatnonzero(codes == number) for number, name in enumerate(names)}
+
+    return deal
+
+
+def _by_time(column: str, starts: list[datetime], names: list[str]) -> Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]:
+    def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> Dealt:
+        values = rows.column(column)
+        kind = values.type
+        if values.null_count or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            what = f"{values.null_count} nulls among {len(values)} rows" if values.null_count else f"values of the type {kind}"
+            raise InvalidInput(f"dataset.split_times.column = {column!r} is not accepted: it has {what}; give dates or timestamps")
+        if pa.types.is_date(kind):
+            values = values.cast(pa.timestamp("s" if kind == pa.date32() else "ms"))
+        unit = values.type.unit
+        ticks = values.cast(pa.int64()).to_numpy()
+        bounds = pc.cast(pa.array([start.replace(tzinfo=None) for start in starts], pa.timestamp("us")), pa.int64()).to_numpy()
+        # A bound between two ticks of a coarser unit belongs to the later one: what is before it is earlier.
+        per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+        edges = np.array([-(-int(bound) * per_second // 10**6) for bound in bounds], np.int64)
+        place = np.searchsorted(edges, ticks, side="right")
+        return {name: np.flatnonzero(place == number) for number, name in enumerate(names)}
+
+    return deal

@@ -1,0 +1,103 @@
+"""A split's rows on this machine's disk, in the order in which they came, until it is known how many there are."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from resources.datasets.canonical import BATCH_BYTES, joined, row_bytes
+from resources.datasets.row_hashes import Words
+
+
+class Spool:
+    """Append rows, then read them from any row on. It holds one batch in memory.
+
+    Args:
+        folder: where its two files go; whoever gives it deletes it.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        folder.mkdir(parents=True)
+        self.schema = schema
+        self._rows_path, self._hashes_path = folder / "rows.arrow", folder / "hashes"
+        self._sink = pa.OSFile(str(self._rows_path), "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+        self._hashes = self._hashes_path.open("wb")
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._counts, self._sizes = array("q"), array("q")  # rows and bytes of each batch
+
+    def append(self, rows: pa.RecordBatch, hashes: Words) -> None:
+        """Add rows and the hash of each."""
+        self._pending.append(rows)
+        self._pending_bytes += rows.nbytes
+        self._hashes.write(hashes.tobytes())
+        if self._pending_bytes >= BATCH_BYTES:
+            self._write()
+
+    def complete(self) -> None:
+        """No row follows."""
+        self._write()
+        self.close()
+        self._starts = list(accumulate(self._counts, initial=0))
+        self._offsets = list(accumulate(self._sizes, initial=0))
+        self._mapped = pa.memory_map(str(self._rows_path))
+        self._reader = pa.ipc.open_file(self._mapped)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._sink.close()
+        self._hashes.close()
+
+    @property
+    def rows(self) -> int:
+        return sum(self._counts)
+
+    @property
+    def bytes(self) -> int:
+        return sum(self._sizes)
+
+    def bytes_before(self, row: int) -> int:
+        """How many bytes the rows before a row have."""
+        batch = min(bisect_right(self._starts, row) - 1, len(self._counts) - 1)
+        if batch < 0:
+            return 0
+        within = row - self._starts[batch]
+        return self._offsets[batch] + int(row_bytes(self._reader.get_batch(batch).slice(0, within)).sum())
+
+    def row_at(self, offset: int) -> int:
+        """The first row that begins at so many bytes or later."""
+        batch = bisect_right(self._offsets, offset) - 1
+        if batch >= len(self._counts):
+            return self.rows
+        ends = np.cumsum(row_bytes(self._reader.get_batch(batch)))
+        begins = self._offsets[batch] + np.concatenate([[0], ends[:-1]])
+        return self._starts[batch] + int(np.searchsorted(begins, offset))
+
+    def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows from ``begin`` up to ``end``."""
+        batch = bisect_right(self._starts, begin) - 1
+        while begin < end:
+            rows = self._reader.get_batch(batch)
+            first = begin - self._starts[batch]
+            part = rows.slice(first, min(end - begin, rows.num_rows - first))
+            yield part
+            begin += part.num_rows
+            batch += 1
+
+    def hashes(self, begin: int, end: int) -> Words:
+        """The hash of each of these rows."""
+        return np.fromfile(self._hashes_path, np.uint64, end - begin, offset=begin * 8)
+
+    def _write(self) -> None:
+        if not self._pending:
+            return
+        rows = joined(self._pending)
+        self._pending, self._pending_bytes = [], 0
+        self._writer.write_batch(rows)
+        self._counts.append(rows.num_rows)
+        self._sizes.append(int(row_bytes(rows).sum()))

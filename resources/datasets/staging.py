@@ -1,0 +1,40 @@
+"""A folder for what is being made, on the store's own disk where it has one. What a killed process left there, the next one deletes."""
+
+import contextlib
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from halving import Store
+from halving.store.filesystem import store_faults
+
+_PREFIX = ".making-"
+
+
+@contextlib.contextmanager
+def staging_folder(store: Store) -> Iterator[Path]:
+    """A new folder, deleted at the end.
+
+    Raises:
+        StoreError: the disk refuses it.
+    """
+    base = store.folder / "shards" if store.folder is not None else Path(tempfile.gettempdir()) / "halving-snapshots"
+    with store_faults(f"cannot prepare a snapshot in {base}"):
+        base.mkdir(parents=True, exist_ok=True)
+        _delete_abandoned(base)
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+    try:
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it when the process dies
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _delete_abandoned(base: Path) -> None:
+    for folder in base.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), (folder / "lock").open("r+") as lock:  # without a lock yet: another process has just made it
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,91 @@
+"""What a snapshot's columns hold: nulls, the smallest and the largest value, and the classes of its target. Parts add up to the whole."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MOST_CLASSES = 100
+"""A target with more values is a number to predict, or has classes that nobody would read."""
+
+_LONGEST = 100  # characters of a text that is shown
+_TARGET_KINDS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
+Statistics = dict[str, dict[str, Any]]
+"""By column: ``nulls``, ``min``, ``max`` (where it has an order), and of the target ``classes``: how many rows each has."""
+
+
+def statistics_of(rows: pa.RecordBatch, target: str) -> Statistics:
+    """The statistics of a batch of rows."""
+    return {name: _of_column(column, name == target) for name, column in zip(rows.schema.names, rows.columns, strict=True)}
+
+
+def merged(parts: Iterable[Statistics]) -> Statistics:
+    """The statistics of all rows together."""
+    whole: Statistics = {}
+    for part in parts:
+        for name, found in part.items():
+            have = whole.setdefault(name, {"nulls": 0})
+            have["nulls"] += found["nulls"]
+            for bound, choose in (("min", min), ("max", max)):
+                if bound in found:
+                    have[bound] = choose(have[bound], found[bound]) if bound in have else found[bound]
+            if "classes" in found or "classes" in have:
+                have["classes"] = _added(have.get("classes", {}), found.get("classes", {}))
+    return whole
+
+
+def without(whole: Statistics, parts: Iterable[Statistics]) -> Statistics:
+    """The statistics of rows of which some are counted elsewhere: counts are taken off, bounds stay."""
+    left = {name: dict(found) for name, found in whole.items()}
+    for part in parts:
+        for name, found in part.items():
+            left[name]["nulls"] -= found["nulls"]
+            if left[name].get("classes") is not None and found.get("classes") is not None:
+                rest = Counter(left[name]["classes"])
+                rest.subtract(found["classes"])
+                left[name]["classes"] = {value: count for value, count in rest.items() if count}
+    return left
+
+
+def _added(one: dict[str, int] | None, other: dict[str, int] | None) -> dict[str, int] | None:
+    if one is None or other is None:
+        return None
+    added = dict(Counter(one) + Counter(other))
+    return dict(sorted(added.items())) if len(added) <= MOST_CLASSES else None
+
+
+def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"nulls": column.null_count}
+    values = column
+    while pa.types.is_nested(values.type) and not pa.types.is_struct(values.type):
+        values = values.flatten()
+    kind = values.type
+    if not (pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
+        bounds = pc.min_max(values).as_py()
+        if bounds["min"] is not None and bounds["min"] == bounds["min"]:  # a column of NaN alone has none
+            found |= {bound: _plain(value) for bound, value in bounds.items()}
+    if is_target and any(is_kind(column.type) for is_kind in _TARGET_KINDS):
+        counted = pc.value_counts(column.drop_null())
+        if len(counted) > MOST_CLASSES:
+            found["classes"] = None
+        else:
+            pairs = zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)
+            found["classes"] = {str(value): count for value, count in sorted(pairs)}
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it, in an order that the value has, too: a text's beginning, a moment in ISO 8601."""
+    if isinstance(value, str):
+        return value[:_LONGEST]
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,176 @@
+"""The ``dataset`` of a spec: where the rows come from, and which split each belongs to."""
+
+import math
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from resources.sweep_spec.base import LONGEST_TEXT, FunctionPath, Name, Strict, is_import_path, listed
+
+REQUIRED_SPLITS = ("test", "train", "validation")
+"""A trial trains on the first, compares itself on the second, and the winner is judged on the third."""
+
+_MIB = 2**20
+_MOST_FOLDS = 100
+_MOST_COLUMNS = 100
+Column = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
+Location = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
+
+
+class Source(Strict):
+    """Rows that no code of yours loads: files, a folder of files, a query, or a table of a lake."""
+
+    files: Location | list[Location] | None = Field(
+        default=None, description="Parquet, CSV or JSON files: paths, s3://… addresses, or patterns of them with * and ?."
+    )
+    format: Literal["parquet", "csv", "json"] | None = Field(default=None, description="Of the files (default: as their names end).")
+    folder: Location | None = Field(
+        default=None, description="A folder or an s3://… address; each file is a row: path, label (its first folder), content."
+    )
+    by_reference: bool = Field(
+        default=False, description="With folder: the files stay where they are, rows have their size and digest in place of their content."
+    )
+    sql: Location | None = Field(default=None, description="A SELECT for DuckDB, for example over read_parquet('data/*.parquet').")
+    delta: Location | None = Field(default=None, description="A Delta table's path or address; needs version.")
+    version: int | None = Field(default=None, ge=0, description="The Delta table's version.")
+    iceberg: Location | None = Field(default=None, description="An Iceberg table's name, for example lake.clicks; needs snapshot.")
+    snapshot: int | None = Field(default=None, ge=0, description="The Iceberg table's snapshot id.")
+    catalog: Name | None = Field(default=None, description="The Iceberg catalog, as PyIceberg's configuration names it (default: default).")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        kinds = [kind for kind in ("files", "folder", "sql", "delta", "iceberg") if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            raise ValueError(f"give exactly one of files, folder, sql, delta, iceberg; got {listed(kinds)}")
+        for field, owner in (
+            ("format", "files"),
+            ("by_reference", "folder"),
+            ("version", "delta"),
+            ("snapshot", "iceberg"),
+            ("catalog", "iceberg"),
+        ):
+            if field in self.model_fields_set and getattr(self, field) not in (None, False) and owner != kinds[0]:
+                raise ValueError(f"{field} belongs to {owner}, not to {kinds[0]}; leave it out")
+        for field, owner in (("version", "delta"), ("snapshot", "iceberg")):
+            if kinds[0] == owner and getattr(self, field) is None:
+                raise ValueError(f"{owner} needs {field}: what a snapshot is taken of must not change; give the {field} to read")
+        return self
+
+    def __str__(self) -> str:
+        """For people: ``delta s3://lake/clicks version 418``."""
+        given = self.model_dump(exclude_none=True, exclude_defaults=True)
+        return " ".join(f"{name} {listed(value) if isinstance(value, list) else value}" for name, value in given.items())
+
+
+def _source(given: Any) -> Any:
+    if isinstance(given, str):
+        if not is_import_path(given):
+            raise ValueError("give module:function, for example examples.digits:load, or one of files, folder, sql, delta, iceberg")
+        return given
+    if isinstance(given, Source):
+        return given
+    try:
+        return Source.model_validate(given)
+    except ValidationError as error:
+        found = error.errors()[0]
+        place = ".".join(str(part) for part in found["loc"])
+        raise ValueError(f"{place + ': ' if place else ''}{str(found['msg']).removeprefix('Value error, ')}") from None
+
+
+def _columns(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
+def instant(given: Any) -> datetime:
+    """A moment as a spec has it; one without a time zone is of UTC.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(given, str):
+        try:
+            given = datetime.fromisoformat(given)
+        except ValueError:
+            raise ValueError(f"{given!r} is no moment: give a date or a time, for example 2026-01-31 or 2026-01-31T12:00:00Z") from None
+    if isinstance(given, datetime):
+        return given.astimezone(UTC) if given.tzinfo else given.replace(tzinfo=UTC)
+    if isinstance(given, date):
+        return datetime(given.year, given.month, given.day, tzinfo=UTC)
+    raise ValueError(f"{given!r} is no moment: give a date or a time, for example 2026-01-31 or 2026-01-31T12:00:00Z")
+
+
+Instant = Annotated[datetime, BeforeValidator(instant)]
+
+
+class SplitTimes(Strict):
+    """Splits by time: what is earlier than ``validation`` is train, what is not earlier than ``test`` is test."""
+
+    column: Column = Field(description="A column of dates or timestamps; without a time zone they are of UTC.")
+    validation: Instant = Field(description="The first moment of the validation split.")
+    test: Instant = Field(description="The first moment of the test split.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.test <= self.validation:
+            raise ValueError(f"test = {self.test.isoformat()} must be later than validation = {self.validation.isoformat()}")
+        return self
+
+
+class DatasetSource(Strict):
+    """Where the data comes from and how it is split; its content becomes an immutable snapshot.
+
+    A row's split depends on the row alone: it stays where it is when others are added, removed or reordered.
+    """
+
+    name: Name = Field(description="The dataset's name; its snapshots are named NAME@HASH.")
+    source: Annotated[FunctionPath | Source, BeforeValidator(_source)] = Field(
+        description="module:function that returns a pyarrow.Table, record batches or a folder; or files, folder, sql, delta, iceberg."
+    )
+    transform: FunctionPath | None = Field(
+        default=None, description="module:function, pyarrow.Table to pyarrow.Table, applied to the rows part by part as they are read."
+    )
+    target: str = Field(max_length=LONGEST_TEXT, description="The column to predict.")
+    splits: dict[Name, float] = Field(
+        default={"train": 0.6, "validation": 0.2, "test": 0.2},
+        description="Share of the rows in each split; train, validation and test are required, and the shares must add up to 1. "
+        "A row is dealt by a hash of its group, or of its columns without the target.",
+    )
+    group: Annotated[list[Column], BeforeValidator(_columns), Field(min_length=1, max_length=_MOST_COLUMNS)] | None = Field(
+        default=None, description="A column or several, for example user_id: rows that have them in common are in one split."
+    )
+    folds: int | None = Field(
+        default=None, ge=2, le=_MOST_FOLDS, description="Deal what is not test into so many folds, for run.dataset.read('train', fold=0)."
+    )
+    split_column: Column | None = Field(default=None, description="A column that names each row's split, in place of shares.")
+    split_times: SplitTimes | None = Field(default=None, description="Split by time, in place of shares.")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the hash that deals rows into splits.")
+    schema_sha256: Annotated[str, Field(pattern="^[0-9a-f]{8,64}$")] | None = Field(
+        default=None, description="Run on data of this schema only: the first digits of its hash, as `halving datasets show` has it."
+    )
+    shard_mib: int = Field(default=128, ge=1, le=2**12, description="About how large each file of the snapshot is, in MiB.")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if missing := set(REQUIRED_SPLITS) - set(self.splits):
+            raise ValueError(f"splits has {listed(self.splits)}, but must have {listed(sorted(missing))} too")
+        shares = listed(f"{name} {share:g}" for name, share in self.splits.items())
+        if any(share <= 0 for share in self.splits.values()) or not math.isclose(sum(self.splits.values()), 1, abs_tol=1e-9):
+            raise ValueError(f"splits = {shares} must be above 0 and add up to 1, not {sum(self.splits.values()):g}")
+        ways = [way for way in ("split_column", "split_times") if getattr(self, way) is not None]
+        if len(ways) == 2:
+            raise ValueError("split_column and split_times are two ways to split; give one of them")
+        if ways and (unused := [field for field in ("splits", "group", "folds", "seed") if _differs(self, field)]):
+            raise ValueError(f"{ways[0]} says each row's split, so {listed(unused)} would have no effect; leave it out")
+        if self.folds and len(self.splits) > len(REQUIRED_SPLITS):
+            raise ValueError(f"folds = {self.folds} deals what is not test, so splits must be train, validation and test, not {shares}")
+        return self
+
+    @property
+    def shard_bytes(self) -> int:
+        return self.shard_mib * _MIB
+
+
+def _differs(source: DatasetSource, field: str) -> bool:
+    """Whether a field has another value than its default; a stored spec gives the defaults, too."""
+    return bool(getattr(source, field) != DatasetSource.model_fields[field].default)

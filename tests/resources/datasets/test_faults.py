@@ -1,0 +1,211 @@
+"""Whatever a snapshot is killed at, nothing of it is seen, and the next one is whole. Shards that are damaged are named and fetched."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from halving import Dataset, NotFound, Store, StoreError
+from halving.data.shards import shards_of
+from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_files
+from resources.backend import Backend
+from resources.datasets import shard_copies
+from resources.datasets.known_snapshots import list_snapshots
+from resources.datasets.snapshots import take_snapshot
+from resources.datasets.staging import staging_folder
+from resources.sweep_spec.dataset import DatasetSource
+from tests.resources.datasets.test_snapshots import images
+
+_SPEC = {"name": "points", "source": "tests.resources.datasets.test_faults:rows", "target": "label", "shard_mib": 1}
+# A process that takes the snapshot, and kills itself at the nth call of any of these functions.
+_KILLED = """
+import os, signal, sys
+from halving import Store
+from resources.backend import Backend
+from resources.datasets import shard_writing, snapshots, spool
+from resources.sweep_spec.dataset import DatasetSource
+from tests.resources.datasets.test_faults import _SPEC
+
+owner, name = {"append": (spool.Spool, "append"), "complete": (spool.Spool, "complete"), "take_over": (Store, "take_over"),
+    "create": (Store, "create"), "track": (snapshots, "track"), "hashes": (shard_writing.ShardWriter, "_publish_hashes")}[sys.argv[2]]
+original, left = getattr(owner, name), [int(sys.argv[3])]
+
+def killed(*arguments, **named):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(*arguments, **named)
+
+setattr(owner, name, killed)
+backend = Backend(root=sys.argv[1])
+snapshots.take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(_SPEC))
+"""
+
+
+def rows() -> object:
+    """6,000 rows of 1 KiB, in batches."""
+    return iter(images(6_000).to_batches(max_chunksize=500))
+
+
+def take(backend: Backend) -> Dataset:
+    snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(_SPEC))
+    return Dataset(backend.store, snapshot.name, snapshot.digest)
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [("append", 1), ("append", 5), ("complete", 2), ("hashes", 2), ("take_over", 1), ("take_over", 6), ("create", 1), ("track", 1)],
+)
+def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(tmp_path: Path, function: str, call: int) -> None:
+    root = tmp_path / "store"
+    died = subprocess.run([sys.executable, "-c", _KILLED, str(root), function, str(call)], capture_output=True, text=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    backend = Backend(root=str(root))
+    assert list_snapshots(backend.catalog) == [], "what was not finished is not known"
+    dataset = take(backend)
+    assert dataset.read().sort_by("id").equals(images(6_000))
+    elsewhere = take(Backend(root=str(tmp_path / "other")))
+    assert dataset.digest == elsewhere.digest
+    left = {path.name for path in (root / "shards").iterdir()}
+    assert left == {"sha256"}, "what was being made is gone"
+
+
+def test_shards_of_a_killed_snapshot_go_after_a_week_unless_one_has_them(backend: Backend) -> None:
+    kept = take(backend)
+    orphan = backend.store.path("shards/sha256/ab/" + "ab" * 32)
+    Path(orphan).parent.mkdir(exist_ok=True)
+    for name in (orphan, f"{orphan}.rows"):
+        Path(name).write_bytes(b"of a snapshot that was killed")
+    for days, found in ((6.9, []), (7.1, ["shards/sha256/ab/" + "ab" * 32, "shards/sha256/ab/" + "ab" * 32 + ".rows"])):
+        now = datetime.now(UTC) + timedelta(days=days)
+        orphans = [one for one in find_orphan_files(backend.store, (), now) if one.name.startswith("shards")]
+        assert sorted(one.name for one in orphans) == found
+    for one in orphans:
+        delete_orphan_file(backend.store, one, now)
+    assert not Path(orphan).exists()
+    assert kept.read().num_rows == 6_000
+
+
+def test_a_shard_that_is_taken_again_is_not_deleted_meanwhile(backend: Backend) -> None:
+    """It was left by a killed snapshot, and is old; then a snapshot finds it there, and retention is about to delete it."""
+    dataset = take(backend)
+    shard = shards_of(dataset.manifest, "test")[0]
+    for name in (shard.name, shard.row_hashes_name):
+        os.utime(backend.store.path(name), (time.time() - 864_000,) * 2)
+    for folder in ("datasets", "catalog.db"):
+        subprocess.run(["rm", "-r", backend.store.path(folder)], check=True)
+    now = datetime.now(UTC)
+    orphans = [one for one in find_orphan_files(backend.store, (), now) if one.name.startswith("shards")]
+    assert {one.name for one in orphans} == {shard.name, shard.row_hashes_name}
+    again = take(Backend(root=backend.store.root))
+    for one in orphans:
+        delete_orphan_file(backend.store, one, now)
+    assert again.read("test").equals(dataset.read("test"))
+
+
+def test_two_that_take_the_same_snapshot_at_once_have_one(tmp_path: Path) -> None:
+    backend = Backend(root=str(tmp_path))
+    found: list[Dataset] = []
+    threads = [threading.Thread(target=lambda: found.append(take(Backend(root=str(tmp_path))))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({dataset.digest for dataset in found}) == 1
+    assert len(list_snapshots(backend.catalog)) == 1
+    assert found[0].read().num_rows == 6_000
+
+
+def test_what_another_process_is_making_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with staging_folder(store) as own:
+        (own / "rows").write_bytes(b"1")
+        with staging_folder(store) as other:
+            assert (own / "rows").exists()
+            assert own != other
+    abandoned = tmp_path / "shards" / ".making-dead"
+    abandoned.mkdir()
+    (abandoned / "lock").touch()
+    with (abandoned / "lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with staging_folder(store):
+            assert abandoned.exists(), "its process lives"
+    with staging_folder(store):
+        assert not abandoned.exists()
+
+
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
+    """The limit on the size of files is met as a full disk is: a write fails in the middle."""
+    program = (
+        "import resource, signal, sys\n"
+        "from resources.backend import Backend\n"
+        "from tests.resources.datasets.test_faults import take\n"
+        "backend = Backend(root=sys.argv[1]); backend.catalog\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))\n"
+        "take(backend)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "StoreError: cannot make a snapshot of points" in done.stderr, done.stderr
+    assert "File too large" in done.stderr
+    assert [path for path in (tmp_path / "shards").rglob("*") if path.is_file()] == []
+    assert take(Backend(root=str(tmp_path))).read().num_rows == 6_000
+
+
+@pytest.fixture
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store that shards are pushed to as they are made."""
+    monkeypatch.setenv(shard_copies.REMOTE, str(tmp_path / "remote"))
+    return Store(tmp_path / "remote")
+
+
+def _cut_off(path: Path) -> None:
+    _write_anew(path, path.read_bytes()[:-1])
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    _write_anew(path, bytes(content))
+
+
+def _write_anew(path: Path, content: bytes) -> None:
+    path.unlink()  # what has it mapped keeps the old one
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("fault", "what"), [(Path.unlink, "missing"), (_cut_off, "damaged"), (_flip, "damaged")])
+def test_a_faulty_shard_is_found_named_and_fetched(backend: Backend, remote: Store, fault: Callable[[Path], None], what: str) -> None:
+    dataset = take(backend)
+    whole = dataset.read()
+    shard = shards_of(dataset.manifest, "train")[1]
+    fault(Path(backend.store.path(shard.name)))
+    faults = [one for one in shard_copies.verify(dataset) if one is not None]
+    assert [(one.split, one.shard, one.what) for one in faults] == [("train", shard, what)]
+    with pytest.raises((NotFound, StoreError), match=shard.sha256):
+        dataset.read("train")
+    brought = [one.shard for one in shard_copies.fetch(dataset, remote) if one is not None]
+    assert brought == [shard]
+    assert dataset.read().equals(whole)
+    assert [one for one in shard_copies.verify(dataset) if one is not None] == []
+
+
+def test_a_copy_that_is_damaged_too_is_not_fetched(backend: Backend, remote: Store) -> None:
+    dataset = take(backend)
+    shard = shards_of(dataset.manifest, "train")[1]
+    for store in (backend.store, remote):
+        _flip(Path(store.path(shard.name)))
+    with pytest.raises(StoreError, match=f"{shard.name} of {remote.root} is damaged"):
+        list(shard_copies.fetch(dataset, remote))
+    Path(remote.path(shard.name)).unlink()
+    with pytest.raises(NotFound, match=shard.name):
+        list(shard_copies.fetch(dataset, remote))

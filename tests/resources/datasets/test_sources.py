@@ -1,0 +1,263 @@
+"""Rows come from files, folders, queries and tables of a lake as they stand there, in a fixed order and in bounded memory."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import csv
+
+from halving import Dataset, InvalidInput, Store
+from resources.backend import Backend
+from resources.datasets.canonical import BATCH_BYTES
+from resources.datasets.snapshots import take_snapshot
+from resources.datasets.sources import open_source, slices
+from resources.sweep_spec.dataset import DatasetSource
+
+
+def spec(source: Any, **changes: Any) -> DatasetSource:
+    return DatasetSource.model_validate({"name": "points", "source": source, "target": "label", **changes})
+
+
+def numbers(rows: int, first: int = 0) -> pa.Table:
+    ids = np.arange(first, first + rows)
+    return pa.table({"id": ids, "text": [f"number {one}" for one in ids], "label": ids % 3})
+
+
+def ids(source: Any) -> list[int]:
+    """The ids of all rows of a source, in its order."""
+    return [one for part in open_source(spec(source)).parts for rows in part.read() for one in rows["id"].to_pylist()]
+
+
+def write(form: str, path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if form == "parquet":
+        pq.write_table(table, path)
+    elif form == "csv":
+        csv.write_csv(table, path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+
+
+@pytest.mark.parametrize(("form", "ending"), [("parquet", "parquet"), ("csv", "csv"), ("json", "jsonl")])
+def test_files_of_each_format_are_read_in_the_order_of_their_names(tmp_path: Path, backend: Backend, form: str, ending: str) -> None:
+    for number in (2, 0, 1):
+        write(form, tmp_path / "raw" / f"{number}.{ending}", numbers(50, first=50 * number))
+    for given in (str(tmp_path / "raw"), f"{tmp_path}/raw/*.{ending}", f"{tmp_path}/**/*.{ending}"):
+        assert ids({"files": given}) == list(range(150))
+    picked = [f"{tmp_path}/raw/1.{ending}", f"{tmp_path}/raw/[0]*"]
+    assert ids({"files": picked}) == [*range(50, 100), *range(50)]
+    snapshot = take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path / "raw")}))
+    rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("id")
+    assert rows.to_pydict() == numbers(150).to_pydict()
+    assert snapshot.source == f"files {tmp_path}/raw"
+
+
+def test_files_and_folders_on_an_object_store_are_read(any_store: Store, tmp_path: Path) -> None:
+    for number in range(3):
+        write("parquet", tmp_path / "file", numbers(10, first=10 * number))
+        any_store.create(f"raw/{number}.parquet", tmp_path / "file")
+    root = any_store.root.partition("?")
+    address = f"{root[0]}/raw/*.parquet{root[1]}{root[2]}"
+    assert ids({"files": address}) == list(range(30))
+    opened = open_source(spec({"folder": f"{root[0]}/raw{root[1]}{root[2]}"}))
+    rows = [row for part in opened.parts for batch in part.read() for row in batch.to_pylist()]
+    assert [row["path"] for row in rows] == ["0.parquet", "1.parquet", "2.parquet"]
+    assert rows[2]["content"] == (tmp_path / "file").read_bytes()
+
+
+def test_a_folder_by_reference_keeps_the_digest_of_each_file_and_not_its_content(tmp_path: Path, backend: Backend) -> None:
+    from halving.store.store import digest_of
+
+    for number in range(40):
+        path = tmp_path / "images" / "cat" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([number]) * 1000)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec({"folder": str(tmp_path / "images"), "by_reference": True}))
+    dataset = Dataset(backend.store, "points", snapshot.digest)
+    row = dataset.read("train").to_pylist()[0]
+    assert set(row) == {"path", "label", "bytes", "sha256", "location"}
+    assert f"sha256:{row['sha256']}" == digest_of(Path(row["location"]))
+    assert dataset.referenced(row) == Path(row["location"]).read_bytes()
+    Path(row["location"]).write_bytes(b"changed")
+    with pytest.raises(OSError, match=f"{row['location']} is not any more what the snapshot refers to"):
+        dataset.referenced(row)
+
+
+def test_a_query_is_a_source_in_its_order(tmp_path: Path) -> None:
+    write("parquet", tmp_path / "raw.parquet", numbers(30_000))
+    assert ids({"sql": f"SELECT * FROM read_parquet('{tmp_path}/raw.parquet') WHERE id % 2 = 0 ORDER BY id DESC"}) == list(
+        range(29_998, -1, -2)
+    )
+    for query, says in (("DROP TABLE a", "give one SELECT"), ("SELECT 1; SELECT 2", "give one SELECT"), ("SELECT nothing", "nothing")):
+        with pytest.raises(InvalidInput, match=f"dataset.source.sql = '{query}' is not accepted: .*{says}"):
+            ids({"sql": query})
+
+
+def test_a_delta_table_is_read_at_its_version_and_what_is_appended_comes_last(tmp_path: Path, backend: Backend) -> None:
+    from deltalake import write_deltalake
+
+    table = str(tmp_path / "clicks")
+    write_deltalake(table, numbers(3_000))
+    write_deltalake(table, numbers(300, first=3_000), mode="append")
+    write_deltalake(table, numbers(10), mode="overwrite")
+    assert ids({"delta": table, "version": 0}) == list(range(3_000))
+    assert ids({"delta": table, "version": 1}) == list(range(3_300))
+    assert ids({"delta": table, "version": 2}) == list(range(10))
+    first, second = (take_snapshot(backend.store, backend.catalog, spec({"delta": table, "version": version})) for version in (0, 1))
+    lineage = Dataset(backend.store, "points", second.digest).manifest["lineage"]
+    assert lineage["source"] == {"kind": "delta", "delta": table, "version": 1, "count": 2}
+    assert lineage["before"] == first.digest
+    assert second.rows == 3_300
+    with pytest.raises(InvalidInput, match=r"dataset.source.version = 7 of .* is not accepted: .*; the newest is 2"):
+        ids({"delta": table, "version": 7})
+    with pytest.raises(InvalidInput, match="there is no Delta table"):
+        ids({"delta": str(tmp_path), "version": 0})
+
+
+def test_a_delta_table_in_partitions_has_their_columns(tmp_path: Path) -> None:
+    from deltalake import write_deltalake
+
+    write_deltalake(str(tmp_path / "clicks"), numbers(30), partition_by=["label"])
+    opened = open_source(spec({"delta": str(tmp_path / "clicks"), "version": 0}))
+    rows = [row for part in opened.parts for batch in part.read() for row in batch.to_pylist()]
+    assert sorted(rows, key=lambda row: row["id"]) == numbers(30).to_pylist()
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An Iceberg catalog in SQLite, as PyIceberg's variables name it."""
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.utils.config import Config
+
+    for name, value in (("URI", f"sqlite:///{tmp_path}/lake.db"), ("WAREHOUSE", f"file://{tmp_path}/lake"), ("TYPE", "sql")):
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # which reads the variables when it is imported first
+    catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}/lake")
+    catalog.create_namespace("lake")
+    yield catalog
+    catalog.close()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_an_iceberg_table_is_read_at_its_snapshot_and_what_is_appended_comes_last(iceberg: Any) -> None:
+    table = iceberg.create_table("lake.clicks", schema=numbers(1).schema)
+    table.append(numbers(3_000))
+    first = table.current_snapshot().snapshot_id
+    table.append(numbers(300, first=3_000))
+    second = table.current_snapshot().snapshot_id
+    given = {"iceberg": "lake.clicks", "catalog": "lake"}
+    assert ids({**given, "snapshot": first}) == list(range(3_000))
+    assert ids({**given, "snapshot": second}) == list(range(3_300))
+    before, now = ({part.identity for part in open_source(spec({**given, "snapshot": one})).parts} for one in (first, second))
+    assert before < now, "so that what was there is not read again"
+    with pytest.raises(InvalidInput, match=rf"dataset.source.snapshot = 7 is not accepted: lake.clicks has the snapshots .*{second}"):
+        ids({**given, "snapshot": 7})
+    with pytest.raises(InvalidInput, match=r"dataset.source.iceberg = 'lake.views' is not accepted"):
+        ids({**given, "iceberg": "lake.views", "snapshot": first})
+
+
+def test_a_transform_is_applied_to_the_rows_as_they_are_read(provide: Callable[..., DatasetSource], backend: Backend) -> None:
+    source = provide(numbers(100), transform="tests.resources.datasets.test_sources:doubled")
+    snapshot = take_snapshot(backend.store, backend.catalog, source)
+    dataset = Dataset(backend.store, "points", snapshot.digest)
+    assert sorted(dataset.read()["id"].to_pylist()) == list(range(0, 200, 2))
+    assert "def doubled" in dataset.manifest["lineage"]["code"]["transform"]
+    for name, says in (("raising", "it raised KeyError at .*no such column"), ("wrong", "it returned int; return a pyarrow.Table")):
+        with pytest.raises(InvalidInput, match=says):
+            take_snapshot(backend.store, backend.catalog, provide(numbers(100), transform=f"tests.resources.datasets.test_sources:{name}"))
+
+
+def doubled(table: pa.Table) -> pa.Table:
+    return table.set_column(0, "id", pa.array([2 * one for one in table["id"].to_pylist()]))
+
+
+def raising(table: pa.Table) -> pa.Table:
+    return table["no such column"]
+
+
+def wrong(table: pa.Table) -> Any:
+    return table.num_rows
+
+
+def test_batches_of_any_size_are_worked_on_in_those_of_some_mebibytes() -> None:
+    large = pa.record_batch({"x": np.zeros(4_000_000)})
+    small = pa.record_batch({"x": np.zeros(1)})
+
+    def given() -> Iterator[pa.RecordBatch]:
+        yield large
+        for _ in range(3_000):
+            yield small
+
+    sizes = [rows.nbytes for rows in slices(given())]
+    assert sum(sizes) == large.nbytes + 3_000 * small.nbytes
+    assert max(sizes) <= 2 * BATCH_BYTES
+    assert len(sizes) <= large.nbytes / BATCH_BYTES + 2
+
+
+def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        write("parquet", tmp_path / "raw" / f"{number}.parquet", numbers(50, first=50 * number))
+    original = pq.ParquetFile.iter_batches
+    waiting: list[Callable[[], Any]] = []
+
+    def changing(self: pq.ParquetFile, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
+        yield from original(self, *args, **kwargs)
+        if waiting:
+            waiting.pop()()
+
+    changes: list[tuple[Callable[[], Any], str]] = [
+        (lambda: write("parquet", tmp_path / "raw" / "0.parquet", numbers(7)), r"raw/0.parquet'\] changed"),
+        (lambda: write("parquet", tmp_path / "raw" / "9.parquet", numbers(7)), "1 files were added"),
+        (lambda: (tmp_path / "raw" / "0.parquet").unlink(), r"raw/0.parquet'\] changed"),
+    ]
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", changing)
+    for change, says in changes:
+        waiting.append(change)
+        with pytest.raises(InvalidInput, match=f"dataset.source.files is not accepted: .*{says} while it was read"):
+            take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path / "raw")}))
+    assert list(backend.store.files("shards")) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("no path", "dataset.source = 'no path' is not accepted: give module:function, for example examples.digits:load, or one of files"),
+        ({"files": "a", "sql": "b"}, "give exactly one of files, folder, sql, delta, iceberg; got files, sql"),
+        ({"delta": "a"}, "delta needs version: what a snapshot is taken of must not change"),
+        ({"iceberg": "a"}, "iceberg needs snapshot"),
+        ({"files": "a", "version": 3}, "version belongs to delta, not to files; leave it out"),
+        ({"file": "a"}, "file: Extra inputs are not permitted|there is no such field"),
+        ({"files": "a", "format": "xml"}, "format: Input should be 'parquet', 'csv' or 'json'"),
+    ],
+)
+def test_a_source_that_is_none_is_refused_before_anything_runs(source: Any, says: str) -> None:
+    from resources.sweep_spec import parse_spec
+    from tests.backends import SMALL
+
+    with pytest.raises(InvalidInput, match=says):
+        parse_spec({**SMALL, "dataset": {"name": "points", "source": source, "target": "label"}})
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ({"files": "{}/*.parquet"}, r"files = '.*/\*.parquet' is not accepted: no file has such a name"),
+        ({"files": "{}/none/*.csv"}, "there is no folder .*/none"),
+        ({"files": "{}/rows.bin"}, "rows.bin' is not accepted: its name does not say what it is; give format: parquet, csv or json"),
+        ({"files": "{}/rows.bin", "format": "parquet"}, "rows.bin' is not accepted: as parquet it cannot be read"),
+        ({"folder": "{}/empty"}, "folder = '.*/empty' is not accepted: the folder holds no files"),
+        ({"folder": "{}/none"}, "there is no folder"),
+    ],
+)
+def test_a_place_without_rows_is_refused_by_field_and_value(tmp_path: Path, source: dict[str, Any], says: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "rows.bin").write_bytes(os.urandom(100))
+    given = {name: value.format(tmp_path) if name in ("files", "folder") else value for name, value in source.items()}
+    with pytest.raises(InvalidInput, match=says):
+        ids(given)
