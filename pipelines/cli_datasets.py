@@ -198,7 +198,7 @@ def _print_snapshot(console: "Console", snapshot: "Snapshot", dataset: "Dataset"
     if max(shards.values()) > 1:
         uneven = f"{deviation['rows']:.1%} in rows, {deviation['bytes']:.1%} in bytes"
         console.print(f"the most uneven shard is off its split's mean by {uneven}", highlight=False)
-    facts = ", ".join(f"{name} {value}" for name, value in lineage["source"].items())
+    facts = ", ".join(f"{name} {value}" for name, value in lineage["source"].items() if name != "kind")
     console.print(f"source: {facts}", highlight=False, markup=False)
     console.print(f"taken {lineage['made_at']}, digest {snapshot.digest}", highlight=False)
     console.print(f"schema {snapshot.schema_sha256[:16]}; after {lineage['before'] or 'no other snapshot'}", highlight=False)

@@ -5,6 +5,7 @@ datasets folder. DVC has the manifests alone: shards are copied to a remote that
 """
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def remote_of(project: Path) -> str:
 def _add_and_push(project: Path, folder: Path) -> None:
     from dvc.repo import Repo
 
+    logging.getLogger("dvc").setLevel(logging.WARNING)  # what it does here is nothing that its user asked for by name
     with (project / ".setup.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # before there is a project, DVC has no lock of its own
         if not (project / ".dvc").is_dir():

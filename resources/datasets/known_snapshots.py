@@ -71,6 +71,17 @@ def deprecate(catalog: Catalog, digest: str, reason: str | None) -> Snapshot:
         return _of(row)
 
 
+def usable(snapshot: Snapshot, field: str) -> Snapshot:
+    """The snapshot, if something may be launched on it.
+
+    Raises:
+        InvalidInput: it is deprecated.
+    """
+    if snapshot.deprecated is not None:
+        raise InvalidInput(f"{field} = {snapshot.key!r} is not accepted: it is deprecated: {snapshot.deprecated}")
+    return snapshot
+
+
 def find_schema(catalog: Catalog, snapshot: Snapshot, schema_sha256: str) -> str:
     """For a message: which snapshot of the dataset had a schema."""
     having = [one.key for one in list_snapshots(catalog, snapshot.name) if one.schema_sha256.startswith(schema_sha256)]

@@ -31,7 +31,7 @@ from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.dvc_tracking import track
 from resources.datasets.file_sources import Part
 from resources.datasets.former import PARTS, Former, find_former
-from resources.datasets.known_snapshots import DESCRIBED, Snapshot, find_schema, known_snapshot
+from resources.datasets.known_snapshots import DESCRIBED, Snapshot, find_schema, known_snapshot, usable
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_copies import push_shards
 from resources.datasets.shard_writing import ShardWriter, read_hashes, rows_of
@@ -105,9 +105,7 @@ def snapshot_for(store: Store, catalog: Catalog, spec: SweepSpec, made_by: dict[
             f"snapshot = {spec.snapshot!r} is not accepted: it is of the dataset {snapshot.name!r} with the target {snapshot.target!r}, "
             f"not of {spec.dataset.name!r} with {spec.dataset.target!r}"
         )
-    if snapshot.deprecated is not None:
-        raise InvalidInput(f"snapshot = {spec.snapshot!r} is not accepted: {snapshot.key} is deprecated: {snapshot.deprecated}")
-    return _of_schema(catalog, snapshot, spec)
+    return _of_schema(catalog, usable(snapshot, "snapshot"), spec)
 
 
 def manifest_before(store: Store, manifest: dict[str, Any]) -> dict[str, Any] | None:

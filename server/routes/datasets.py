@@ -2,18 +2,24 @@
 
 from datetime import datetime
 from itertools import groupby
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+import halving
 from halving.errors import NotFound
 from resources.catalog import SnapshotRow, SweepRow
+from resources.datasets.diff import compare
+from resources.datasets.known_snapshots import find_snapshot
+from resources.datasets.snapshots import manifest_before
+from resources.datasets.statistics import merged
 from server.answers import answer
 from server.identity.caller import Caller, Viewer
 from server.state import Shared
+from server.store_threads import reads_store
 
 router = APIRouter(prefix="/datasets", tags=["datasets"])
 
@@ -27,10 +33,32 @@ class Snapshot(BaseModel):
     bytes: int
     target: str = Field(description="The column to predict.", examples=["label"])
     splits: dict[str, int] = Field(description="Rows in each split.", examples=[{"train": 1000, "val": 200, "test": 200}])
-    source: str = Field(description="The function that loaded it.", examples=["examples.digits:load"])
+    source: str = Field(description="What it was read from.", examples=["examples.digits:load"])
+    deprecated: str | None = Field(description="Why nothing is launched on it any more; null: it may be.")
     schema_sha256: str
     created_at: datetime
     sweeps: list[str] = Field(description="The sweeps that were launched on it, oldest first.", examples=[["digits-7f3a"]])
+
+
+class Column(BaseModel):
+    """A column of a snapshot."""
+
+    name: str = Field(examples=["label"])
+    type: str = Field(description="Arrow's name of its type.", examples=["int64"])
+    nulls: int
+    min: Any = Field(description="The smallest value; null where it has no order.")
+    max: Any = Field(description="The largest value.")
+
+
+class Content(BaseModel):
+    """What a snapshot holds and where it comes from."""
+
+    digest: str = Field(examples=["sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"])
+    columns: list[Column]
+    classes: dict[str, int] | None = Field(description="Rows of each class; null where the target has no classes.")
+    shards: int = Field(description="In so many files.")
+    lineage: dict[str, Any] = Field(description="Source, code, packages, and when and by what it was taken.")
+    changed: dict[str, Any] | None = Field(description="What changed since the snapshot before; null for the first.")
 
 
 class Dataset(BaseModel):
@@ -64,6 +92,32 @@ def one_dataset(name: Annotated[str, Path(examples=["digits"])], state: Shared, 
     return answer(found[0])
 
 
+@router.get("/{name}/{snapshot}", response_model=Content)
+@reads_store
+def one_snapshot(
+    name: Annotated[str, Path(examples=["digits"])],
+    snapshot: Annotated[str, Path(description="The first digits of its digest.", examples=["2c26b46b68ffc68f"])],
+    state: Shared,
+    caller: Viewer,
+) -> Response:
+    """What a snapshot holds, where it comes from, and what changed since the one before."""
+    with state.catalog.read() as session:
+        among = seen_snapshots(session, caller)
+    found = find_snapshot(state.catalog, f"{name}@{snapshot}", among)
+    manifest = halving.Dataset(state.store, found.name, found.digest).manifest
+    before = manifest_before(state.store, manifest)
+    whole = merged(manifest["statistics"].values())
+    content = {
+        "digest": found.digest,
+        "columns": [{"name": each, "type": kind, "min": None, "max": None, **whole[each]} for each, kind in manifest["schema"].items()],
+        "classes": whole[found.target].get("classes"),
+        "shards": sum(map(len, manifest["shards"].values())),
+        "lineage": {key: value for key, value in manifest["lineage"].items() if among is None or key != "before"},
+        "changed": compare(before, manifest) if before is not None and among is None else None,
+    }
+    return answer(content)
+
+
 def seen_snapshots(session: Session, caller: Caller) -> set[str] | None:
     """The digests of the snapshots that a caller may know; None is all."""
     if caller.projects is None:
@@ -80,7 +134,7 @@ def _datasets(session: Session, caller: Caller, name: str | None = None) -> list
         if caller.sees(project):
             sweeps.setdefault(snapshot, []).append(sweep)
     shown = [row for row in rows if caller.projects is None or row.digest in sweeps]
-    names = ("digest", "rows", "bytes", "target", "splits", "source", "schema_sha256", "created_at")
+    names = ("digest", "rows", "bytes", "target", "splits", "source", "deprecated", "schema_sha256", "created_at")
     described = [
         (
             row.name,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from resources.catalog import IntentRow, utcnow
-from resources.datasets.known_snapshots import dataset_of, find_snapshot
+from resources.datasets.known_snapshots import dataset_of, find_snapshot, usable
 from resources.datasets.snapshots import snapshot_for
 from resources.execution.concurrency import concurrency_of
 from resources.execution.external_loops import check_study
@@ -80,7 +80,7 @@ def launch(
     if checked.snapshot is not None:
         with state.catalog.read() as session:
             among = seen_snapshots(session, caller)
-        find_snapshot(state.catalog, checked.snapshot, among)
+        usable(find_snapshot(state.catalog, checked.snapshot, among), "snapshot")
     if driver == "sensors":
         concurrency_of(checked)
     else:

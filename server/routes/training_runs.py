@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from halving.errors import InvalidInput, NotFound, StoreError
 from halving.identifiers import check_name
 from resources.analysis.training_run import training_run
-from resources.datasets.known_snapshots import find_snapshot
+from resources.datasets.known_snapshots import find_snapshot, usable
 from resources.execution.concurrency import concurrency_of
 from resources.scheduling import intents
 from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored
@@ -75,7 +75,8 @@ def start(body: NewRun, state: Shared, caller: Viewer, once: Once) -> Response:
     objective = body.objective.model_dump(exclude_none=True)
     with state.catalog.read() as session:
         among = seen_snapshots(session, caller)
-    return _start(spec_of(find_snapshot(state.catalog, body.dataset, among), objective=objective, **given), caller, once)
+    snapshot = usable(find_snapshot(state.catalog, body.dataset, among), "dataset")
+    return _start(spec_of(snapshot, objective=objective, **given), caller, once)
 
 
 @router.get("/{project}/{run}", response_model=dict[str, Any])

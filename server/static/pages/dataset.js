@@ -28,20 +28,22 @@ function Found({ dataset }) {
         ["rows", chosen.rows],
         ["size", size(chosen.bytes)],
         ["target", html`<code>${chosen.target}</code>`],
-        ["loaded by", html`<code>${chosen.source}</code>`],
+        ["source", html`<code>${chosen.source}</code>`],
+        ["deprecated", chosen.deprecated && html`<b>${chosen.deprecated}</b>`],
         ["schema", html`<code title=${chosen.schema_sha256}>${shortDigest(chosen.schema_sha256)}</code>`],
         ["taken", html`<${Moment} at=${chosen.created_at} />`],
         ["sweeps", chosen.sweeps.length ? chosen.sweeps.map((/** @type {string} */ sweep) => html`<a key=${sweep} href=${`/sweeps/${sweep}`}>${sweep}</a> `) : "none was launched on it"],
         ["runs", html`<a href=${`/?filter=${encodeURIComponent(`snapshot = '${chosen.digest}'`)}`}>all that were trained on it</a>`],
       ]} />
     <//>
+    <${Content} key=${chosen.digest} name=${dataset.name} digest=${chosen.digest} />
     <${Section} title="Snapshots" count=${snapshots.length}>
       <div class="scroll" tabindex="0" role="region" aria-label="Snapshots, the newest first">
         <table>
           <thead><tr><th scope="col">Digest</th><th scope="col" class="right">Rows</th><th scope="col" class="right">Size</th><th scope="col">Schema</th><th scope="col">Taken</th><th scope="col">Its last sweep</th></tr></thead>
           <tbody>${snapshots.map(
             (each, index) => html`<tr key=${each.digest} class=${each === chosen ? "chosen" : ""}>
-              <th scope="row" class="mono"><a href=${`?snapshot=${each.digest}`} aria-current=${each === chosen ? "true" : undefined}>${shortDigest(each.digest)}</a></th>
+              <th scope="row" class="mono"><a href=${`?snapshot=${each.digest}`} aria-current=${each === chosen ? "true" : undefined}>${shortDigest(each.digest)}</a>${each.deprecated && html` <span class="muted">deprecated</span>`}</th>
               <td class="right">${each.rows}</td><td class="right">${size(each.bytes)}</td><td>${schema(each, snapshots[index + 1])}</td>
               <td><${Moment} at=${each.created_at} /></td><td>${each.sweeps.length ? html`<a href=${`/sweeps/${each.sweeps.at(-1)}`}>${each.sweeps.at(-1)}</a>` : NONE}</td>
             </tr>`,
@@ -50,6 +52,41 @@ function Found({ dataset }) {
       </div>
     <//>
   `;
+}
+
+/** @param {{name: string, digest: string}} props */
+function Content({ name, digest }) {
+  const watched = useWatched(`/datasets/${encodeURIComponent(name)}/${digest.replace("sha256:", "")}`);
+  return html`<${Loaded} watched=${watched}>${columns}<//>`;
+}
+
+/** @param {any} content */
+function columns({ columns, classes, shards, lineage, changed }) {
+  const rows = Object.entries(changed?.splits ?? {}).map(([split, [before, now]]) => `${split} ${before} → ${now}`);
+  return html`<${Section} title="Columns" count=${columns.length}>
+    <div class="scroll" tabindex="0" role="region" aria-label="Columns">
+      <table>
+        <thead><tr><th scope="col">Column</th><th scope="col">Type</th><th scope="col" class="right">Nulls</th><th scope="col" class="right">Smallest</th><th scope="col" class="right">Largest</th></tr></thead>
+        <tbody>${columns.map(
+          (/** @type {any} */ each) => html`<tr key=${each.name}>
+            <th scope="row">${each.name}</th><td><code>${each.type}</code></td><td class="right">${each.nulls}</td><td class="right">${bound(each.min)}</td><td class="right">${bound(each.max)}</td>
+          </tr>`,
+        )}</tbody>
+      </table>
+    </div>
+    <${Facts} pairs=${[
+      ["classes", classes && Object.entries(classes).map(([value, count]) => `${value}: ${count}`).join(", ")],
+      ["since the one before", changed && html`<span>${rows.join(", ")}; ${size(changed.bytes.new)} new</span>`],
+      ["stored in", counted(shards, "shard")],
+      ["taken with", Object.entries(lineage.packages).map(([name, version]) => `${name} ${version}`).join(", ")],
+      ["by", lineage.made_by.dagster_run && html`Dagster's run <code>${lineage.made_by.dagster_run}</code>`],
+    ]} />
+  <//>`;
+}
+
+/** @param {any} value */
+function bound(value) {
+  return value === null ? NONE : typeof value === "number" ? Number(value.toPrecision(6)) : String(value).slice(0, 40);
 }
 
 /**

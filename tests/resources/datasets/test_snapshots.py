@@ -380,7 +380,7 @@ def test_the_dataset_of_a_snapshot_is_the_one_that_it_was_taken_by(backend: Back
 def test_nothing_is_launched_on_a_deprecated_snapshot_and_it_stays(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
     taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
     deprecate(backend.catalog, taken.digest, "labels of May are wrong")
-    with pytest.raises(InvalidInput, match=f"{taken.key} is deprecated: labels of May are wrong"):
+    with pytest.raises(InvalidInput, match=f"snapshot = '{taken.key}' is not accepted: it is deprecated: labels of May are wrong"):
         snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest))
     assert opened(backend, taken).read("test").num_rows == taken.splits["test"]
     deprecate(backend.catalog, taken.digest, None)
