@@ -30,6 +30,7 @@ PARTS = (
     "mlflow",
     "search",
     "objects",
+    "snapshots",
     "scale",
     "decisions",
     "catalog",

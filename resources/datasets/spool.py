@@ -45,8 +45,7 @@ class Spool:
         self.close()
         self._starts = list(accumulate(self._counts, initial=0))
         self._offsets = list(accumulate(self._sizes, initial=0))
-        self._mapped = pa.memory_map(str(self._rows_path))
-        self._reader = pa.ipc.open_file(self._mapped)
+        self._reader = pa.ipc.open_file(pa.OSFile(str(self._rows_path), "rb"))  # not mapped: what was read would count as its memory
 
     def close(self) -> None:
         self._writer.close()

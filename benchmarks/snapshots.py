@@ -1,0 +1,145 @@
+"""Dataset snapshots: how fast they are taken and in how much memory, and what one more percent of rows costs."""
+
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.machine import Setting, in_child, settle
+from benchmarks.results import Part, Table, Target, number
+
+_FLOATS = 32
+_TEXT = f"""
+Rows of {_FLOATS} float32, an id and a short text, in Parquet files (snappy), are made a snapshot: dealt into three splits by a hash, cut
+into shards of 128 MiB and hashed. *Written twice* is what the disk takes to write the same bytes two times and sync them, for a snapshot is
+spooled before it is cut. *pyarrow* reads the same files and writes Arrow files, without splits and without hashing; *DVC* (the pinned
+version) adds the folder of Parquet files as it is, to a cache on the same disk. Memory is the process' peak. Then one file with 1 % more
+rows is added, and all is done again.
+"""
+_MEMORY = 1e9  # bytes
+
+
+def measure(setting: Setting) -> Part:
+    """Time, memory and bytes, of a first snapshot and of an appended percent."""
+    part = Part("snapshots", "Dataset snapshots", _TEXT)
+    rows = setting.choose(300_000, 20_000_000)
+    raw = setting.work / "raw"
+    in_child("benchmarks.snapshots:write_files", folder=str(raw), first=0, rows=rows, files=100)
+    given = {"raw": str(raw), "root": str(setting.work / "store"), "shard_mib": setting.choose(1, 128)}
+    table = Table(["what", "seconds", "MB/s", "memory, MB", "stored, MB"], [], "Snapshots")
+    found: dict[str, dict[str, float]] = {}
+    for state in ("first", "1 % more"):
+        if state != "first":
+            in_child("benchmarks.snapshots:write_files", folder=str(raw), first=rows, rows=rows // 100, files=1)
+        settle()
+        found[state] = in_child("benchmarks.snapshots:take", **given)
+        table.rows.append(_row(f"Halving, {state}", found[state]))
+        if state == "first":
+            disk = in_child("benchmarks.snapshots:write_twice", folder=str(setting.work), size=int(found[state]["bytes"]))
+            table.rows.append(_row("the disk, written twice", disk))
+        for peer in ("pyarrow", "dvc"):
+            settle()
+            table.rows.append(
+                _row(f"{peer}, {state}", in_child(f"benchmarks.snapshots:with_{peer}", folder=str(setting.work), raw=str(raw)))
+            )
+    part.tables.append(table)
+    share = found["1 % more"]["stored"] / found["1 % more"]["bytes"]
+    part.targets += [
+        Target("memory of a snapshot", "MB", [found["first"]["memory"] / 1e6], _MEMORY / 1e6),
+        Target("bytes stored for 1 % more rows, of the whole", "%", [100 * share], 1.5),
+        Target("time of a snapshot, of what the disk takes to write it twice", "times", [found["first"]["seconds"] / disk["seconds"]], 1.5),
+    ]
+    return part
+
+
+def _row(what: str, found: dict[str, float]) -> list[str]:
+    cells = [number(found["seconds"]), number(found["bytes"] / found["seconds"] / 1e6)]
+    return [what, *cells, *(number(found[name] / 1e6) if name in found else "" for name in ("memory", "stored"))]
+
+
+def write_files(folder: str, first: int, rows: int, files: int) -> None:
+    """Parquet files with rows from ``first`` on. To be called in a process of its own."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    Path(folder).mkdir(exist_ok=True)
+    for number_, ids in enumerate(np.array_split(np.arange(first, first + rows), files)):
+        values = np.random.default_rng(int(ids[0])).random((len(ids), _FLOATS), dtype=np.float32)
+        floats = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), _FLOATS)
+        texts = pa.array(ids % 1_000).cast(pa.string())
+        table = pa.table({"id": ids, "x": floats, "text": texts, "label": ids % 10})
+        pq.write_table(table, Path(folder) / f"{first:010}-{number_:03}.parquet")
+
+
+def take(raw: str, root: str, shard_mib: int) -> dict[str, float]:
+    """Take a snapshot of the files. To be called in a process of its own."""
+    from halving import Dataset
+    from resources.backend import Backend
+    from resources.datasets.snapshots import take_snapshot
+    from resources.sweep_spec.dataset import DatasetSource
+
+    backend = Backend(root=root)
+    source = DatasetSource.model_validate({"name": "rows", "source": {"files": raw}, "target": "label", "shard_mib": shard_mib})
+    began = time.perf_counter()
+    snapshot = take_snapshot(backend.store, backend.catalog, source)
+    seconds = time.perf_counter() - began
+    stored = Dataset(backend.store, "rows", snapshot.digest).manifest["stored"]
+    return {"seconds": seconds, "bytes": snapshot.bytes, "memory": _peak(), "stored": stored}
+
+
+def write_twice(folder: str, size: int) -> dict[str, float]:
+    """Write so many bytes to two files, and sync them. To be called in a process of its own."""
+    import os
+
+    block = os.urandom(1 << 24)
+    began = time.perf_counter()
+    for number_ in range(2):
+        with (Path(folder) / f"written-{number_}").open("wb") as file:
+            for _ in range(0, size, len(block)):
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+    seconds = time.perf_counter() - began
+    for number_ in range(2):
+        (Path(folder) / f"written-{number_}").unlink()
+    return {"seconds": seconds, "bytes": size}
+
+
+def with_pyarrow(folder: str, raw: str) -> dict[str, float]:
+    """Arrow files of the same rows. To be called in a process of its own."""
+    import shutil
+
+    import pyarrow.dataset as ds
+
+    target = Path(folder) / "pyarrow"
+    shutil.rmtree(target, ignore_errors=True)
+    began = time.perf_counter()
+    ds.write_dataset(ds.dataset(raw), str(target), format="feather", max_rows_per_file=1_000_000, max_rows_per_group=65_536)
+    seconds = time.perf_counter() - began
+    size = sum(file.stat().st_size for file in target.iterdir())
+    return {"seconds": seconds, "bytes": size, "memory": _peak(), "stored": size}
+
+
+def with_dvc(folder: str, raw: str) -> dict[str, float]:
+    """``dvc add`` of the folder. To be called in a process of its own."""
+    project = Path(raw).parent
+    if not (project / ".dvc").exists():
+        subprocess.run([sys.executable, "-m", "dvc", "init", "--no-scm", "-q"], cwd=project, check=True)
+        subprocess.run([sys.executable, "-m", "dvc", "config", "cache.type", "copy"], cwd=project, check=True)
+    before = _size(project / ".dvc" / "cache")
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "dvc", "add", "-q", Path(raw).name], cwd=project, check=True)
+    seconds = time.perf_counter() - began
+    memory = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return {"seconds": seconds, "bytes": _size(Path(raw)), "memory": memory, "stored": _size(project / ".dvc" / "cache") - before}
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _peak() -> int:
+    """Of this process' memory, in bytes."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
