@@ -1,14 +1,19 @@
 """``dataset_snapshot``: immutable content; each snapshot is a partition, for example ``digits@0123456789abcdef``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-from assets.events import GROUP, Materialized
+from assets.events import GROUP, Materialized, expected_failures
+from halving import Dataset, NotFound
+from resources.backend import Backend
+from resources.datasets.data_checks import CHECKS, DataCheck, check_data
 from resources.datasets.diff import compare
-from resources.datasets.known_snapshots import Snapshot
+from resources.datasets.known_snapshots import Snapshot, list_snapshots
+from resources.datasets.snapshots import manifest_before
 from resources.datasets.statistics import merged
+from resources.sweep_spec.dataset import DatasetSource
 
 _SHOWN = ("bytes", "splits", "target", "schema_sha256", "source", "transform_sha256", "digest")
 DATASETS = dg.DynamicPartitionsDefinition(name="datasets")
@@ -20,6 +25,26 @@ dataset_snapshot = dg.AssetSpec(
     partitions_def=DATASETS,
     kinds={"arrow", "dvc"},
 )
+
+
+@dg.multi_asset_check(
+    name="data_checks",
+    specs=[dg.AssetCheckSpec(name, asset="dataset_snapshot", description=description) for name, description in CHECKS.items()],
+)
+def data_checks(context: dg.AssetCheckExecutionContext, backend: Backend) -> Iterator[dg.AssetCheckResult]:
+    """Look once more at the newest snapshot, with the checks of the spec that it was taken by."""
+    with expected_failures():
+        newest = max(list_snapshots(backend.catalog), key=lambda snapshot: snapshot.created_at, default=None)
+        if newest is None:
+            raise NotFound("there is no snapshot yet: launch a sweep")
+        dataset = Dataset(backend.store, newest.name, newest.digest)
+        source = DatasetSource.model_validate(newest.recipe)
+        found = {check.name: check for check in check_data(dataset, source, manifest_before(backend.store, dataset.manifest))}
+    for name in CHECKS:
+        check = found.get(name) or DataCheck(name, True, "the spec has switched it off", blocking=False)
+        severity = dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
+        described = {"snapshot": dg.MetadataValue.text(newest.key), **_described(check)}
+        yield dg.AssetCheckResult(passed=check.passed, check_name=name, asset_key="dataset_snapshot", severity=severity, metadata=described)
 
 
 def materialized_snapshot(snapshot: Snapshot, manifest: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Materialized:
@@ -42,6 +67,43 @@ def materialized_snapshot(snapshot: Snapshot, manifest: Mapping[str, Any], befor
     return Materialized(
         "dataset_snapshot", partition=snapshot.key, version=snapshot.digest, metadata=shown, page=("datasets", snapshot.name)
     )
+
+
+def log_checks(context: Any, partition: str, checks: Sequence[DataCheck]) -> None:
+    """Record a snapshot's checks, and end the step if one of them failed that must not.
+
+    Raises:
+        dagster.Failure: a blocking check failed; it names each.
+    """
+    for check in checks:
+        severity = dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
+        context.log_event(
+            dg.AssetCheckEvaluation(
+                check_name=check.name,
+                asset_key=dg.AssetKey("dataset_snapshot"),
+                passed=check.passed,
+                severity=severity,
+                metadata=_described(check),
+                blocking=check.blocking,
+                partition=partition,
+            )
+        )
+        if not check.passed and not check.blocking:
+            context.log.warning(f"{partition}: {check.name}: {check.reason}")
+    if failed := [f"{check.name}: {check.reason}" for check in checks if check.blocking and not check.passed]:
+        told = "\n".join(f"  - {each}" for each in failed)
+        raise dg.Failure(
+            f"the snapshot {partition} failed its data checks, so nothing is trained on it:\n{told}\n"
+            "Mend the data, or set dataset.checks in the spec if it is as it should be.",
+            allow_retries=False,
+        )
+
+
+def _described(check: DataCheck) -> dict[str, dg.MetadataValue]:
+    described: dict[str, dg.MetadataValue] = {"reason": dg.MetadataValue.text(check.reason)}
+    if check.rows:
+        described["rows"] = dg.MetadataValue.table([dg.TableRecord(row) for row in check.rows])
+    return described
 
 
 def _columns(manifest: Mapping[str, Any]) -> dg.MetadataValue:

@@ -10,6 +10,7 @@ from resources.execution.kubernetes.cluster_config import load_cluster
 
 defs = dg.Definitions(
     assets=[datasets.dataset_snapshot, sweeps.sweep, trials.trial, reports.evaluation_report, checkpoints.promoted_checkpoint],
+    asset_checks=[datasets.data_checks],
     jobs=[
         jobs.sweep,
         jobs.launch_sweep,

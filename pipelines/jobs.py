@@ -9,7 +9,7 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from assets.checkpoints import promoted
-from assets.datasets import DATASETS, materialized_snapshot
+from assets.datasets import DATASETS, log_checks, materialized_snapshot
 from assets.events import add_partitions, expected_failures
 from assets.reports import log_report
 from assets.sweeps import SWEEPS, materialized_sweep
@@ -21,6 +21,7 @@ from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.catalog import IntentRow, SweepRow
 from resources.catalog.trial_key import trial_key
+from resources.datasets.data_checks import check_data
 from resources.datasets.known_snapshots import known_snapshot
 from resources.datasets.snapshots import manifest_before, snapshot_for
 from resources.evaluation.report import explain_failures
@@ -64,7 +65,10 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
         manifest = Dataset(backend.store, snapshot.name, snapshot.digest).manifest
         is_regression(manifest["schema"][snapshot.target], spec.gates.metric)
     add_partitions(context, DATASETS, [snapshot.key])
-    context.log_event(materialized_snapshot(snapshot, manifest, manifest_before(backend.store, manifest)).event())
+    before = manifest_before(backend.store, manifest)
+    context.log_event(materialized_snapshot(snapshot, manifest, before).event())
+    if spec.snapshot is None:  # one that was named was checked when it was taken
+        log_checks(context, snapshot.key, check_data(Dataset(backend.store, snapshot.name, snapshot.digest), spec.dataset, before))
     context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'unchanged'}")
     return {"spec": context.op_config["spec"], "snapshot": snapshot.digest}
 

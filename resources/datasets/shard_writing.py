@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import pyarrow as pa
 
 from halving import Store
@@ -23,7 +24,9 @@ from resources.datasets.spool import Spool
 from resources.datasets.statistics import Statistics, merged, statistics_of
 
 _STATISTICS = b"halving.statistics"
-_HASHES = pa.schema([pa.field("row_hash", pa.uint64())])
+ROW, GROUP = "row_hash", "group_hash"
+"""What is kept of each row beside its shard: the hash of its content, without the column that says its split; and that of its group, where
+the spec has one."""
 _HASH_BATCH = 1 << 20  # rows
 
 
@@ -95,16 +98,18 @@ class ShardWriter:
 
     def _publish_hashes(self, shard: Shard, hashes: Words, statistics: Statistics) -> None:
         path = self.folder / "hashes"
-        schema = _HASHES.with_metadata({_STATISTICS: json.dumps(statistics, sort_keys=True)})
+        names = [ROW, GROUP][: hashes.shape[1]]
+        schema = pa.schema([(name, pa.uint64()) for name in names], {_STATISTICS: json.dumps(statistics, sort_keys=True)})
+        columns = [pa.array(np.ascontiguousarray(column)) for column in hashes.T]
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            writer.write_table(pa.table([pa.array(hashes)], schema=schema), max_chunksize=_HASH_BATCH)
+            writer.write_table(pa.table(columns, schema=schema), max_chunksize=_HASH_BATCH)
         self.store.take_over(shard.row_hashes_name, path)
 
 
 def read_hashes(store: Store, shard: Shard) -> tuple[Words, Statistics]:
-    """The hash of each row of a shard, and the shard's statistics."""
+    """The hashes of a shard's rows, shape (rows, kinds), and the shard's statistics. The kinds are :data:`ROW` and perhaps `GROUP`."""
     with store.open_file(shard.row_hashes_name) as file, pa.ipc.open_file(file) as reader:
-        hashes: Words = reader.read_all()["row_hash"].to_numpy().copy()
+        hashes: Words = np.stack([column.to_numpy() for column in reader.read_all().columns], axis=1)
         return hashes, json.loads(reader.schema.metadata[_STATISTICS])
 
 

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from halving import Dataset, Store
@@ -167,7 +168,8 @@ def _spool(
 
     for rows, words in _hashed(prepared()):
         assert dealer is not None
-        hashes = hash_rows(words, words)
+        content = hash_rows(words, [name for name in words if name != source.split_column])
+        hashes = np.stack([content, hash_rows(words, source.group)] if source.group else [content], axis=1)
         for split, numbers in dealer.deal(rows, words).items():
             if len(numbers):
                 whole = len(numbers) == rows.num_rows

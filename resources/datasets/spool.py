@@ -32,7 +32,8 @@ class Spool:
         self._counts, self._sizes = array("q"), array("q")  # rows and bytes of each batch
 
     def append(self, rows: pa.RecordBatch, hashes: Words) -> None:
-        """Add rows and the hash of each."""
+        """Add rows and their hashes, shape (rows, kinds)."""
+        self._kinds = hashes.shape[1]
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
         self._hashes.write(hashes.tobytes())
@@ -89,8 +90,9 @@ class Spool:
             batch += 1
 
     def hashes(self, begin: int, end: int) -> Words:
-        """The hash of each of these rows."""
-        return np.fromfile(self._hashes_path, np.uint64, end - begin, offset=begin * 8)
+        """The hashes of these rows, shape (rows, kinds)."""
+        kinds = self._kinds
+        return np.fromfile(self._hashes_path, np.uint64, (end - begin) * kinds, offset=begin * kinds * 8).reshape(-1, kinds)
 
     def _write(self) -> None:
         if not self._pending:

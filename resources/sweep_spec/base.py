@@ -48,6 +48,21 @@ class OneOf(Strict):
         return getattr(self, self.name)
 
 
+class Bounds(Strict):
+    """The interval in which a value must stay, both ends included."""
+
+    min: float | None = Field(default=None, description="Smallest value accepted.")
+    max: float | None = Field(default=None, description="Largest value accepted.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min is None and self.max is None:
+            raise ValueError("give min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min = {self.min} must not be above max = {self.max}")
+        return self
+
+
 def field_names(model: type[BaseModel]) -> list[str]:
     """The names of a model's fields as they are written in YAML, sorted."""
     return sorted(field.alias or name for name, field in model.model_fields.items())

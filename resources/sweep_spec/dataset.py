@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from resources.sweep_spec.base import LONGEST_TEXT, FunctionPath, Name, Strict, is_import_path, listed
+from resources.sweep_spec.base import LONGEST_TEXT, Bounds, FunctionPath, Name, Strict, is_import_path, listed
 
 REQUIRED_SPLITS = ("test", "train", "validation")
 """A trial trains on the first, compares itself on the second, and the winner is judged on the third."""
@@ -117,6 +117,28 @@ class SplitTimes(Strict):
         return self
 
 
+Severity = Literal["block", "warn", "off"]
+"""What a data check does that fails: the sweep does not begin; it says so; it is not made."""
+
+
+class DataChecks(Strict):
+    """What is looked at in a snapshot before anything is trained on it."""
+
+    schema_as_before: Severity = Field(default="warn", description="Its columns and types are those of the snapshot before.")
+    nulls: dict[Column, Annotated[float, Field(ge=0, le=1)]] = Field(
+        default={}, description="The share of nulls that a column may have; the target none, unless it is given here. Blocks."
+    )
+    ranges: dict[Column, Bounds] = Field(default={}, description="The values that a column may have. Blocks.")
+    duplicates: Severity = Field(default="warn", description="No row is there twice in a split.")
+    leaked_rows: Severity = Field(default="block", description="No row is in two splits.")
+    leaked_groups: Severity = Field(default="block", description="No group is in two splits.")
+    time_column: Column | None = Field(default=None, description="A column of dates or timestamps, for the check of time_order.")
+    time_order: Severity = Field(default="warn", description="No row of train is later than the first of test, by time_column.")
+    lone_predictor: Severity = Field(default="warn", description="No feature predicts the target by itself: it may have been made of it.")
+    small_classes: Severity = Field(default="warn", description="Each class has at least min_class_rows rows in each split.")
+    min_class_rows: int = Field(default=5, ge=1, description="For the check of small_classes.")
+
+
 class DatasetSource(Strict):
     """Where the data comes from and how it is split; its content becomes an immutable snapshot.
 
@@ -137,7 +159,9 @@ class DatasetSource(Strict):
         "A row is dealt by a hash of its group, or of its columns without the target.",
     )
     group: Annotated[list[Column], BeforeValidator(_columns), Field(min_length=1, max_length=_MOST_COLUMNS)] | None = Field(
-        default=None, description="A column or several, for example user_id: rows that have them in common are in one split."
+        default=None,
+        description="A column or several, for example user_id: rows that have them in common are in one split. "
+        "With split_column or split_times that is only checked.",
     )
     folds: int | None = Field(
         default=None, ge=2, le=_MOST_FOLDS, description="Deal what is not test into so many folds, for run.dataset.read('train', fold=0)."
@@ -145,6 +169,7 @@ class DatasetSource(Strict):
     split_column: Column | None = Field(default=None, description="A column that names each row's split, in place of shares.")
     split_times: SplitTimes | None = Field(default=None, description="Split by time, in place of shares.")
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the hash that deals rows into splits.")
+    checks: DataChecks = Field(default=DataChecks(), description="What is looked at before anything is trained on it.")
     schema_sha256: Annotated[str, Field(pattern="^[0-9a-f]{8,64}$")] | None = Field(
         default=None, description="Run on data of this schema only: the first digits of its hash, as `halving datasets show` has it."
     )
@@ -160,7 +185,7 @@ class DatasetSource(Strict):
         ways = [way for way in ("split_column", "split_times") if getattr(self, way) is not None]
         if len(ways) == 2:
             raise ValueError("split_column and split_times are two ways to split; give one of them")
-        if ways and (unused := [field for field in ("splits", "group", "folds", "seed") if _differs(self, field)]):
+        if ways and (unused := [field for field in ("splits", "folds", "seed") if _differs(self, field)]):
             raise ValueError(f"{ways[0]} says each row's split, so {listed(unused)} would have no effect; leave it out")
         if self.folds and len(self.splits) > len(REQUIRED_SPLITS):
             raise ValueError(f"folds = {self.folds} deals what is not test, so splits must be train, validation and test, not {shares}")

@@ -12,6 +12,7 @@ from resources.sweep_spec.base import (
     MOST,
     MOST_PARAMETERS,
     MOST_VALUES,
+    Bounds,
     Digest,
     FunctionPath,
     Metric,
@@ -53,21 +54,6 @@ class Objective(Strict):
     @property
     def maximize(self) -> bool:
         return self.direction == "maximize"
-
-
-class Bounds(Strict):
-    """The interval in which a metric must stay, both ends included."""
-
-    min: float | None = Field(default=None, description="Smallest value accepted.")
-    max: float | None = Field(default=None, description="Largest value accepted.")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.min is None and self.max is None:
-            raise ValueError("give min, max or both")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min = {self.min} must not be above max = {self.max}")
-        return self
 
 
 class Restored(Strict):

@@ -1,0 +1,307 @@
+"""What is looked at in a snapshot before anything is trained on it: its columns, and whether a split says something about another.
+
+A check gives its reason and some rows to look at. It reads the manifest's statistics and the rows' hashes, and of the rows only what it
+has to show or to try.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from halving import Dataset
+from halving.data.shards import shards_of
+from resources.datasets.diff import compare
+from resources.datasets.lone_predictor import lone_predictors
+from resources.datasets.row_hashes import Words
+from resources.datasets.shard_writing import read_hashes, rows_of
+from resources.datasets.statistics import Statistics, merged
+from resources.sweep_spec.base import listed
+from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
+
+CHECKS = {
+    "schema_as_before": "Columns and types are those of the dataset's snapshot before.",
+    "nulls": "The target has no nulls, and no column more than the spec allows it.",
+    "ranges": "Columns stay within the ranges of the spec.",
+    "duplicates": "No row is there twice in a split.",
+    "leaked_rows": "No row is in two splits.",
+    "leaked_groups": "No group is in two splits.",
+    "time_order": "No row of train is later than the first of test.",
+    "lone_predictor": "No feature predicts the target by itself.",
+    "small_classes": "Each class has enough rows in each split.",
+}
+_SHOWN = 5  # rows to look at
+_LONGEST = 80  # characters of a value that is shown
+_AT_ONCE = 50_000_000  # hashes that are sorted at a time: 1 GB of memory
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """The outcome of one check; ``name`` is also the name of the asset check.
+
+    Attributes:
+        blocking: whether nothing may be trained on the snapshot if it failed.
+        rows: some that it is about: their ``split`` and values.
+    """
+
+    name: str
+    passed: bool
+    reason: str
+    blocking: bool
+    rows: list[Row] = field(default_factory=list)
+
+
+def check_data(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> list[DataCheck]:
+    """All checks of a spec that are not off.
+
+    Args:
+        before: the manifest of the dataset's snapshot before this one.
+    """
+    severities = {name: getattr(source.checks, name) for name in CHECKS if name not in ("nulls", "ranges")}
+    found = []
+    for name in CHECKS:
+        severity = severities.get(name, "block")
+        if severity != "off":
+            passed, reason, rows = _MAKE[name](dataset, source, before)
+            found.append(DataCheck(name, passed, reason, severity == "block", rows))
+    return found
+
+
+_Outcome = tuple[bool, str, list[Row]]
+
+
+def _schema_as_before(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
+    if before is None:
+        return True, "it is the dataset's first snapshot", []
+    schema = compare(before, dataset.manifest)["schema"]
+    changes = [f"{what}: {listed(columns)}" for what, columns in schema.items() if columns]
+    return not changes, f"since {before['digest']} columns were {'; '.join(changes)}" if changes else "as before", []
+
+
+def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
+    allowed = {source.target: 0.0, **source.checks.nulls}
+    whole, rows = merged(dataset.manifest["statistics"].values()), dataset.manifest["rows"]
+    if unknown := sorted(set(allowed) - set(whole)):
+        return False, f"checks.nulls names columns that are not there: {listed(unknown)}; there are {listed(whole)}", []
+    wrong = {name: whole[name]["nulls"] / rows for name, share in allowed.items() if whole[name]["nulls"] > share * rows}
+    if not wrong:
+        return True, f"{listed(sorted(allowed))} have no more nulls than they may", []
+    reason = listed(f"{name} has {share:.2%} nulls, and may have {allowed[name]:.2%}" for name, share in sorted(wrong.items()))
+    return False, reason, _looked_up(dataset, lambda rows: _any(pc.is_null(rows.column(name)) for name in wrong))
+
+
+def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
+    ranges = source.checks.ranges
+    whole = merged(dataset.manifest["statistics"].values())
+    if unknown := sorted(name for name in ranges if not isinstance(whole.get(name, {}).get("min", 0), int | float) or name not in whole):
+        return False, f"checks.ranges names columns that are not numbers: {listed(unknown)}", []
+    wrong = {}
+    for name, bounds in ranges.items():
+        low, high = whole[name].get("min"), whole[name].get("max")
+        if (
+            low is not None
+            and high is not None
+            and ((bounds.min is not None and low < bounds.min) or (bounds.max is not None and high > bounds.max))
+        ):
+            wrong[name] = f"{name} goes from {low:g} to {high:g}, and may from {_end(bounds.min)} to {_end(bounds.max)}"
+    if not wrong:
+        return True, f"{listed(sorted(ranges))} stay in their ranges" if ranges else "the spec has no ranges", []
+
+    def outside(rows: pa.RecordBatch) -> NDArray[np.bool_]:
+        masks = []
+        for name in wrong:
+            column, bounds = pc.cast(rows.column(name), pa.float64()), ranges[name]
+            masks += [pc.less(column, bounds.min)] if bounds.min is not None else []
+            masks += [pc.greater(column, bounds.max)] if bounds.max is not None else []
+        return _any(masks)
+
+    return False, listed(wrong.values()), _looked_up(dataset, outside)
+
+
+def _duplicates(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
+    twice, _, some, _ = _repeated(dataset, 0)
+    if not twice:
+        return True, f"all {dataset.manifest['rows']:,} rows differ within their split", []
+    return False, f"{twice:,} rows are copies of others in their split", _with_hashes(dataset, 0, some)
+
+
+def _leaked_rows(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
+    if not (source.split_column or source.split_times or source.group):
+        return True, "equal rows are in one split, because their hash deals them", []
+    _, across, _, some = _repeated(dataset, 0)
+    if not across:
+        return True, "no row is in two splits", []
+    return False, f"{across:,} rows are in two splits or more", _with_hashes(dataset, 0, some)
+
+
+def _leaked_groups(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
+    if not source.group:
+        return True, "the spec has no group", []
+    if not (source.split_column or source.split_times):
+        return True, "a group is in one split, because its hash deals it", []
+    _, across, _, some = _repeated(dataset, 1)
+    if not across:
+        return True, f"no {' and '.join(source.group)} is in two splits", []
+    return False, f"{across:,} values of {' and '.join(source.group)} are in two splits or more", _with_hashes(dataset, 1, some)
+
+
+def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
+    column = source.checks.time_column
+    if column is None:
+        return True, "the spec has no checks.time_column", []
+    statistics: dict[str, Statistics] = dataset.manifest["statistics"]
+    if column not in dataset.manifest["schema"]:
+        return False, f"checks.time_column = {column!r} is not there; the columns are {listed(dataset.manifest['schema'])}", []
+    try:
+        first = _moment(statistics["test"][column]["min"])
+        latest = max(_moment(of[column]["max"]) for split, of in statistics.items() if split != "test" and "max" in of[column])
+    except (KeyError, TypeError, ValueError):
+        return False, f"checks.time_column = {column!r} has no dates or timestamps in the test split", []
+    if latest < first:
+        return True, f"the test split begins at {first.isoformat()}, after all others have ended", []
+
+    def later(rows: pa.RecordBatch) -> NDArray[np.bool_]:
+        values = rows.column(column)
+        zone = getattr(values.type, "tz", None)
+        bound = pa.scalar(first if zone else first.replace(tzinfo=None), pa.timestamp("us", tz="UTC" if zone else None))
+        return _any([pc.greater_equal(values, bound.cast(values.type))])
+
+    rows = _looked_up(dataset, later, [name for name in dataset.splits if name != "test"])
+    return False, f"rows of {latest.isoformat()} are trained on, and the test split begins at {first.isoformat()}", rows
+
+
+def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
+    has_classes = merged(dataset.manifest["statistics"].values())[source.target].get("classes") is not None
+    left_out = {source.target, source.split_column}
+    found = lone_predictors(
+        _sample(dataset), source.target, has_classes, [name for name in dataset.manifest["schema"] if name not in left_out]
+    )
+    if not found:
+        return True, "no single column predicts the target", []
+    how = "balanced accuracy" if has_classes else "R²"
+    said = listed(f"{name} ({how} {score:.3f})" for name, score in found.items())
+    return False, f"predict the target by themselves, on rows that they were not fitted to: {said}; were they made of it?", []
+
+
+def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
+    statistics: dict[str, Statistics] = dataset.manifest["statistics"]
+    counts = {split: of[source.target].get("classes") for split, of in statistics.items()}
+    classes = merged(statistics.values())[source.target].get("classes")
+    if not classes:
+        return True, "the target has no classes", []
+    least = source.checks.min_class_rows
+    splits = [split for split in counts if split in REQUIRED_SPLITS or split.startswith("fold-")]
+    few = {f"{name} in {split}": (counts[split] or {}).get(name, 0) for split in sorted(splits) for name in classes}
+    wrong = [f"{place}: {count}" for place, count in few.items() if count < least]
+    if not wrong:
+        return True, f"each of {len(classes)} classes has {least} rows or more in each split", []
+    return False, f"fewer than {least} rows of a class: {listed(wrong[:10])}{' and more' if len(wrong) > 10 else ''}", []
+
+
+_MAKE: dict[str, Callable[[Dataset, DatasetSource, Mapping[str, Any] | None], _Outcome]] = {
+    "schema_as_before": _schema_as_before,
+    "nulls": _nulls,
+    "ranges": _ranges,
+    "duplicates": _duplicates,
+    "leaked_rows": _leaked_rows,
+    "leaked_groups": _leaked_groups,
+    "time_order": _time_order,
+    "lone_predictor": _lone_predictor,
+    "small_classes": _small_classes,
+}
+
+
+def _repeated(dataset: Dataset, kind: int) -> tuple[int, int, Words, Words]:
+    """How many rows repeat a hash of their split, how many hashes are in two splits, and some of each. It holds a part of the hashes."""
+    parts = -(-dataset.manifest["rows"] // _AT_ONCE)
+    twice, across = 0, 0
+    some_twice, some_across = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+    for part in range(parts):
+        pairs = []
+        for number, split in enumerate(sorted(dataset.splits)):
+            of_split = np.concatenate([np.zeros(0, np.uint64), *_hashes(dataset, split, kind, part, parts)])
+            values, counts = np.unique(of_split, return_counts=True)
+            twice += int((counts - 1).sum())
+            some_twice = np.concatenate([some_twice, values[counts > 1]])[:_SHOWN]
+            pairs.append((values, number))
+        values, counts = np.unique(np.concatenate([of_split for of_split, _ in pairs]), return_counts=True)
+        across += int((counts > 1).sum())
+        some_across = np.concatenate([some_across, values[counts > 1]])[:_SHOWN]
+    return twice, across, some_twice, some_across
+
+
+def _hashes(dataset: Dataset, split: str, kind: int, part: int, parts: int) -> Iterator[Words]:
+    """Of each shard the hashes that belong to one of so many parts of them all."""
+    for shard in shards_of(dataset.manifest, split):
+        hashes = read_hashes(dataset.store, shard)[0][:, kind]
+        yield hashes[hashes % np.uint64(parts) == part] if parts > 1 else hashes
+
+
+def _with_hashes(dataset: Dataset, kind: int, wanted: Words) -> list[Row]:
+    """Some rows that have one of these hashes, those of the same hash together."""
+    found: list[tuple[int, Row]] = []
+    for split in sorted(dataset.splits):
+        left = _SHOWN
+        for shard in shards_of(dataset.manifest, split):
+            hashes = read_hashes(dataset.store, shard)[0][:, kind]
+            for place in np.flatnonzero(np.isin(hashes, wanted))[:left].tolist():
+                table = pa.Table.from_batches(rows_of(dataset.store, shard))
+                found.append((int(hashes[place]), _shown(split, table.slice(place, 1).to_pylist()[0])))
+                left -= 1
+            if not left:
+                break
+    return [row for _, row in sorted(found, key=lambda pair: pair[0])][: 2 * _SHOWN]
+
+
+def _looked_up(dataset: Dataset, is_wrong: Callable[[pa.RecordBatch], NDArray[np.bool_]], splits: list[str] | None = None) -> list[Row]:
+    """The first rows of which something is true."""
+    found: list[Row] = []
+    for split in splits or sorted(dataset.splits):
+        for shard in shards_of(dataset.manifest, split):
+            for rows in rows_of(dataset.store, shard):
+                places = np.flatnonzero(is_wrong(rows))[: _SHOWN - len(found)]
+                found += [_shown(split, row) for row in rows.take(pa.array(places)).to_pylist()]
+                if len(found) == _SHOWN:
+                    return found
+    return found
+
+
+def _sample(dataset: Dataset, most: int = 20_000) -> pa.Table:
+    """Rows of what is trained on, from all over it."""
+    names = [name for name in sorted(dataset.splits) if name == "train" or name.startswith("fold-")]
+    shards = [shard for name in names for shard in shards_of(dataset.manifest, name)]
+    chosen = shards[:: max(1, len(shards) // 20)]
+    parts = []
+    for shard in chosen:
+        batches = rows_of(dataset.store, shard)
+        each = max(1, most // len(chosen) // len(batches))
+        parts += [rows.take(pa.array(np.unique(np.linspace(0, rows.num_rows - 1, each).astype(np.int64)))) for rows in batches]
+    return pa.Table.from_batches(parts)
+
+
+def _shown(split: str, row: Mapping[str, Any]) -> Row:
+    return {"split": split, **{name: str(value)[:_LONGEST] for name, value in row.items()}}
+
+
+def _any(masks: Any) -> NDArray[np.bool_]:
+    """Where one of the masks is true; null is not."""
+    together: NDArray[np.bool_] | None = None
+    for mask in masks:
+        plain = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+        together = plain if together is None else together | plain
+    return together if together is not None else np.zeros(0, np.bool_)
+
+
+def _moment(value: str) -> datetime:
+    moment = datetime.fromisoformat(value)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _end(value: float | None) -> str:
+    return "anything" if value is None else f"{value:g}"

@@ -1,0 +1,70 @@
+"""Features that predict the target by themselves: as a rule they were made of it, and will not be there when the model is used."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+THRESHOLD = 0.99
+"""Of balanced accuracy, or R², on the half of the rows that the feature was not fitted to."""
+
+_MOST_VALUES = 1_000  # of a text; one with more is a name or free text
+_LEAVES = 64
+_LEAST_ROWS = 40
+_MOST_COLUMNS = 500
+
+
+def lone_predictors(rows: pa.Table, target: str, has_classes: bool, columns: Sequence[str]) -> dict[str, float]:
+    """The columns from whose value alone a small decision tree gets the target, with its score.
+
+    Args:
+        has_classes: whether the target's values are classes; otherwise they are numbers.
+        columns: those to try; lists, structs and binary values are not.
+    """
+    from sklearn.metrics import balanced_accuracy_score, r2_score
+    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+    rows = rows.filter(pc.is_valid(rows[target]))
+    if rows.num_rows < _LEAST_ROWS:
+        return {}
+    truth = _numbers(rows[target].combine_chunks())
+    if truth is None or not np.isfinite(truth).all() or len(np.unique(truth)) < 2:
+        return {}
+    order = np.random.RandomState(0).permutation(rows.num_rows)
+    fitted, tried = order[::2], order[1::2]
+    found = {}
+    for name in columns[:_MOST_COLUMNS]:
+        values = _numbers(rows[name].combine_chunks())
+        if values is None:
+            continue
+        tree: Any = (DecisionTreeClassifier if has_classes else DecisionTreeRegressor)(max_leaf_nodes=_LEAVES, random_state=0)
+        tree.fit(values[fitted, None], truth[fitted])
+        known = np.isin(truth[tried], truth[fitted]) if has_classes else np.ones(len(tried), np.bool_)
+        if not known.any():
+            continue
+        score = (balanced_accuracy_score if has_classes else r2_score)(truth[tried][known], tree.predict(values[tried, None])[known])
+        if score >= THRESHOLD:
+            found[name] = float(score)
+    return found
+
+
+def _numbers(values: pa.Array) -> NDArray[np.float64] | None:
+    """Values as numbers that a tree can divide, NaN for null; None: there are none."""
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        coded = values.dictionary_encode()
+        if len(coded.dictionary) > _MOST_VALUES:
+            return None
+        values = coded.indices
+    elif pa.types.is_temporal(kind):
+        values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif pa.types.is_decimal(kind):
+        values = values.cast(pa.float64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return None
+    numbers = values.cast(pa.float64()) if not pa.types.is_boolean(values.type) else values.cast(pa.uint8()).cast(pa.float64())
+    plain: NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)
+    return np.where(np.isfinite(plain), plain, np.nan)

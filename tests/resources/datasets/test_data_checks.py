@@ -1,0 +1,155 @@
+"""Planted leaks and faults are found, with rows to look at; what is in order passes."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from halving import Dataset
+from resources.backend import Backend
+from resources.datasets import data_checks
+from resources.datasets.data_checks import CHECKS, DataCheck, check_data
+from resources.datasets.snapshots import manifest_before, take_snapshot
+from resources.sweep_spec.dataset import DatasetSource
+
+_DAYS = [datetime(2026, 1, 1) + timedelta(days=number) for number in range(300)]
+Checked = Callable[..., dict[str, DataCheck]]
+
+
+def visits(**changes: Any) -> pa.Table:
+    """300 rows in order: three splits by time, no row twice, nothing that gives the target away."""
+    numbers = np.arange(300)
+    columns: dict[str, Any] = {
+        "id": numbers,
+        "user": [f"u{number // 10}" for number in numbers],
+        "day": _DAYS,
+        "age": (numbers * 7919) % 80,
+        "part": ["train"] * 180 + ["validation"] * 60 + ["test"] * 60,
+        "label": [["low", "high"][number % 2] for number in (numbers * 2654435761) % 4294967296 // 65536],
+    }
+    return pa.table(columns | changes)
+
+
+@pytest.fixture
+def checked(backend: Backend, provide: Callable[..., DatasetSource]) -> Checked:
+    """The outcomes of a table's checks, by name."""
+
+    def check(table: pa.Table, **changes: Any) -> dict[str, DataCheck]:
+        source = provide(table, **({"split_column": "part"} | changes))
+        snapshot = take_snapshot(backend.store, backend.catalog, source)
+        dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
+        return {one.name: one for one in check_data(dataset, source, manifest_before(backend.store, dataset.manifest))}
+
+    return check
+
+
+def test_data_in_order_passes_every_check(checked: Checked) -> None:
+    given = {"group": "user", "checks": {"time_column": "day", "ranges": {"age": {"min": 0, "max": 100}}, "nulls": {"age": 0.1}}}
+    found = checked(visits(), **given)
+    assert set(found) == set(CHECKS)
+    assert {name: one.reason for name, one in found.items() if not one.passed} == {}
+    by_hash = checked(visits(), split_column=None, group="user")
+    assert {name: one.reason for name, one in by_hash.items() if not one.passed} == {}
+
+
+def test_a_row_that_is_in_two_splits_is_found_though_the_split_is_one_of_its_columns(checked: Checked) -> None:
+    table = pa.concat_tables([visits(), visits().slice(5, 1).set_column(4, "part", pa.array(["test"]))])
+    found = checked(table)["leaked_rows"]
+    assert (found.passed, found.blocking, found.reason) == (False, True, "1 rows are in two splits or more")
+    assert [(row["split"], row["id"]) for row in found.rows] == [("test", "5"), ("train", "5")]
+
+
+def test_a_row_that_is_twice_in_a_split_is_found(checked: Checked) -> None:
+    table = pa.concat_tables([visits(), visits().slice(7, 1), visits().slice(7, 1)])
+    found = checked(table)
+    assert (found["duplicates"].passed, found["duplicates"].blocking) == (False, False)
+    assert found["duplicates"].reason == "2 rows are copies of others in their split"
+    assert [row["id"] for row in found["duplicates"].rows] == ["7"] * 3
+    assert found["leaked_rows"].passed
+
+
+def test_a_group_that_is_in_two_splits_is_found(checked: Checked) -> None:
+    user = [f"u{number // 10}" for number in range(300)]
+    user[250] = "u3"
+    found = checked(visits(user=user), group="user")["leaked_groups"]
+    assert (found.passed, found.blocking, found.reason) == (False, True, "1 values of user are in two splits or more")
+    assert {(row["split"], row["user"]) for row in found.rows} == {("test", "u3"), ("train", "u3")}
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("s", tz="UTC"), pa.date32()])
+def test_a_row_of_train_that_is_later_than_the_test_split_begins_is_found(checked: Checked, kind: pa.DataType) -> None:
+    days = list(_DAYS)
+    days[3] = datetime(2026, 12, 1)
+    found = checked(visits(day=pa.array(days).cast(kind)), checks={"time_column": "day"})["time_order"]
+    assert not found.passed
+    assert "rows of 2026-12-01" in found.reason
+    assert "the test split begins at 2026-08-29" in found.reason
+    assert [row["id"] for row in found.rows] == ["3"]
+
+
+@pytest.mark.parametrize(
+    ("made", "target"),
+    [
+        (lambda table: [f"code-{value}" for value in table["label"].to_pylist()], "label"),
+        (lambda table: [1.0 if value == "high" else 0.0 for value in table["label"].to_pylist()], "label"),
+        (lambda table: [None if value == "high" else 3 for value in table["label"].to_pylist()], "label"),
+        (lambda table: [value * 2.54 for value in table["height"].to_pylist()], "height"),
+    ],
+)
+def test_a_feature_that_was_made_of_the_target_is_found(checked: Checked, made: Callable[[pa.Table], list[Any]], target: str) -> None:
+    table = visits().append_column("height", pa.array(np.random.RandomState(0).normal(170, 10, 300)))
+    found = checked(table.append_column("made", pa.array(made(table))), target=target)["lone_predictor"]
+    assert (found.passed, found.blocking) == (False, False)
+    assert "made (" in found.reason
+    assert "age" not in found.reason
+
+
+def test_classes_with_few_rows_are_found_by_split(checked: Checked) -> None:
+    labels = [*visits()["label"].to_pylist()]
+    labels[10:13] = ["rare"] * 3
+    found = checked(visits(label=labels))["small_classes"]
+    assert not found.passed
+    assert found.reason == "fewer than 5 rows of a class: rare in test: 0, rare in train: 3, rare in validation: 0"
+    assert checked(visits(label=labels), checks={"small_classes": "off"}).get("small_classes") is None
+
+
+def test_nulls_and_values_out_of_range_are_found_with_their_rows(checked: Checked) -> None:
+    ages: list[int | None] = [*visits()["age"].to_pylist()]
+    ages[4], ages[5], ages[6] = -3, 130, None
+    labels: list[str | None] = [*visits()["label"].to_pylist()]
+    labels[8] = None
+    found = checked(visits(age=ages, label=labels), checks={"ranges": {"age": {"min": 0, "max": 100}}, "nulls": {"age": 0.001}})
+    assert found["ranges"].reason == "age goes from -3 to 130, and may from 0 to 100"
+    assert [row["id"] for row in found["ranges"].rows] == ["4", "5"]
+    assert found["nulls"].reason == "age has 0.33% nulls, and may have 0.10%, label has 0.33% nulls, and may have 0.00%"
+    assert [row["id"] for row in found["nulls"].rows] == ["6", "8"]
+    assert found["ranges"].blocking
+    assert found["nulls"].blocking
+
+
+def test_a_check_of_a_column_that_is_not_there_fails_and_says_so(checked: Checked) -> None:
+    found = checked(visits(), checks={"ranges": {"user": {"max": 1}, "ag": {"max": 1}}, "nulls": {"ag": 0}, "time_column": "when"})
+    assert found["ranges"].reason == "checks.ranges names columns that are not numbers: ag, user"
+    assert found["nulls"].reason.startswith("checks.nulls names columns that are not there: ag; there are ")
+    assert found["time_order"].reason.startswith("checks.time_column = 'when' is not there; the columns are")
+
+
+def test_a_schema_that_changed_is_said(checked: Checked) -> None:
+    assert checked(visits())["schema_as_before"].reason == "it is the dataset's first snapshot"
+    found = checked(visits().append_column("new", visits()["age"]))["schema_as_before"]
+    assert not found.passed
+    assert found.reason.endswith("columns were added: new")
+
+
+def test_hashes_are_compared_in_parts_that_memory_holds(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.concat_tables([visits(), visits().slice(0, 20), visits().slice(0, 9).set_column(4, "part", pa.array(["test"] * 9))])
+    whole = checked(table)
+    monkeypatch.setattr(data_checks, "_AT_ONCE", 50)
+    again = checked(table)
+    for name in ("duplicates", "leaked_rows"):
+        assert again[name].reason == whole[name].reason
+    assert whole["duplicates"].reason.startswith("20 rows")
+    assert whole["leaked_rows"].reason.startswith("9 rows")
