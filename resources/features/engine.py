@@ -46,3 +46,13 @@ def quoted(name: str) -> str:
 def columns(names: Iterable[str], table: str = "") -> str:
     """Columns' names as SQL lists them, each of ``table`` where one is given."""
     return ", ".join(f"{table}.{quoted(name)}" if table else quoted(name) for name in names)
+
+
+def carried(name: str, kind: str, table: str = "") -> str:
+    """A feature's column as SQL selects it, so that no bit of it changes on the way.
+
+    A float goes as a double, from which it is cast back exactly: DuckDB 2.0 loses the sign of a FLOAT zero in ASOF joins and in the plan
+    that it makes of ``row_number() = 1`` (duckdb/duckdb#25417 is a relative). Doubles pass, NaN's bits included; tests hold it to that.
+    """
+    column = columns([name], table)
+    return f"{column}::DOUBLE AS {quoted(name)}" if kind == "float" else column

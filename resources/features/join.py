@@ -21,7 +21,7 @@ from halving.errors import NotFound, StoreError
 from halving.features.definition import Definition, arrow_type
 from halving.features.reference import Reference, parse_references
 from halving.query.duckdb_paths import duckdb_paths
-from resources.features.engine import MEMORY, columns, engine, quoted, text
+from resources.features.engine import MEMORY, carried, columns, engine, quoted, text
 from resources.features.labels import BATCH, Spooled, day_of, spool
 from resources.features.partitions import Partition, digest_of_partitions, partitions
 from resources.features.view import EVENT, KNOWN, FeatureView, view_of
@@ -171,10 +171,10 @@ def _rows(connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, da
     had = [name for name in wanted if any(name in one.definition.features for one in days)]  # others came after these days were made
     selected = [
         *(quoted(name) for name in (*entity, EVENT, KNOWN)),
-        *(quoted(name) if name in had else f"NULL::{_SQL_TYPES[part.definition.features[name]]} AS {quoted(name)}" for name in wanted),
+        *(carried(name, part.definition.features[name]) if name in had else _null(part.definition.features[name], name) for name in wanted),
     ]
     if not days:
-        empty = [f"NULL::{_SQL_TYPES[part.definition.entity[name]]} AS {quoted(name)}" for name in entity]
+        empty = [_null(part.definition.entity[name], name) for name in entity]
         empty += [f"NULL::TIMESTAMPTZ AS {name}" for name in (EVENT, KNOWN)]
         return f"SELECT {', '.join([*empty, *selected[len(empty) :]])} WHERE false"
     paths = ", ".join(map(text, duckdb_paths(connection, store, [one.name for one in days])))
@@ -190,6 +190,10 @@ def _rows(connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, da
             SELECT *, max({EVENT}) OVER arrivals AS newest, lead({KNOWN}) OVER arrivals AS next_known FROM ({rows})
             WINDOW arrivals AS (PARTITION BY {columns(entity)} ORDER BY {KNOWN}, {EVENT} ROWS UNBOUNDED PRECEDING)
         ) WHERE {EVENT} = newest AND next_known IS DISTINCT FROM {KNOWN}"""
+
+
+def _null(kind: str, name: str) -> str:
+    return f"NULL::{_SQL_TYPES[kind]} AS {quoted(name)}"
 
 
 def _stitched(labels: Spooled, files: Sequence[Path], order: Sequence[str], schema: "pa.Schema") -> "pa.RecordBatchReader":

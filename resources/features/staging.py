@@ -78,8 +78,8 @@ def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView) -
     if rows and created.date() == latest.date() and (last.date() - first.date() >= _LATE or created.date() - last.date() >= _LATE):
         raise InvalidInput(
             f"created = {view.created!r} of the feature view {view.key} is not accepted: all {rows:,} rows were created on "
-            f"{created.date()}, but their events are from {first.date()} to {last.date()}. That is when the table was loaded, not when its rows were known: "
-            "a join would find nothing before. Give delay in place of created, for example delay: 1h"
+            f"{created.date()}, but their events are from {first.date()} to {last.date()}. That is when the table was loaded, not when its "
+            "rows were known: a join would find nothing before. Give delay in place of created, for example delay: 1h"
         )
 
 

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
@@ -53,20 +53,19 @@ class Definition:
         given: dict[str, Any] = json.loads(text)
         return Definition(**{name: given[name] for name in Definition.__dataclass_fields__ if name in given})
 
-    def with_columns_of(self, older: "Definition") -> "Definition":
+    def merged_into(self, older: "Definition") -> "Definition":
         """This definition with its features in the order in which ``older`` packs them, and new ones last.
 
         Raises:
-            InvalidInput: something else than a new feature differs, so that it would have to be another version.
+            InvalidInput: something else than the number of features differs, so that it would have to be another version.
         """
-        gone = [name for name, kind in older.features.items() if self.features.get(name) != kind]
-        if gone or (self.ttl, dict(self.entity)) != (older.ttl, dict(older.entity)):
+        changed = [name for name, kind in self.features.items() if older.features.get(name, kind) != kind]
+        if changed or (self.ttl, list(self.entity.items())) != (older.ttl, list(older.entity.items())):
             raise InvalidInput(
-                f"the feature view {self.key} is not accepted: online it has the entity {dict(older.entity)}, the ttl {older.ttl} "
+                f"the feature view {self.key} is not accepted: online it has the entity {dict(older.entity)}, the ttl {older.ttl} µs "
                 f"and the features {dict(older.features)}; give it another version"
             )
-        features = {**older.features, **{name: kind for name, kind in self.features.items() if name not in older.features}}
-        return Definition(self.name, self.version, self.entity, features, self.ttl, self.transform, self.inputs)
+        return replace(self, features={**older.features, **self.features})
 
     def input_schema(self) -> "pa.Schema | None":
         """The schema of the rows that the transform is given, where it is known."""
