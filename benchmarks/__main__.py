@@ -35,6 +35,7 @@ PARTS = (
     "catalog",
     "suggestions",
     "driver",
+    "features",
     "dagster",
     "cluster",
 )

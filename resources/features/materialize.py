@@ -135,7 +135,8 @@ def _transform(
     inputs = pa.schema([item for item in rows.schema if item.name not in (EVENT, KNOWN)])
     definition = view.definition(entity, schema_text(inputs))
     schema, checked = file_schema(definition), False
-    with pq.ParquetWriter(target, schema, compression="none", use_dictionary=False, write_statistics=False) as writer:
+    writing = pq.ParquetWriter(target, schema, compression="none", use_dictionary=False, write_statistics=False)
+    with rows, writing as writer:  # closed where the transform raises, too: DuckDB answers nothing else before
         for batch in rows:
             if not batch.num_rows:
                 continue

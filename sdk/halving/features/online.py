@@ -38,6 +38,8 @@ class OnlineFeatures:
     """
 
     def __init__(self, address: str, features: Iterable[str], *, timeout: float = 1.0) -> None:
+        import pyarrow  # noqa: F401  # a quarter of a second, which no request shall wait for
+
         self._references = parse_references(features)
         self._address = shown(address)
         self._values: Values = open_values(address, timeout)
