@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from halving.errors import StoreError
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -14,23 +16,31 @@ MEMORY = "1200MB"
 
 
 @contextmanager
-def engine(memory: str = MEMORY, threads: int | None = None) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Path]]":
+def engine(what: str, memory: str = MEMORY, threads: int | None = None) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Path]]":
     """A connection to a database of its own, and a folder on the temporary disk; both are gone afterwards.
 
     Args:
+        what: is done with it, for the message where it fails.
         memory: as DuckDB writes it, ``1200MB``; what does not fit is spilled into the folder.
         threads: at a time (default: one for each core).
+
+    Raises:
+        StoreError: a file cannot be read, the temporary disk is full, or the memory does not suffice even so.
     """
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="halving-features-") as folder, duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET python_enable_replacements = false")  # a name in a query is never one of our variables
+        connection.execute("SET enable_progress_bar_print = false")  # under python -c it would go to stdout, amid a command's output
         connection.execute(f"SET temp_directory = {text(f'{folder}/spilled')}")
         connection.execute(f"SET memory_limit = {text(memory)}")
         if threads is not None:
             connection.execute(f"SET threads = {threads}")
-        yield connection, Path(folder)
+        try:
+            yield connection, Path(folder)
+        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            raise StoreError(f"{what} failed: {error}") from error
 
 
 def text(value: str) -> str:

@@ -10,7 +10,7 @@ are spooled to the temporary disk, the views are joined one after the other.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -103,7 +103,7 @@ def join_features(
     """
     references = parse_references(features, labels.schema.names)
     parts = _parts(store, references, dict(views))
-    with engine(memory, threads) as (connection, folder):
+    with engine("the join of features", memory, threads) as (connection, folder):
         spooled = spool(labels, time, [part.definition for part in parts], folder, timezone)
         connection.execute(f"CREATE TABLE labels AS SELECT * FROM read_parquet({text(str(spooled.keys))})")
         used, files = [], []
@@ -139,7 +139,6 @@ def _join_view(
     connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, days: list[Partition], labels: Spooled, target: Path
 ) -> None:
     """Write a view's features for each label, in the order of the labels."""
-    import duckdb
     import pyarrow as pa
 
     ttl = part.view.ttl_micros
@@ -155,13 +154,10 @@ def _join_view(
         SELECT l.row, {", ".join(chosen)}
         FROM labels l ASOF LEFT JOIN ({_rows(connection, store, part, days, labels)}) f ON {same} AND l.time >= f.{KNOWN}
         ORDER BY l.row"""
-    try:
-        reader = connection.sql(query).to_arrow_reader(BATCH)
-        with pa.OSFile(str(target), "wb") as file, pa.ipc.new_stream(file, reader.schema) as writer:
-            for batch in reader:
-                writer.write_batch(batch)
-    except duckdb.IOException as error:
-        raise StoreError(f"cannot read the feature view {part.view.key} in {store.root}: {error}") from error
+    reader = connection.sql(query).to_arrow_reader(BATCH)
+    with pa.OSFile(str(target), "wb") as file, pa.ipc.new_stream(file, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
 
 
 def _rows(connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, days: list[Partition], labels: Spooled) -> str:
@@ -201,26 +197,26 @@ def _stitched(labels: Spooled, files: Sequence[Path], order: Sequence[str], sche
     import pyarrow as pa
 
     def batches() -> "Iterator[pa.RecordBatch]":
-        takers = [_taker(file) for file in files]
-        row = 0
-        for batch in labels.batches():
-            found: dict[str, pa.Array] = {}
-            for take in takers:
-                found.update(take(row, batch.num_rows))
-            row += batch.num_rows
-            added = [found[name].cast(schema.field(name).type) for name in order]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
+        with ExitStack() as opened:
+            takers = [_taker(opened.enter_context(pa.OSFile(str(file)))) for file in files]
+            row = 0
+            for batch in labels.batches():
+                found: dict[str, pa.Array] = {}
+                for take in takers:
+                    found.update(take(row, batch.num_rows))
+                row += batch.num_rows
+                added = [found[name].cast(schema.field(name).type) for name in order]
+                yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _taker(file: Path) -> "Callable[[int, int], dict[str, pa.Array]]":
+def _taker(file: "pa.NativeFile") -> "Callable[[int, int], dict[str, pa.Array]]":
     """A function that gives the next rows of a view's file, given the first one's number and how many; it checks that it is those."""
     import numpy as np
     import pyarrow as pa
 
-    source = pa.OSFile(str(file))
-    reader = pa.ipc.open_stream(source)
+    reader = pa.ipc.open_stream(file)
     kept = pa.Table.from_batches([], reader.schema)
 
     def take(row: int, count: int) -> "dict[str, pa.Array]":

@@ -57,7 +57,7 @@ def materialize_day(store: Store, view: FeatureView, day: date, *, late: bool = 
     """
     check_functions(view)
     known = partitions(store, view.name, view.version)
-    with engine(memory) as (connection, folder):
+    with engine(f"materialising the feature view {view.key}", memory) as (connection, folder):
         entity = stage(connection, view, day)
         _check_entity(view, entity, known)
         if not known and not late:
@@ -77,7 +77,7 @@ def materialize_all(store: Store, view: FeatureView, *, late: bool = False, memo
     """
     check_functions(view)
     known = partitions(store, view.name, view.version)
-    with engine(memory) as (connection, folder):
+    with engine(f"materialising the feature view {view.key}", memory) as (connection, folder):
         entity = stage(connection, view, None)
         _check_entity(view, entity, known)
         if not known and not late:

@@ -19,6 +19,7 @@ from halving.features.definition import Definition, arrow_type
 from halving.features.online_values import PREFIX, is_redis, redis_client, redis_faults, shown, value_prefix
 from halving.features.packing import HEADER, Layout, entity_keys, micros
 from halving.query.duckdb_paths import duckdb_paths
+from halving.store.backoff import backoff
 from resources.features.engine import MEMORY, carried, columns, engine, quoted, text
 from resources.features.labels import BATCH, day_of
 from resources.features.partitions import Partition, partitions
@@ -107,7 +108,7 @@ def push(
             return Pushed(0, 0)
         entities = taken = 0
         layout = Layout(definition.features)
-        with engine(memory) as (connection, _):
+        with engine(f"pushing the feature view {view.key}", memory) as (connection, _):
             for batch in _latest(connection, store, definition, chosen, moment):
                 taken += writer.put(view.key, packed(definition, layout, batch), ttl)
                 entities += batch.num_rows
@@ -153,9 +154,20 @@ class SqliteWriter:
         with self._faults():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=_WAIT, isolation_level=None)
-            self._connection.execute("PRAGMA journal_mode = wal")
+            self._write_ahead()
             self._connection.execute("PRAGMA synchronous = normal")  # after a power cut the last pushes may be missing: push again
             self._connection.execute("CREATE TABLE IF NOT EXISTS definitions (view TEXT PRIMARY KEY, definition TEXT NOT NULL)")
+
+    def _write_ahead(self) -> None:
+        end, pauses = time.monotonic() + _WAIT, backoff(0.01, 0.5)
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = wal")
+                return
+            except sqlite3.OperationalError as error:  # SQLite does not wait here where another writer makes the file
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+            time.sleep(next(pauses))
 
     def define(self, definition: Definition) -> Definition:
         with self._transaction():
@@ -172,7 +184,7 @@ class SqliteWriter:
             self._connection.executemany(
                 f"INSERT INTO {quoted(view)} VALUES (?, ?) ON CONFLICT (entity) DO UPDATE SET value = excluded.value "
                 f"WHERE substr(excluded.value, 1, {HEADER.size}) > substr(value, 1, {HEADER.size})",
-                values,
+                sorted(values),  # in the order of the table's pages
             )
         return self._connection.total_changes - before
 
@@ -200,7 +212,7 @@ class SqliteWriter:
 
 
 class RedisWriter:
-    """A Redis server; a value's key goes when its time to live is over, counted from when it was taken."""
+    """A Redis server (one, not a cluster of them); a value's key goes when its time to live is over, counted from when it was taken."""
 
     def __init__(self, address: str) -> None:
         self._address = shown(address)
@@ -242,7 +254,6 @@ def _latest(
     connection: "duckdb.DuckDBPyConnection", store: Store, definition: Definition, days: Sequence[Partition], until: int
 ) -> "Iterator[pa.Table]":
     """The latest row of each entity that is known by ``until``: of the latest event, and of equal ones the one known last."""
-    import duckdb
     import pyarrow as pa
 
     paths = duckdb_paths(connection, store, [one.name for one in days])
@@ -256,8 +267,5 @@ def _latest(
         JOIN generations g ON f.filename = g.filename
         WHERE f.{KNOWN} <= make_timestamptz({until})
         QUALIFY row_number() OVER (PARTITION BY {columns(definition.entity, "f")} ORDER BY f.{EVENT} DESC, f.{KNOWN} DESC) = 1"""
-    try:
-        for batch in connection.sql(query).to_arrow_reader(BATCH):
-            yield pa.Table.from_batches([batch])
-    except duckdb.IOException as error:
-        raise StoreError(f"cannot read the feature view {definition.key} in {store.root}: {error}") from error
+    for batch in connection.sql(query).to_arrow_reader(BATCH):
+        yield pa.Table.from_batches([batch])

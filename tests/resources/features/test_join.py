@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -244,7 +245,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     shape = materialize(store, [Row(1, 0, 10, 1.0)])
     for file in tmp_path.rglob("*.parquet"):
         file.unlink()
-    with pytest.raises(StoreError, match="cannot read the feature view clicks@1"):
+    with pytest.raises(StoreError, match=r"the join of features failed: IO Error: No files found .*parquet"):
         join(store, labels([(1, 15)]), ["clicks@1:value"], shape)
 
 
@@ -260,3 +261,21 @@ def test_a_join_reads_the_days_that_can_count_and_names_what_it_stood_on(tmp_pat
         assert [(one.day - at(0).date()).days for one in joined.partitions] == [0, 1, 2, 3]
         assert joined.reader.read_all()["value"].to_pylist() == [3.0, 2.0]
         assert joined.digest != digest
+
+
+@pytest.mark.slow
+def test_a_join_of_more_rows_than_the_memory_it_may_take_is_spilled(tmp_path: Path) -> None:
+    """Both sorts, of the rows by arrival and of the labels, go through the temporary disk; the answer is the same."""
+    count, store = 1_000_000, Store(tmp_path)
+    source = np.random.default_rng(1)
+    event = source.permutation(count * 4)[:count].astype("int64") * 20_000 + int(at(0).timestamp() * 1e6)
+    late = source.integers(0, 600_000_000, count)
+    times, loaded = (pa.array(one).cast(MICROS) for one in (event, event + late))
+    rows = pa.table({"user": source.integers(0, 1000, count), "ts": times, "loaded": loaded, "value": source.normal(size=count)})
+    shape = materialize(store, rows)
+    asked = pa.table(
+        {"user": rows["user"], "when": pa.array(event + 300_000_000).cast(MICROS), "text": [f"{n:0100}" for n in range(count)]}
+    )
+    found = [join(store, asked, ["clicks@1:value"], shape, memory=memory, threads=2)["value"] for memory in ("2GB", "150MB")]
+    assert found[0].equals(found[1])
+    assert found[0].null_count < count / 10

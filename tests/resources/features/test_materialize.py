@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from halving import InvalidInput, Store
+from halving.errors import ExtraMissing
 from halving.features import RequestTransform
 from resources.features import partitions as partitions_module
 from resources.features.join import join_features
@@ -243,6 +244,12 @@ def test_a_delta_table_is_read_at_its_version(tmp_path: Path) -> None:
         assert materialize_day(store, shape, FIRST).partition.made["view"]["source"] == {"delta": lake, "version": version}
         assert join(store, labels([(1, 20)]), ["clicks@1:value"], shape)["value"].to_pylist() == [expected]
     assert "with version = 9 is not accepted" in refusal(store, [], view(source={"delta": lake, "version": 9}))
+
+
+def test_a_delta_table_without_its_package_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'halving-platform\[lake\]'"):
+        materialize_day(Store(tmp_path), view(source={"delta": "lake", "version": 1}), FIRST)
 
 
 def test_a_function_may_give_batches_and_ask_for_the_day(tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 import math
 import multiprocessing
 import random
+import sqlite3
 import struct
+import sys
 import tempfile
 import threading
+from contextlib import closing
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,9 @@ import pytest
 from hypothesis import given, settings
 
 from halving import InvalidInput, NotFound, Store, StoreError
-from halving.errors import StoreUnavailable
+from halving.errors import ExtraMissing, StoreUnavailable
 from halving.features import OnlineFeatures
+from resources.features import online as online_module
 from resources.features.online import open_writer, packed, push
 from resources.features.view import FeatureView
 from tests.redis_server import Redis
@@ -293,6 +297,32 @@ def test_no_online_store_and_a_damaged_one_are_named(tmp_path: Path) -> None:
         OnlineFeatures(str(tmp_path / "online.db"), ["clicks@1:value"])
     with pytest.raises(InvalidInput, match=r"give redis://HOST:PORT/NUMBER, or the path of a file"):
         OnlineFeatures("postgres://me:secret@host/db", ["clicks@1:value"])
+
+
+def test_a_missing_client_and_a_file_that_cannot_be_written_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "store")
+    shape = materialize(store, [Row(1, 10, 12, 1.0)])
+    with pytest.raises(StoreError, match="cannot write the online store"):
+        push(store, shape, str(tmp_path))  # a folder
+    monkeypatch.setitem(sys.modules, "redis", None)
+    for use in (lambda: push(store, shape, "redis://127.0.0.1"), lambda: OnlineFeatures("redis://127.0.0.1", ["clicks@1:value"])):
+        with pytest.raises(ExtraMissing, match=r"pip install 'halving\[online\]'"):
+            use()
+
+
+def test_a_writer_waits_for_another_one_and_readers_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, address = Store(tmp_path / "store"), str(tmp_path / "online.db")
+    push(store, materialize(store, [Row(1, 10, 12, 1.0)]), address)
+    newer = materialize(store, [Row(1, 20, 22, 2.0)])
+    monkeypatch.setattr(online_module, "_WAIT", 0.1)
+    with closing(sqlite3.connect(address, isolation_level=None)) as other, OnlineFeatures(address, ["clicks@1:value"]) as reader:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="database is locked"):
+            push(store, newer, address)
+        assert reader.get({"user": 1}) == {"value": 1.0}
+        other.execute("ROLLBACK")
+        push(store, newer, address)
+        assert reader.get({"user": 1}) == {"value": 2.0}
 
 
 def test_redis_that_is_away_is_unavailable_and_its_password_is_not_shown(tmp_path: Path, redis: Redis) -> None:
