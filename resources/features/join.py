@@ -115,11 +115,12 @@ def join_features(
             _join_view(connection, store, part, days, spooled, files[-1])
             used += days
         connection.execute("DROP TABLE labels")
+        part_of = {part.view.key: place for place, part in enumerate(parts)}
         schema = spooled.schema
         for reference in references:
-            kind = next(part for part in parts if reference in part.references).definition.features[reference.feature]
-            schema = schema.append(_field(reference.column, kind))
-        yield Joined(_stitched(spooled, files, [reference.column for reference in references], schema), used)
+            schema = schema.append(_field(reference.column, parts[part_of[reference.key]].definition.features[reference.feature]))
+        order = [(part_of[reference.key], parts[part_of[reference.key]].references.index(reference)) for reference in references]
+        yield Joined(_stitched(spooled, files, order, schema), used)
 
 
 def _parts(store: Store, references: Sequence[Reference], views: dict[str, FeatureView]) -> list[_View]:
@@ -143,15 +144,11 @@ def _join_view(
 
     ttl = part.view.ttl_micros
     live = "" if ttl is None else f"epoch_us(l.time) - epoch_us(f.{EVENT}) <= {ttl}"
-    chosen = [
-        f"CASE WHEN {live} THEN f.{quoted(one.feature)} END AS {quoted(one.column)}"
-        if live
-        else f"f.{quoted(one.feature)} AS {quoted(one.column)}"
-        for one in part.references
-    ]
-    same = " AND ".join(f"l.{quoted(f'key_{name}')} = f.{quoted(name)}" for name in part.definition.entity)
+    chosen = [f"CASE WHEN {live} THEN f.{quoted(one.feature)} END" if live else f"f.{quoted(one.feature)}" for one in part.references]
+    same = " AND ".join(f"l.{labels.keys_of[name]} = f.{quoted(name)}" for name in part.definition.entity)
+    # Numbered, because SQL takes names that differ by case alone for one.
     query = f"""
-        SELECT l.row, {", ".join(chosen)}
+        SELECT l.row, {", ".join(f"{value} AS feature_{place}" for place, value in enumerate(chosen))}
         FROM labels l ASOF LEFT JOIN ({_rows(connection, store, part, days, labels)}) f ON {same} AND l.time >= f.{KNOWN}
         ORDER BY l.row"""
     reader = connection.sql(query).to_arrow_reader(BATCH)
@@ -175,7 +172,7 @@ def _rows(connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, da
         return f"SELECT {', '.join([*empty, *selected[len(empty) :]])} WHERE false"
     paths = ", ".join(map(text, duckdb_paths(connection, store, [one.name for one in days])))
     by_name = ", union_by_name = true" if any(set(had) - set(one.definition.features) for one in days) else ""
-    keys = columns(f"key_{name}" for name in entity)
+    keys = ", ".join(labels.keys_of[name] for name in entity)
     rows = f"""
         SELECT {", ".join(selected)} FROM read_parquet([{paths}], hive_partitioning = false{by_name})
         WHERE {KNOWN} <= make_timestamptz({labels.last}) AND ({columns(entity)}) IN (SELECT DISTINCT ({keys}) FROM labels)"""
@@ -183,17 +180,17 @@ def _rows(connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, da
         return rows  # known in the order of their events: none is overtaken
     return f"""
         SELECT * FROM (
-            SELECT *, max({EVENT}) OVER arrivals AS newest, lead({KNOWN}) OVER arrivals AS next_known FROM ({rows})
+            SELECT *, max({EVENT}) OVER arrivals AS _newest, lead({KNOWN}) OVER arrivals AS _next_known FROM ({rows})
             WINDOW arrivals AS (PARTITION BY {columns(entity)} ORDER BY {KNOWN}, {EVENT} ROWS UNBOUNDED PRECEDING)
-        ) WHERE {EVENT} = newest AND next_known IS DISTINCT FROM {KNOWN}"""
+        ) WHERE {EVENT} = _newest AND _next_known IS DISTINCT FROM {KNOWN}"""
 
 
 def _null(kind: str, name: str) -> str:
     return f"NULL::{_SQL_TYPES[kind]} AS {quoted(name)}"
 
 
-def _stitched(labels: Spooled, files: Sequence[Path], order: Sequence[str], schema: "pa.Schema") -> "pa.RecordBatchReader":
-    """The labels' batches, each with the same rows of the views' files."""
+def _stitched(labels: Spooled, files: Sequence[Path], order: Sequence[tuple[int, int]], schema: "pa.Schema") -> "pa.RecordBatchReader":
+    """The labels' batches, each with the same rows of the views' files; ``order``: of which file, and which of its features."""
     import pyarrow as pa
 
     def batches() -> "Iterator[pa.RecordBatch]":
@@ -201,32 +198,33 @@ def _stitched(labels: Spooled, files: Sequence[Path], order: Sequence[str], sche
             takers = [_taker(opened.enter_context(pa.OSFile(str(file)))) for file in files]
             row = 0
             for batch in labels.batches():
-                found: dict[str, pa.Array] = {}
-                for take in takers:
-                    found.update(take(row, batch.num_rows))
+                found = [take(row, batch.num_rows) for take in takers]
                 row += batch.num_rows
-                added = [found[name].cast(schema.field(name).type) for name in order]
-                yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
+                added = [found[file][place] for file, place in order]
+                kinds = schema.types[len(batch.columns) :]
+                yield pa.RecordBatch.from_arrays(
+                    [*batch.columns, *(array.cast(kind) for array, kind in zip(added, kinds, strict=True))], schema=schema
+                )
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _taker(file: "pa.NativeFile") -> "Callable[[int, int], dict[str, pa.Array]]":
-    """A function that gives the next rows of a view's file, given the first one's number and how many; it checks that it is those."""
+def _taker(file: "pa.NativeFile") -> "Callable[[int, int], list[pa.Array]]":
+    """A function that gives the features of the next rows, given the first one's number and how many; it checks that it is those."""
     import numpy as np
     import pyarrow as pa
 
     reader = pa.ipc.open_stream(file)
     kept = pa.Table.from_batches([], reader.schema)
 
-    def take(row: int, count: int) -> "dict[str, pa.Array]":
+    def take(row: int, count: int) -> "list[pa.Array]":
         nonlocal kept
         while kept.num_rows < count:
             kept = pa.concat_tables([kept, pa.Table.from_batches([reader.read_next_batch()])])
         some, kept = kept.slice(0, count).combine_chunks(), kept.slice(count)
         if not np.array_equal(some["row"].to_numpy(), np.arange(row, row + count)):
             raise StoreError(f"the join lost the order of the labels at row {row}")  # by DuckDB's contract it cannot
-        return {name: some[name].combine_chunks() for name in some.column_names if name != "row"}
+        return [column.combine_chunks() for column in some.columns[1:]]
 
     return take
 

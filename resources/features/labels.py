@@ -23,13 +23,15 @@ class Spooled:
     """Labels on the disk.
 
     Attributes:
-        labels: Arrow's stream format, as they came.  keys: Parquet with ``row``, ``time`` (µs, UTC) and the entities' columns.
+        labels: Arrow's stream format, as they came.  keys: Parquet with ``row``, ``time`` (µs, UTC) and the entities' columns,
+            named as ``keys_of`` says.
         rows: how many.  first, last: the earliest and the latest time, µs since 1970.
     """
 
     schema: "pa.Schema"
     labels: Path
     keys: Path
+    keys_of: dict[str, str]
     rows: int
     first: int
     last: int
@@ -66,9 +68,9 @@ def spool(
     entity = _entities(definitions)
     schema = labels.schema
     _check_columns(schema, time, entity, timezone)
-    keys = pa.schema(
-        [("row", pa.int64()), ("time", arrow_type("timestamp")), *((f"key_{n}", arrow_type(d.entity[n])) for n, d in entity.items())]
-    )
+    keys_of = {name: f"key_{place}" for place, name in enumerate(entity)}
+    kinds = [(keys_of[name], arrow_type(definition.entity[name])) for name, definition in entity.items()]
+    keys = pa.schema([("row", pa.int64()), ("time", arrow_type("timestamp")), *kinds])
     rows, first, last = 0, 2**63 - 1, -(2**63)
     paths = folder / "labels.arrows", folder / "keys.parquet"
     with (
@@ -89,12 +91,15 @@ def spool(
             row_numbers = pa.array(np.arange(rows, rows + batch.num_rows))
             writer.write_table(pa.Table.from_arrays([row_numbers, times, *columns], schema=keys))
             rows += batch.num_rows
-    return Spooled(schema, *paths, rows, first if rows else 0, last if rows else 0)
+    return Spooled(schema, *paths, keys_of, rows, first if rows else 0, last if rows else 0)
 
 
 def day_of(micros: int) -> date:
-    """The day, in UTC, of a time in µs since 1970."""
-    return (_EPOCH + timedelta(microseconds=micros)).date()
+    """The day, in UTC, of a time in µs since 1970; the first or last one that there is, where it is beyond."""
+    try:
+        return (_EPOCH + timedelta(microseconds=micros)).date()
+    except OverflowError:
+        return date.min if micros < 0 else date.max
 
 
 def _entities(definitions: Iterable[Definition]) -> dict[str, Definition]:

@@ -263,8 +263,8 @@ def _latest(
     features = [carried(name, definition.features[name], "f") for name in had]
     query = f"""
         SELECT {", ".join([columns([*definition.entity, EVENT, KNOWN], "f"), *features])}, g.{GENERATION}
-        FROM read_parquet([{", ".join(map(text, paths))}], hive_partitioning = false, union_by_name = true, filename = true) f
-        JOIN generations g ON f.filename = g.filename
+        FROM read_parquet([{", ".join(map(text, paths))}], hive_partitioning = false, union_by_name = true, filename = '_filename') f
+        JOIN generations g ON f._filename = g.filename
         WHERE f.{KNOWN} <= make_timestamptz({until})
         QUALIFY row_number() OVER (PARTITION BY {columns(definition.entity, "f")} ORDER BY f.{EVENT} DESC, f.{KNOWN} DESC) = 1"""
     for batch in connection.sql(query).to_arrow_reader(BATCH):

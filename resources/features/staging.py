@@ -58,7 +58,7 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
 
 def days_of(connection: "duckdb.DuckDBPyConnection") -> list[date]:
     """The days on which the staged rows' events are, in order."""
-    return [row[0] for row in connection.execute(f"SELECT DISTINCT {EVENT}::DATE AS day FROM {STAGED} ORDER BY day").fetchall()]
+    return [row[0] for row in connection.execute(f"SELECT DISTINCT {EVENT}::DATE FROM {STAGED} ORDER BY 1").fetchall()]
 
 
 def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView) -> None:
@@ -102,7 +102,7 @@ def check_unique(connection: "duckdb.DuckDBPyConnection", view: FeatureView, rel
     """
     key = columns([*view.entity, EVENT, KNOWN])
     found = connection.sql(
-        f"SELECT {key}, count(*) AS rows FROM {relation} GROUP BY {key} HAVING count(*) > 1 ORDER BY {key} LIMIT {_SHOWN}"
+        f"SELECT {key}, count(*) AS _rows FROM {relation} GROUP BY {key} HAVING count(*) > 1 ORDER BY {key} LIMIT {_SHOWN}"
     ).to_arrow_table()
     if found.num_rows:
         named = f"({listed([*view.entity, view.event_time, *([view.created] if view.created else [])])})"
@@ -123,7 +123,7 @@ def _check_columns(view: FeatureView, types: Mapping[str, str]) -> None:
     for field, name in [*wanted, *([("created", view.created)] if view.created else [])]:
         if name not in types:
             raise InvalidInput(f"{field} = {name!r} of the feature view {view.key} is not accepted: the source has {listed(types)}")
-    if reserved := {EVENT, KNOWN} & set(types):
+    if reserved := {EVENT, KNOWN} & set(map(str.lower, types)):
         raise InvalidInput(
             f"the source of the feature view {view.key} is not accepted: its column {min(reserved)!r} has a name of the store's own"
         )

@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 import textwrap
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -112,12 +113,12 @@ class FeatureView(Strict):
             )
         if self.ttl is not None and micros_of(self.ttl) == 0:
             raise ValueError("ttl = 0 is not accepted: no row would ever count; give for example 7d")
-        if len(set(self.entity)) < len(self.entity):
-            raise ValueError(f"entity = {listed(self.entity)} is not accepted: each column counts once")
         if reserved := [name for name in self.entity if name.startswith("_")]:
             raise ValueError(f"entity = {reserved[0]} is not accepted: names that begin with _ are the store's own")
-        if both := [name for name in self.features if name in self.entity]:
-            raise ValueError(f"schema has {both[0]}, which is a column of the entity: give the feature another name")
+        names = [*self.entity, *self.features]
+        counts = Counter(map(str.lower, names))  # SQL takes names that differ by case alone for one
+        if twice := sorted({name for name in names if counts[name.lower()] > 1}):
+            raise ValueError(f"entity and schema have {listed(twice)} twice, whatever the case: give each another name")
         return self
 
     @property

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halving import InvalidInput, NotFound, Store, StoreError
+from halving.features import OnlineFeatures
 from resources.features.join import join_features
+from resources.features.online import push
 from tests.resources.features.histories import MICROS, Row, at, bits, join, known, labels, materialize, view
 
 HOUR, DAY = 60.0, 1440.0
@@ -74,7 +76,7 @@ def histories(draw: st.DrawFn) -> list[Row]:
     return list(rows.values())
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     histories(),
     histories(),
@@ -192,6 +194,28 @@ def test_a_feature_that_came_later_is_null_in_days_made_before(tmp_path: Path) -
     after = join(store, asked, features, wider)
     assert after["more"].to_pylist() == [None, "x"]
     assert after["value"].to_pylist() == [1.0, 2.0]
+
+
+def test_columns_of_any_name_are_joined_and_pushed(tmp_path: Path) -> None:
+    """Names that are words of SQL, or of our own queries."""
+    store = Store(tmp_path / "store")
+    names = ["row", "time", "newest", "next_known", "filename", "generation", "day", "select", "feature_0", "key_0", "labels"]
+    times = pa.array([at(0), at(2000)], MICROS)
+    rows = pa.table({"rows": [1, 2], 'user\'s "id"': ["a", "b"], "ts": times, "loaded": times, **{name: [1.5, 2.5] for name in names}})
+    shape = materialize(store, rows, view(entity=["rows", 'user\'s "id"'], schema=dict.fromkeys(names, "double")))
+    asked = rows.select(["rows", 'user\'s "id"']).append_column("when", pa.array([at(3000)] * 2, MICROS))
+    found = join(store, asked, [*(f"clicks@1:{name}" for name in names), "clicks@1:row as A", "clicks@1:time as a"], shape)
+    assert [found[name].to_pylist() for name in [*names, "A", "a"]] == [[1.5, 2.5]] * 13
+    push(store, shape, str(tmp_path / "online.db"))
+    with OnlineFeatures(str(tmp_path / "online.db"), [f"clicks@1:{name}" for name in names]) as reader:
+        assert reader.read(asked).to_pydict() == {name: [1.5, 2.5] for name in names}
+
+
+def test_labels_at_the_ends_of_time_are_joined_like_others(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    shape = materialize(store, [Row(1, 0, 10, 1.0)], view(ttl="36525d"))
+    asked = pa.table({"user": [1, 1, 1], "when": pa.array([-(2**62), 2**62, int(at(10).timestamp() * 1e6)]).cast(MICROS)})
+    assert join(store, asked, ["clicks@1:value"], shape)["value"].to_pylist() == [None, None, 1.0]
 
 
 def test_times_of_any_zone_and_unit_are_the_same_moments(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_replayed_history_is_read_online_as_it_is_joined_offline(tmp_path: Pat
     assert any(value is not None for value in offline["double"].to_pylist())
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(histories())
 def test_pushes_in_any_order_end_with_the_latest_known(rows: list[Row]) -> None:
     with tempfile.TemporaryDirectory() as folder:
