@@ -36,6 +36,7 @@ PARTS = (
     "catalog",
     "suggestions",
     "driver",
+    "features",
     "dagster",
     "cluster",
 )

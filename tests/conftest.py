@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from halving import Store
+from tests import redis_server
 from tests.postgres import INSTALLED, Postgres
 from tests.s3 import CREDENTIALS, S3
 
@@ -52,7 +53,7 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-_SERVICES = {"browser", "postgres", "s3"}  # fixtures, and the values of "any_store" and "any_catalog" that need them
+_SERVICES = {"browser", "postgres", "redis", "s3"}  # fixtures, and the values of "any_store" and "any_catalog" that need them
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
@@ -85,6 +86,16 @@ def postgres() -> Iterator[Postgres]:
     yield server
     server.stop()
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[redis_server.Redis]:
+    if not redis_server.INSTALLED:
+        pytest.skip("needs Redis: apt-get install redis-server")
+    with tempfile.TemporaryDirectory(prefix="halving-redis-") as folder:
+        server = redis_server.Redis(Path(folder))
+        yield server
+        server.stop()
 
 
 @pytest.fixture(scope="session")

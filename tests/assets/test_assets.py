@@ -12,6 +12,7 @@ from assets.reports import evaluation_report
 from assets.sweeps import materialized_sweep
 from assets.sweeps import sweep as sweep_asset
 from assets.trials import trial
+from halving import Dataset
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow
 from resources.datasets.snapshots import take_snapshot
@@ -79,7 +80,8 @@ def test_what_is_materialized_links_to_our_page_where_its_address_is_known(
         row = backend.catalog.sweep(session, scheduler.id)
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     made = [event.materialization for event in result.all_events if event.is_step_materialization]
-    made += [materialized_snapshot(snapshot).event(), materialized_sweep(row, spec, snapshot).event()]
+    manifest = Dataset(backend.store, snapshot.name, snapshot.digest).manifest
+    made += [materialized_snapshot(snapshot, manifest).event(), materialized_sweep(row, spec, snapshot).event()]
     links = {(event.asset_key.to_user_string(), event.metadata.get("halving")) for event in made}
     trials = {event.partition for event in made if event.asset_key.to_user_string() == "trial"}
     paths = {("evaluation_report", f"sweeps/{row.id}"), ("promoted_checkpoint", "models/small")}

@@ -4,15 +4,18 @@ from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from sqlalchemy import select
 
+from assets.datasets import data_checks, dataset_snapshot
 from assets.events import expected_failures
 from halving.errors import HalvingError, InvalidInput, StoreError, StoreUnavailable
 from pipelines import jobs
 from pipelines.definitions import defs
 from resources.backend import Backend
 from resources.catalog import SweepRow
+from resources.datasets.data_checks import CHECKS
 from resources.scheduling.sweeps import extend_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
 from resources.sweep_spec.consistency import contradictions
@@ -25,10 +28,13 @@ def planning() -> None:
     jobs.plan_sweep(jobs.take_snapshot())
 
 
+def config_of(spec: dict[str, Any]) -> dict[str, Any]:
+    return {"ops": {"take_snapshot": {"config": {"spec": parse_spec(spec).model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
+
+
 def slots(backend: Backend, spec: dict[str, Any]) -> int:
-    config = {"ops": {"take_snapshot": {"config": {"spec": parse_spec(spec).model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
     with dg.DagsterInstance.ephemeral() as instance:
-        done = planning.execute_in_process(run_config=config, resources={"backend": backend}, instance=instance)
+        done = planning.execute_in_process(run_config=config_of(spec), resources={"backend": backend}, instance=instance)
         return len(done.output_for_node("plan_sweep"))
 
 
@@ -87,3 +93,42 @@ def test_a_sweep_without_a_predictor_ends_with_its_search_and_nothing_is_evaluat
         (sweep,) = session.scalars(select(SweepRow))
     assert sweep.status == "finished"
     assert sweep.finished_at is not None
+
+
+def leaking() -> pa.Table:
+    """Rows whose split is a column, with one row that is in two of them."""
+    parts = ["train"] * 60 + ["validation"] * 20 + ["test"] * 20
+    table = pa.table({"x": [row / 100 for row in range(100)], "part": parts, "label": ["low", "high"] * 50})
+    return pa.concat_tables([table, table.slice(3, 1).set_column(1, "part", pa.array(["test"]))])
+
+
+def test_nothing_is_trained_on_a_snapshot_that_leaks_and_the_check_shows_the_rows(backend: Backend, small: Small) -> None:
+    dataset = {"name": "points", "source": "tests.pipelines.test_jobs:leaking", "target": "label", "split_column": "part"}
+    with dg.DagsterInstance.ephemeral() as instance:
+        given = config_of(small(dataset=dataset))
+        done = planning.execute_in_process(run_config=given, resources={"backend": backend}, instance=instance, raise_on_error=False)
+        (failure,) = [event for event in done.all_events if event.event_type_value == "STEP_FAILURE"]
+        reason = failure.event_specific_data.error_display_string  # type: ignore[union-attr]
+        assert "failed its data checks, so nothing is trained on it:\n  - leaked_rows: 1 rows are in two splits or more" in reason
+        checks = {found.check_name: found for found in done.get_asset_check_evaluations()}
+    assert not checks["leaked_rows"].passed
+    assert checks["duplicates"].passed
+    assert [dict(record.data)["split"] for record in checks["leaked_rows"].metadata["rows"].records] == ["test", "train"]
+    with backend.catalog.read() as session:
+        assert list(session.scalars(select(SweepRow.id))) == []
+    parsed = small(dataset={**dataset, "checks": {"leaked_rows": "warn"}})
+    assert slots(backend, parsed) > 0
+
+
+def test_the_newest_snapshot_is_checked_again_from_dagsters_page(backend: Backend, small: Small) -> None:
+    slots(backend, small())
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = dg.Definitions(
+            assets=[dataset_snapshot],
+            asset_checks=[data_checks],
+            resources={"backend": backend},
+            jobs=[dg.define_asset_job("look", selection=dg.AssetSelection.checks(data_checks))],
+        ).get_job_def("look")
+        found = job.execute_in_process(instance=instance).get_asset_check_evaluations()
+    assert {one.check_name for one in found} == set(CHECKS)
+    assert {one.check_name for one in found if not one.passed} == {"lone_predictor"}, "x says which class a row has"

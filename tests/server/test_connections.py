@@ -70,7 +70,7 @@ def test_every_route_answers_where_the_catalog_has_one_connection(lonely: TestCl
     requests("GET", "/audit")
     for token in (requests.token, create_token(catalog, "bob", scope="write", projects=["small"])):
         requests.token = token
-        _look(requests, version.sweep)
+        _look(requests, version.sweep, snapshot)
         _search(requests, small(), snapshot)
         _train(requests, snapshot)
         _send(requests)
@@ -121,7 +121,7 @@ def _track(client: TestClient, requests: Requests) -> None:
     assert client.get(f"/api/2.0/mlflow-artifacts/artifacts/{folder}/a.bin", headers=headers).content == b"weights"
 
 
-def _look(requests: Requests, sweep: str) -> None:
+def _look(requests: Requests, sweep: str, snapshot: str) -> None:
     run = f"small/{sweep}.0000"
     for path in ("/health", "/ready", "/session", "/runs", "/runs/columns", "/hpo/studies", "/models", "/datasets"):
         requests("GET", path)
@@ -139,6 +139,7 @@ def _look(requests: Requests, sweep: str) -> None:
     requests("GET", STUDY, study=sweep)
     requests("GET", "/models/{model}", model="small")
     requests("GET", "/datasets/{name}", name="points")
+    requests("GET", "/datasets/{name}/{snapshot}", name="points", snapshot=snapshot.removeprefix("sha256:"))
     requests("GET", "/reports")
     for path in ("", "/gates", "/page"):
         requests("GET", "/reports/{sweep}" + path, sweep=sweep)

@@ -24,12 +24,12 @@ import pyarrow as pa
 from halving.errors import InvalidInput, StoreError
 from halving.metrics.manifest import project_folder, projects_of, run_files, runs_of
 from halving.query.curve_table import as_text, is_number
+from halving.query.duckdb_paths import PROTOCOL, duckdb_paths
 from halving.query.runs import list_names, list_runs, read_all
 from halving.query.tail import tail
 from halving.store.store import Store
 
 _LISTINGS = 10  # tries while compactions delete the files that were listed
-_PROTOCOL = "halving"
 _COLUMNS = {
     "runs": "project run status started ended seconds attempts epoch seed sweep trial git_commit git_dirty tags parent summary",
     "params": "project run name value number",
@@ -83,7 +83,7 @@ def _check(connection: duckdb.DuckDBPyConnection, query: str) -> None:
 
 def _lock(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """From here on nothing but the store can be read, and the query cannot change that."""
-    folder = store.path("") if store.folder is not None else f"{_PROTOCOL}://{store.path('')}"
+    folder = store.path("") if store.folder is not None else f"{PROTOCOL}://{store.path('')}"
     connection.execute(f"SET allowed_directories = [{_text(folder.rstrip('/') + '/')}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -126,7 +126,7 @@ def _make_points(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
                 )
     parts = [_NO_POINTS]
     if named:
-        paths = _paths(connection, store, [name for name, *_ in named])
+        paths = duckdb_paths(connection, store, [name for name, *_ in named])
         listing = {"filename": paths, "project": [row[1] for row in named], "run": [row[2] for row in named]}
         connection.register("_listing", pa.table({**listing, "place": pa.array([row[3] for row in named], pa.int64())}))
         parts.append(f"""
@@ -188,23 +188,6 @@ def _register(connection: duckdb.DuckDBPyConnection, view: str, rows: list[dict[
     """Make a view with its columns; what else is in the rows is left out, and what is not is null."""
     schema = pa.schema([(name, _KINDS.get(name, pa.string())) for name in _COLUMNS[view].split()])
     connection.register(view, pa.Table.from_pylist(rows, schema=schema))
-
-
-def _paths(connection: duckdb.DuckDBPyConnection, store: Store, names: list[str]) -> list[str]:
-    """Names in the store as DuckDB opens them: local paths, or through Arrow's filesystem."""
-    if store.folder is not None:
-        return [store.path(name) for name in names]
-    from fsspec.implementations.arrow import ArrowFSWrapper  # type: ignore[import-untyped]
-
-    class _Reachable(ArrowFSWrapper):  # type: ignore[misc]
-        protocol = _PROTOCOL
-
-        @classmethod
-        def _strip_protocol(cls, path: str) -> str:
-            return path.removeprefix(f"{_PROTOCOL}://")  # the wrapper's own, made for HDFS, takes the bucket for a host and drops it
-
-    connection.register_filesystem(_Reachable(store.filesystem))
-    return [f"{_PROTOCOL}://{store.path(name)}" for name in names]
 
 
 def _moment(written: str | None) -> datetime | None:

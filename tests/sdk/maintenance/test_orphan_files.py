@@ -111,13 +111,6 @@ def test_nothing_is_an_orphan_where_the_store_does_not_say_when_it_was_written(s
     assert store.has_blob(digest)
 
 
-def test_a_file_of_a_snapshot_stays_whatever_it_is_called(store: Store) -> None:
-    name = "datasets/points/0123456789abcdef/files/a/.scan.3.20240101"
-    store.create(name, b"a user's")
-    assert apply_retention(store, protected=(), now=in_days(40)).drops == ()
-    assert store.exists(name)
-
-
 def test_what_a_killed_upload_leaves_is_no_blob_and_goes_after_a_day(any_store: Store, tmp_path: Path) -> None:
     content, fifo = os.urandom(25_000_000), tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -1,0 +1,68 @@
+"""DuckDB as features use it: bounded memory, a folder to spill to, times in UTC, and nothing of this process visible to SQL."""
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from halving.errors import StoreError
+
+if TYPE_CHECKING:
+    import duckdb
+
+MEMORY = "1200MB"
+"""What DuckDB may take; with Arrow's batches and the interpreter a process stays below 2.5 GB."""
+
+
+@contextmanager
+def engine(what: str, memory: str = MEMORY, threads: int | None = None) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Path]]":
+    """A connection to a database of its own, and a folder on the temporary disk; both are gone afterwards.
+
+    Args:
+        what: is done with it, for the message where it fails.
+        memory: as DuckDB writes it, ``1200MB``; what does not fit is spilled into the folder.
+        threads: at a time (default: one for each core).
+
+    Raises:
+        StoreError: a file cannot be read, the temporary disk is full, or the memory does not suffice even so.
+    """
+    import duckdb
+
+    with tempfile.TemporaryDirectory(prefix="halving-features-") as folder, duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET python_enable_replacements = false")  # a name in a query is never one of our variables
+        connection.execute("SET enable_progress_bar_print = false")  # under python -c it would go to stdout, amid a command's output
+        connection.execute(f"SET temp_directory = {text(f'{folder}/spilled')}")
+        connection.execute(f"SET memory_limit = {text(memory)}")
+        if threads is not None:
+            connection.execute(f"SET threads = {threads}")
+        try:
+            yield connection, Path(folder)
+        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            raise StoreError(f"{what} failed: {error}") from error
+
+
+def text(value: str) -> str:
+    """A text as SQL has it."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def quoted(name: str) -> str:
+    """A column's name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def columns(names: Iterable[str], table: str = "") -> str:
+    """Columns' names as SQL lists them, each of ``table`` where one is given."""
+    return ", ".join(f"{table}.{quoted(name)}" if table else quoted(name) for name in names)
+
+
+def carried(name: str, kind: str, table: str = "") -> str:
+    """A feature's column as SQL selects it, so that no bit of it changes on the way.
+
+    A float goes as a double, from which it is cast back exactly: DuckDB 2.0 loses the sign of a FLOAT zero in ASOF joins and in the plan
+    that it makes of ``row_number() = 1`` (duckdb/duckdb#25417 is a relative). Doubles pass, NaN's bits included; tests hold it to that.
+    """
+    column = columns([name], table)
+    return f"{column}::DOUBLE AS {quoted(name)}" if kind == "float" else column

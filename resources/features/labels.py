@@ -1,0 +1,155 @@
+"""The labels of a join: spooled to the temporary disk as they come, with the keys that a join needs beside them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import InvalidInput
+from halving.features.definition import Definition, arrow_type
+from halving.features.packing import entity_column
+from resources.sweep_spec.base import listed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH = 1 << 16  # rows at most
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """Labels on the disk.
+
+    Attributes:
+        labels: Arrow's stream format, as they came.  keys: Parquet with ``row``, ``time`` (µs, UTC) and the entities' columns,
+            named as ``keys_of`` says.
+        rows: how many.  first, last: the earliest and the latest time, µs since 1970.
+    """
+
+    schema: "pa.Schema"
+    labels: Path
+    keys: Path
+    keys_of: dict[str, str]
+    rows: int
+    first: int
+    last: int
+
+    @property
+    def last_day(self) -> date:
+        return day_of(self.last)
+
+    def batches(self) -> "Iterator[pa.RecordBatch]":
+        """The labels as they came, in order."""
+        import pyarrow as pa
+
+        with pa.OSFile(str(self.labels)) as file, pa.ipc.open_stream(file) as reader:
+            yield from reader
+
+
+def spool(
+    labels: "pa.Table | pa.RecordBatchReader", time: str, definitions: Iterable[Definition], folder: Path, timezone: str | None = None
+) -> Spooled:
+    """Read labels once.
+
+    Args:
+        time: the column that says at which time features are wanted.
+        timezone: what times without a time zone are in; of an hour that is there twice, the first.
+
+    Raises:
+        InvalidInput: a column is missing or not of the type that a view has, or a time is null or without a time zone.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    entity = _entities(definitions)
+    schema = labels.schema
+    _check_columns(schema, time, entity, timezone)
+    keys_of = {name: f"key_{place}" for place, name in enumerate(entity)}
+    kinds = [(keys_of[name], arrow_type(definition.entity[name])) for name, definition in entity.items()]
+    keys = pa.schema([("row", pa.int64()), ("time", arrow_type("timestamp")), *kinds])
+    rows, first, last = 0, 2**63 - 1, -(2**63)
+    paths = folder / "labels.arrows", folder / "keys.parquet"
+    with (
+        pa.OSFile(str(paths[0]), "wb") as file,
+        pa.ipc.new_stream(file, schema) as kept,
+        pq.ParquetWriter(paths[1], keys, compression="none", use_dictionary=False) as writer,
+    ):
+        for batch in _in_batches(labels):
+            kept.write_batch(batch)
+            table = pa.Table.from_batches([batch])
+            times = _utc(table[time], timezone)
+            if times.null_count:
+                row = rows + pc.index(times.is_null(), True).as_py()
+                raise InvalidInput(f"label {row} is not accepted: its {time} is null, so that nothing says what was known")
+            numbers = times.cast("int64").to_numpy()
+            first, last = min(first, int(numbers.min())), max(last, int(numbers.max()))
+            columns = [entity_column(definition, table, name) for name, definition in entity.items()]
+            row_numbers = pa.array(np.arange(rows, rows + batch.num_rows))
+            writer.write_table(pa.Table.from_arrays([row_numbers, times, *columns], schema=keys))
+            rows += batch.num_rows
+    return Spooled(schema, *paths, keys_of, rows, first if rows else 0, last if rows else 0)
+
+
+def day_of(micros: int) -> date:
+    """The day, in UTC, of a time in µs since 1970; the first or last one that there is, where it is beyond."""
+    try:
+        return (_EPOCH + timedelta(microseconds=micros)).date()
+    except OverflowError:
+        return date.min if micros < 0 else date.max
+
+
+def _entities(definitions: Iterable[Definition]) -> dict[str, Definition]:
+    """The columns of all entities, each with a view that says of which type it is.
+
+    Raises:
+        InvalidInput: two views have it as different types.
+    """
+    found: dict[str, Definition] = {}
+    for definition in definitions:
+        for name, kind in definition.entity.items():
+            other = found.setdefault(name, definition)
+            if other.entity[name] != kind:
+                raise InvalidInput(
+                    f"the feature views {other.key} and {definition.key} are not accepted together: the entity {name} is "
+                    f"{other.entity[name]} in one and {kind} in the other"
+                )
+    return found
+
+
+def _check_columns(schema: "pa.Schema", time: str, entity: Mapping[str, Definition], timezone: str | None) -> None:
+    import pyarrow as pa
+
+    for name in (time, *entity):
+        if schema.get_field_index(name) < 0:
+            what = "time of the labels" if name == time else f"entity of {entity[name].key}"
+            raise InvalidInput(f"the labels are not accepted: they have no column {name!r} ({what}), but {listed(schema.names)}")
+    kind = schema.field(time).type
+    if not pa.types.is_timestamp(kind):
+        raise InvalidInput(f"the labels' time {time!r} is not accepted: it is {kind}; give a column of timestamps")
+    if kind.tz is None and timezone is None:
+        raise InvalidInput(
+            f"the labels' time {time!r} is not accepted: it has no time zone. Say which one it is in, for example timezone = 'UTC'"
+        )
+
+
+def _in_batches(labels: "pa.Table | pa.RecordBatchReader") -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
+    for batch in labels.to_batches() if isinstance(labels, pa.Table) else labels:
+        for start in range(0, batch.num_rows, BATCH):
+            yield batch.slice(start, BATCH)
+
+
+def _utc(times: "pa.ChunkedArray", timezone: str | None) -> Any:
+    """Times in µs, UTC; finer ones are cut off."""
+    import pyarrow.compute as pc
+
+    if times.type.unit == "ns":
+        times = pc.floor_temporal(times, unit="microsecond")
+    if times.type.tz is None:
+        times = pc.assume_timezone(times, timezone, ambiguous="earliest", nonexistent="earliest")
+    return times.cast(arrow_type("timestamp"), safe=False)

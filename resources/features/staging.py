@@ -1,0 +1,183 @@
+"""The rows of a view's source before its transform: with their times in UTC, checked for what no join could do with."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import InvalidInput
+from halving.features.packing import entity_type
+from resources.features.engine import columns, quoted, text
+from resources.features.source import SOURCE, open_source
+from resources.features.view import EVENT, KNOWN, FeatureView, micros_of
+from resources.sweep_spec.base import listed
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+STAGED = "staged"
+_SHOWN = 3  # rows in a message
+_LATE = timedelta(days=2)  # between the last event and the first created time of a backfill that knows no created times
+
+
+def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date | None) -> dict[str, str]:
+    """Read the source into the table :data:`STAGED`: its columns, and before them ``_event`` and ``_known`` (µs, UTC). The entity's types.
+
+    The source is read once. Times finer than microseconds are rounded up.
+
+    Args:
+        day: only rows of this day; None is all.
+
+    Raises:
+        InvalidInput: the source cannot be read, a column is missing or not of an accepted type, or a row has no entity or time.
+    """
+    open_source(connection, view.source, day)
+    types = _column_types(connection)
+    _check_columns(view, types)
+    entity = _entity_types(connection, view)
+    event = _utc(view, "event_time", view.event_time, types)
+    known = f"{event} + to_microseconds({micros_of(view.delay)})" if view.delay else _utc(view, "created", view.created or "", types)
+    narrowed = ""
+    if day is not None:  # by a plain comparison too, by which files need not be read; a day more on each side for other time zones
+        around = f"{quoted(view.event_time)} BETWEEN {text(str(day - timedelta(1)))} AND {text(str(day + timedelta(2)))}"
+        narrowed = f"WHERE ({around} AND {event}::DATE = {text(str(day))}) OR {quoted(view.event_time)} IS NULL"
+    import duckdb
+
+    try:
+        connection.execute(f"CREATE TABLE {STAGED} AS SELECT {event} AS {EVENT}, {known} AS {KNOWN}, * FROM {SOURCE} {narrowed}")
+    except duckdb.OutOfMemoryException:
+        raise
+    except duckdb.Error as error:
+        raise InvalidInput(f"source.{view.source.place} of {view.key} cannot be read: {error}") from error
+    nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in (EVENT, KNOWN, *view.entity))
+    _refuse_rows(
+        connection, view, nulls, "have no entity or no time, so that nothing could ever be joined to them; filter them in the source"
+    )
+    return entity
+
+
+def days_of(connection: "duckdb.DuckDBPyConnection") -> list[date]:
+    """The days on which the staged rows' events are, in order."""
+    return [row[0] for row in connection.execute(f"SELECT DISTINCT {EVENT}::DATE FROM {STAGED} ORDER BY 1").fetchall()]
+
+
+def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView) -> None:
+    """Refuse the first rows of a view where all created times are of one day, and the events of other days.
+
+    That is what a table looks like that was loaded anew with ``created = now()``: by it nothing was known before today, and every label
+    of the past would get nulls.
+
+    Raises:
+        InvalidInput: it is so; the message proposes ``delay``.
+    """
+    if view.created is None:
+        return
+    rows, first, last, created, latest = _one(
+        connection, f"SELECT count(*), min({EVENT}), max({EVENT}), min({KNOWN}), max({KNOWN}) FROM {STAGED}"
+    )
+    if rows and created.date() == latest.date() and (last.date() - first.date() >= _LATE or created.date() - last.date() >= _LATE):
+        raise InvalidInput(
+            f"created = {view.created!r} of the feature view {view.key} is not accepted: all {rows:,} rows were created on "
+            f"{created.date()}, but their events are from {first.date()} to {last.date()}. That is when the table was loaded, not when its "
+            "rows were known: a join would find nothing before. Give delay in place of created, for example delay: 1h"
+        )
+
+
+def check_times(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date) -> None:
+    """Refuse rows that were created before their event.
+
+    Raises:
+        InvalidInput: naming the first of them.
+    """
+    of_day = f"{EVENT}::DATE = {text(str(day))} AND {KNOWN} < {EVENT}"
+    why = f"were created ({view.created}) before their event ({view.event_time}); is one of them in another time zone?"
+    _refuse_rows(connection, view, of_day, why)
+
+
+def check_unique(connection: "duckdb.DuckDBPyConnection", view: FeatureView, relation: str) -> None:
+    """Refuse rows of which nothing says which one counts.
+
+    Raises:
+        InvalidInput: naming the first of them.
+    """
+    key = columns([*view.entity, EVENT, KNOWN])
+    found = connection.sql(
+        f"SELECT {key}, count(*) AS _rows FROM {relation} GROUP BY {key} HAVING count(*) > 1 ORDER BY {key} LIMIT {_SHOWN}"
+    ).to_arrow_table()
+    if found.num_rows:
+        named = f"({listed([*view.entity, view.event_time, *([view.created] if view.created else [])])})"
+        raise InvalidInput(f"the rows of the feature view {view.key} are not accepted: {named} is not unique, for example {_shown(found)}")
+
+
+def staged_rows(connection: "duckdb.DuckDBPyConnection", day: date, batch: int) -> "pa.RecordBatchReader":
+    """The staged rows of a day as Arrow, in batches."""
+    return connection.sql(f"SELECT * FROM {STAGED} WHERE {EVENT}::DATE = {text(str(day))}").to_arrow_reader(batch)
+
+
+def _column_types(connection: "duckdb.DuckDBPyConnection") -> dict[str, str]:
+    return {row[0]: row[1] for row in connection.execute(f"DESCRIBE {SOURCE}").fetchall()}
+
+
+def _check_columns(view: FeatureView, types: Mapping[str, str]) -> None:
+    wanted = [("event_time", view.event_time), *((f"entity.{place}", name) for place, name in enumerate(view.entity))]
+    for field, name in [*wanted, *([("created", view.created)] if view.created else [])]:
+        if name not in types:
+            raise InvalidInput(f"{field} = {name!r} of the feature view {view.key} is not accepted: the source has {listed(types)}")
+    if reserved := {EVENT, KNOWN} & set(map(str.lower, types)):
+        raise InvalidInput(
+            f"the source of the feature view {view.key} is not accepted: its column {min(reserved)!r} has a name of the store's own"
+        )
+
+
+def _entity_types(connection: "duckdb.DuckDBPyConnection", view: FeatureView) -> dict[str, str]:
+    schema = connection.sql(f"SELECT {columns(view.entity)} FROM {SOURCE} LIMIT 0").to_arrow_table().schema
+    found = {name: entity_type(schema.field(name).type) for name in view.entity}
+    for name, kind in found.items():
+        if kind is None:
+            raise InvalidInput(
+                f"entity = {name!r} of the feature view {view.key} is not accepted: it is {schema.field(name).type}; "
+                "give an integer below 2**63 or a text (floats that look equal may differ)"
+            )
+    return {name: kind for name, kind in found.items() if kind}
+
+
+def _utc(view: FeatureView, field: str, name: str, types: Mapping[str, str]) -> str:
+    """SQL for a time as a TIMESTAMP (µs) in UTC, rounded up: no row is known before it was. Of an hour that is there twice, the second."""
+    kind, column = types[name], quoted(name)
+    if not kind.startswith("TIMESTAMP"):
+        raise InvalidInput(f"{field} = {name!r} of the feature view {view.key} is not accepted: it is {kind}; give a column of timestamps")
+    plain = f"make_timestamp((epoch_ns({column}) + 999) // 1000)" if kind.endswith("_NS") else f"{column}::TIMESTAMP"
+    if kind.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
+        return plain  # the connection's time zone is UTC
+    if view.timezone is None:
+        raise InvalidInput(
+            f"{field} = {name!r} of the feature view {view.key} is not accepted: its times have no time zone. "
+            "Say which one they are in, for example timezone: UTC"
+        )
+    return plain if view.timezone == "UTC" else f"timezone('UTC', timezone({text(view.timezone)}, {plain}))"
+
+
+def _refuse_rows(connection: "duckdb.DuckDBPyConnection", view: FeatureView, condition: str, why: str) -> None:
+    count = _one(connection, f"SELECT count(*) FROM {STAGED} WHERE {condition}")[0]
+    if count:
+        shown = columns(dict.fromkeys([*view.entity, view.event_time, *([view.created] if view.created else [])]))
+        found = connection.sql(f"SELECT {shown} FROM {STAGED} WHERE {condition} ORDER BY ALL LIMIT {_SHOWN}").to_arrow_table()
+        raise InvalidInput(f"{count:,} rows of the feature view {view.key} are not accepted: they {why}; for example {_shown(found)}")
+
+
+def _one(connection: "duckdb.DuckDBPyConnection", query: str) -> Any:
+    return connection.execute(query).fetchall()[0]
+
+
+def _shown(rows: "pa.Table") -> str:
+    """Rows for people: ``user_id = 3, ts = 2026-11-25 10:00:00+00:00``."""
+    lines = []
+    for row in rows.to_pylist():
+        lines.append(listed(f"{name} = {_moment(value)}" for name, value in row.items()))
+    return " | ".join(lines)
+
+
+def _moment(value: Any) -> str:
+    if isinstance(value, datetime):
+        return str(value.astimezone(UTC) if value.tzinfo else value)
+    return repr(value)

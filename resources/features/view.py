@@ -1,0 +1,263 @@
+"""The feature view: what ``features/NAME.yaml`` says, checked field by field before anything is read."""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Self
+from zoneinfo import ZoneInfo
+
+import yaml
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from halving.errors import InvalidInput
+from halving.features.definition import TYPES, Definition
+from halving.features.reference import IDENTIFIER, IDENTIFIER_RULE, Reference
+from halving.trial.import_string import import_function
+from resources.sweep_spec.base import MOST, MOST_VALUES, FunctionPath, Strict, did_you_mean, listed, must
+from resources.sweep_spec.parsing import problems_of_model
+
+EVENT, KNOWN = "_event", "_known"
+"""Columns of a materialised view: when it happened, and from when on it was known. No other column's name begins so."""
+
+_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_DURATION = re.compile(r"(\d{1,9})(us|ms|s|m|h|d)", re.ASCII)
+_LONGEST = 36_525 * _UNITS["d"]
+_NOT_NULL = " not null"
+
+
+def _duration(value: str) -> str:
+    found = _DURATION.fullmatch(value)
+    if found is None or int(found[1]) * _UNITS[found[2]] > _LONGEST:
+        raise ValueError(f"give a whole number and a unit of {listed(_UNITS)}, for example 7d, and at most 36525d")
+    return value
+
+
+def _feature_type(value: str) -> str:
+    kind = value.removesuffix(_NOT_NULL)
+    if kind not in TYPES:
+        raise ValueError(f"give one of {listed(TYPES)}{did_you_mean(kind, TYPES)}; after it may be said: not null")
+    return value
+
+
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (KeyError, ValueError, OSError):
+        raise ValueError("give a time zone's name, for example UTC or Europe/Berlin") from None
+    return value
+
+
+Identifier = Annotated[str, must(IDENTIFIER.fullmatch, IDENTIFIER_RULE)]
+Column = Annotated[str, Field(min_length=1, max_length=250)]
+Duration = Annotated[str, AfterValidator(_duration)]
+FeatureType = Annotated[str, AfterValidator(_feature_type)]
+TimeZone = Annotated[str, AfterValidator(_zone)]
+
+
+class Source(Strict):
+    """Where the rows come from: files, a version of a Delta table, or a function."""
+
+    files: str | None = Field(default=None, min_length=1, description="Path or glob of Parquet files.")
+    delta: str | None = Field(default=None, min_length=1, description="Path of a Delta table (extra lake).")
+    version: int | None = Field(default=None, ge=0, le=MOST, description="The Delta table's version, which is required for one.")
+    function: FunctionPath | None = Field(
+        default=None,
+        description="module:function that returns a pyarrow.Table or RecordBatchReader; a parameter `day` gets the date, or None.",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [name for name in ("files", "delta", "function") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of files, delta, function; got {listed(given)}")
+        if (self.delta is None) != (self.version is None):
+            raise ValueError("give version with delta, and only with it: the table's version that is read, so that it stays the same")
+        return self
+
+    @property
+    def place(self) -> str:
+        """What is read, whichever version of it."""
+        return next(f"{name}: {value}" for name in ("files", "delta", "function") if (value := getattr(self, name)) is not None)
+
+
+class FeatureView(Strict):
+    """One version of a feature view."""
+
+    name: Identifier = Field(description="The view's name; its features are referred to as NAME@VERSION:FEATURE.")
+    version: int = Field(ge=1, lt=10**9, description="Counts changes of what the features mean.")
+    entity: list[Column] = Field(min_length=1, max_length=16, description="The columns that say whose the features are.")
+    event_time: Column = Field(description="The column that says when it happened.")
+    created: Column | None = Field(default=None, description="The column that says when the row was known; or give delay.")
+    delay: Duration | None = Field(default=None, description="How long after its event a row is known, for example 1h; or give created.")
+    timezone: TimeZone | None = Field(default=None, description="What times without a time zone are in (default: such times are refused).")
+    ttl: Duration | None = Field(default=None, description="For how long after its event a row counts, for example 7d (default: for ever).")
+    source: Source = Field(description="Where the rows come from.")
+    transform: FunctionPath | None = Field(
+        default=None, description="module:function from a pyarrow.Table of the source's rows to one of their features, row by row."
+    )
+    features: dict[Identifier, FeatureType] = Field(
+        alias="schema", min_length=1, max_length=MOST_VALUES, description=f"The features by name, each with a type of {listed(TYPES)}."
+    )
+    online: bool = Field(default=False, description="Whether the latest known features are pushed to the online store.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.created is None) == (self.delay is None):
+            raise ValueError(
+                "give created (the column that says when a row was known) or delay (how long after its event it is, for example 1h), "
+                "and not both: without them a join would use what was not known yet"
+            )
+        if self.ttl is not None and micros_of(self.ttl) == 0:
+            raise ValueError("ttl = 0 is not accepted: no row would ever count; give for example 7d")
+        if reserved := [name for name in self.entity if name.startswith("_")]:
+            raise ValueError(f"entity = {reserved[0]} is not accepted: names that begin with _ are the store's own")
+        names = [*self.entity, *self.features]
+        counts = Counter(map(str.lower, names))  # SQL takes names that differ by case alone for one
+        if twice := sorted({name for name in names if counts[name.lower()] > 1}):
+            raise ValueError(f"entity and schema have {listed(twice)} twice, whatever the case: give each another name")
+        return self
+
+    @property
+    def key(self) -> str:
+        """``clicks@1``."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The features' types, without whether they may be null."""
+        return {name: kind.removesuffix(_NOT_NULL) for name, kind in self.features.items()}
+
+    @property
+    def required(self) -> list[str]:
+        """The features that must not be null."""
+        return [name for name, kind in self.features.items() if kind.endswith(_NOT_NULL)]
+
+    @property
+    def ttl_micros(self) -> int | None:
+        return None if self.ttl is None else micros_of(self.ttl)
+
+    def definition(self, entity: dict[str, str], inputs: str = "") -> Definition:
+        """What serving needs to know of it.
+
+        Args:
+            entity: the types of its columns, as they were found when it was materialised.
+            inputs: the schema of the source's rows (:func:`halving.features.definition.schema_text`).
+        """
+        return Definition(self.name, self.version, entity, self.types, self.ttl_micros, self.transform, inputs)
+
+    def plain(self) -> dict[str, Any]:
+        """The spec as it would be written in YAML, without what is not given."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def parse_view(data: Any, name: str = "") -> FeatureView:
+    """Check a feature view.
+
+    Args:
+        name: the file that it is from, for the message.
+
+    Raises:
+        InvalidInput: naming every wrong field by its path, the value given and what is accepted.
+    """
+    try:
+        return FeatureView.model_validate(data)
+    except ValidationError as error:
+        problems = "\n".join(f"  - {problem}" for problem in problems_of_model(error, FeatureView))
+        raise InvalidInput(f"the feature view{f' in {name}' if name else ''} is not accepted:\n{problems}") from None
+
+
+def load_view(path: str | Path) -> FeatureView:
+    """Read a feature view from a YAML file.
+
+    Raises:
+        InvalidInput: there is no such file, it is not YAML, or the view is wrong.
+    """
+    try:
+        data = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidInput(f"feature view {str(path)!r} is not accepted: {reason}; give the path of a YAML file") from None
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"feature view {str(path)!r} is not YAML: {error}") from None
+    return parse_view(data, str(path))
+
+
+def load_views(folder: str | Path) -> dict[str, FeatureView]:
+    """All views of a folder's YAML files, by ``name@version``; a folder that does not exist has none.
+
+    Raises:
+        InvalidInput: one is wrong, or two are the same version.
+    """
+    views: dict[str, FeatureView] = {}
+    for path in sorted(Path(folder).glob("*.yaml")):
+        view = load_view(path)
+        if view.key in views:
+            raise InvalidInput(f"feature view {str(path)!r} is not accepted: another file in its folder has {view.key}, too")
+        views[view.key] = view
+    return views
+
+
+def view_of(reference: Reference, views: dict[str, FeatureView]) -> FeatureView:
+    """The view that a reference is to.
+
+    Raises:
+        InvalidInput: there is none, or it has no such feature.
+    """
+    view = views.get(reference.key)
+    if view is None:
+        known = sorted(views)
+        hint = did_you_mean(reference.key, known)
+        raise InvalidInput(
+            f"feature {str(reference)!r} is not accepted: there is no feature view {reference.key}{hint}; there are {listed(known)}"
+        )
+    if reference.feature not in view.features:
+        hint = did_you_mean(reference.feature, view.features)
+        raise InvalidInput(
+            f"feature {str(reference)!r} is not accepted: {view.key} has no such feature{hint}; it has {listed(view.features)}"
+        )
+    return view
+
+
+def check_functions(view: FeatureView) -> None:
+    """Import the functions that a view names.
+
+    Raises:
+        InvalidInput: naming the field, what is missing and what there is instead.
+    """
+    if view.transform is not None:
+        import_function("transform", view.transform)
+    if view.source.function is not None:
+        import_function("source.function", view.source.function)
+
+
+def transform_digest(view: FeatureView) -> str | None:
+    """SHA-256, in hex, of the transform's code without comments, docstring and layout; None where a view has no transform.
+
+    What the function calls is not in it.
+
+    Raises:
+        InvalidInput: there is no such function.
+    """
+    if view.transform is None:
+        return None
+    function = import_function("transform", view.transform)
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):  # of a built-in function, a callable object, a lambda amid an expression
+        return sha256(view.transform.encode()).hexdigest()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return sha256(ast.unparse(tree).encode()).hexdigest()
+
+
+def micros_of(duration: str) -> int:
+    """``7d`` in microseconds."""
+    found = _DURATION.fullmatch(duration)
+    if found is None:
+        raise InvalidInput(f"{duration!r} is not accepted: give a whole number and a unit of {listed(_UNITS)}, for example 7d")
+    return int(found[1]) * _UNITS[found[2]]

@@ -1,0 +1,183 @@
+"""Looking up features in a serving process: the latest known values of an entity, as they were computed offline."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from halving.errors import InvalidInput, NotFound
+from halving.features.definition import Definition, arrow_type
+from halving.features.online_values import Values, open_values, shown
+from halving.features.packing import Layouts, count_of, entity_key, entity_keys, event_of, micros
+from halving.features.reference import Reference, parse_references
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class OnlineFeatures:
+    """The online store, for a fixed list of features: that of a model.
+
+    A value counts while it is not older than the view's ``ttl``, by its event time. Threads and forked processes may share it.
+
+    Args:
+        address: ``redis://HOST:PORT/NUMBER``, or the path of a file.
+        features: references such as ``clicks@1:ctr``; each becomes a column of its own, in this order.
+        timeout: seconds for which an answer of the store is waited for.
+
+    Attributes:
+        definitions: of the views, by ``clicks@1``.
+        columns: the names of the features in what is read.
+
+    Raises:
+        InvalidInput: a feature is not accepted, or its view has none of that name.
+        NotFound: there is no such store, or a view was never pushed there.
+        StoreUnavailable: it does not answer.
+    """
+
+    def __init__(self, address: str, features: Iterable[str], *, timeout: float = 1.0) -> None:
+        import pyarrow  # noqa: F401  # a quarter of a second, which no request shall wait for
+
+        self._references = parse_references(features)
+        self._address = shown(address)
+        self._values: Values = open_values(address, timeout)
+        try:
+            self._views = [_View(key, some, self._layouts) for key, some in _by_view(self._references).items()]
+        except BaseException:
+            self._values.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def columns(self) -> list[str]:
+        return [reference.column for reference in self._references]
+
+    @property
+    def definitions(self) -> dict[str, Definition]:
+        return {view.key: view.layouts.definition for view in self._views}
+
+    def get(self, entity: Mapping[str, Any], *, now: datetime | None = None) -> dict[str, Any]:
+        """The features of one entity by name; None where nothing is known of it, or too long ago.
+
+        Args:
+            entity: the entity columns of all views; what else is in it is not looked at.
+            now: the time against which ``ttl`` is measured, with a time zone (default: this moment).
+
+        Raises:
+            InvalidInput: a column is missing, or not of the view's type.
+            StoreUnavailable: the store does not answer.
+        """
+        moment, asked = _micros(now), []
+        for view in self._views:
+            key = entity_key(view.layouts.definition, entity)
+            asked.append((view.key, () if key is None else (key,)))
+        found: dict[str, Any] = {}
+        for view, values in zip(self._views, self._values.fetch(asked), strict=True):
+            value = view.counted(values[0] if values else None, moment)
+            unpacked = {} if value is None else view.layouts.of(value).unpack(value)
+            for reference in view.references:
+                found[reference.column] = unpacked.get(reference.feature)
+        return {column: found[column] for column in self.columns}
+
+    def read(self, entities: "pa.Table | Sequence[Mapping[str, Any]]", *, now: datetime | None = None) -> "pa.Table":
+        """The features of many entities: one row for each, in order, with the columns :attr:`columns`.
+
+        Raises:
+            InvalidInput: a column is missing, or not of the view's type.
+            StoreUnavailable: the store does not answer.
+        """
+        import pyarrow as pa
+
+        moment, asked, rows_of = _micros(now), [], []
+        count = entities.num_rows if isinstance(entities, pa.Table) else len(entities)
+        for view in self._views:
+            definition = view.layouts.definition
+            keys = (
+                entity_keys(definition, entities) if isinstance(entities, pa.Table) else [entity_key(definition, one) for one in entities]
+            )
+            rows_of.append([row for row, key in enumerate(keys) if key is not None])
+            asked.append((view.key, [key for key in keys if key is not None]))
+        columns: dict[str, pa.Array] = {}
+        for view, rows, values in zip(self._views, rows_of, self._values.fetch(asked), strict=True):
+            columns.update(view.table(rows, [view.counted(value, moment) for value in values], count))
+        return pa.table({column: columns[column] for column in self.columns})
+
+    def close(self) -> None:
+        """Give back connections; it may be used again."""
+        self._values.close()
+
+    def _layouts(self, view: str) -> Layouts:
+        found = self._values.definition(view)
+        if found is None:
+            raise NotFound(f"the online store {self._address} has no feature view {view}: push it there first")
+        return Layouts(Definition.from_json(found))
+
+
+class _View:
+    """One view of a reader: what is asked of it, and how its values are laid out."""
+
+    def __init__(self, key: str, references: list[Reference], load: Callable[[str], Layouts]) -> None:
+        self.key, self.references, self._load = key, references, load
+        self.layouts = load(key)
+        for reference in references:
+            self.layouts.definition.check(reference)
+
+    def counted(self, value: bytes | None, now: int) -> bytes | None:
+        """The value, unless its time to live is over."""
+        ttl = self.layouts.definition.ttl
+        if value is None or (ttl is not None and now - event_of(value) > ttl):
+            return None
+        if count_of(value) > len(self.layouts.definition.features):
+            self.layouts = self._load(self.key)  # the view got a feature since this process began
+        return value
+
+    def table(self, rows: Sequence[int], values: Sequence[bytes | None], count: int) -> "dict[str, pa.Array]":
+        """The columns of this view, of ``count`` rows, of which ``rows`` have these values."""
+        import numpy as np
+        import pyarrow as pa
+
+        by_layout: dict[int, tuple[list[int], list[bytes]]] = defaultdict(lambda: ([], []))
+        for row, value in zip(rows, values, strict=True):
+            if value is not None:
+                there, some = by_layout[count_of(value)]
+                there.append(row)
+                some.append(value)
+        order, pieces = np.full(count, -1, np.int64), []
+        filled = 0
+        for there, some in by_layout.values():
+            order[there] = np.arange(filled, filled + len(some))
+            filled += len(some)
+            pieces.append(self.layouts.of(some[0]).columns(some))
+        picked = pa.array(order, mask=order < 0)
+        result = {}
+        for reference in self.references:
+            kind = arrow_type(self.layouts.definition.features[reference.feature])
+            given = [piece.get(reference.feature) for piece in pieces]
+            parts = [
+                pa.nulls(len(some), kind) if array is None else array for array, (_, some) in zip(given, by_layout.values(), strict=True)
+            ]
+            result[reference.column] = pa.concat_arrays(parts).take(picked) if parts else pa.nulls(count, kind)
+        return result
+
+
+def _by_view(references: Sequence[Reference]) -> dict[str, list[Reference]]:
+    views: dict[str, list[Reference]] = defaultdict(list)
+    for reference in references:
+        views[reference.key].append(reference)
+    return dict(views)
+
+
+def _micros(moment: datetime | None) -> int:
+    """Microseconds since 1970."""
+    if moment is None:
+        return time.time_ns() // 1000
+    if moment.tzinfo is None:
+        raise InvalidInput(f"now = {moment} is not accepted: it has no time zone; give one, for example datetime.now(UTC)")
+    return micros(moment)

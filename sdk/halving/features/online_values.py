@@ -1,0 +1,179 @@
+"""Where values are kept online: a file of SQLite's, or Redis. Reading alone is here; what pushes is ``resources/features/online.py``.
+
+SQLite: a table for each view, named ``clicks@1``, from entity key to value, and ``definitions``. Redis: a text key for each value,
+``halving:features:clicks@1:`` and the entity key, and ``halving:features:clicks@1`` for the definition.
+"""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from halving.errors import ExtraMissing, InvalidInput, NotFound, StoreError, StoreUnavailable
+
+PREFIX = b"halving:features:"
+_AT_ONCE = 500  # keys in one statement: SQLite takes 32,766, but texts of many lengths would crowd its cache of statements
+_REDIS = ("redis", "rediss", "unix")
+
+Wanted = Sequence[tuple[str, Sequence[bytes]]]
+"""Keys of entities, by view."""
+
+
+class Values(Protocol):
+    """What the reader needs of an online store."""
+
+    def definition(self, view: str) -> bytes | None:
+        """What was pushed as the definition of ``clicks@1``, if it was."""
+
+    def fetch(self, wanted: Wanted) -> list[list[bytes | None]]:
+        """The value of each key, in order."""
+
+    def close(self) -> None:
+        """Give back connections."""
+
+
+def open_values(address: str, timeout: float) -> Values:
+    """The online store at ``redis://…`` or in a file.
+
+    Raises:
+        InvalidInput: the address is neither.
+        NotFound: there is no such file.
+        ExtraMissing: Redis' client is not installed.
+    """
+    return RedisValues(address, timeout) if is_redis(address) else SqliteValues(address, timeout)
+
+
+def is_redis(address: str) -> bool:
+    """Whether an address means Redis, and not a file.
+
+    Raises:
+        InvalidInput: it means neither.
+    """
+    scheme, separator, _ = os.fspath(address).partition("://")
+    if separator and scheme not in _REDIS:
+        raise InvalidInput(f"the online store {shown(address)!r} is not accepted: give redis://HOST:PORT/NUMBER, or the path of a file")
+    return bool(separator)
+
+
+def shown(address: str) -> str:
+    """An address without its password."""
+    parts = urlsplit(os.fspath(address))
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else os.fspath(address)
+
+
+class SqliteValues:
+    """A file, read by each thread over a connection of its own. Writers do not hold readers up: it is in WAL mode."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self._path, self._timeout = Path(path).absolute(), timeout
+        self._kept: dict[tuple[int, int], sqlite3.Connection] = {}
+        if not self._path.is_file():
+            raise NotFound(f"there is no online store {str(self._path)!r}: push features there first")
+
+    def definition(self, view: str) -> bytes | None:
+        with self._asking() as connection:
+            found = connection.execute("SELECT definition FROM definitions WHERE view = ?", (view,)).fetchone()
+        return found[0].encode() if found else None
+
+    def fetch(self, wanted: Wanted) -> list[list[bytes | None]]:
+        with self._asking() as connection:
+            return [self._of_view(connection, view, keys) for view, keys in wanted]
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.popitem()[1].close()
+
+    def _of_view(self, connection: sqlite3.Connection, view: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        if len(keys) == 1:
+            one = connection.execute(f'SELECT value FROM "{view}" WHERE entity = ?', (keys[0],)).fetchone()
+            return [one[0] if one else None]
+        found: dict[bytes, bytes] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            places = ",".join("?" * len(some))
+            found.update(connection.execute(f'SELECT entity, value FROM "{view}" WHERE entity IN ({places})', some))
+        return [found.get(key) for key in keys]
+
+    @contextmanager
+    def _asking(self) -> Iterator[sqlite3.Connection]:
+        here = (os.getpid(), threading.get_ident())  # a forked child must not use its parent's connection
+        try:
+            connection = self._kept.get(here)
+            if connection is None:
+                address = f"{self._path.as_uri()}?mode=rw"
+                connection = sqlite3.connect(address, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False)
+                connection.execute("PRAGMA query_only = true")
+                self._kept[here] = connection
+            yield connection
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            raise (StoreUnavailable if busy else StoreError)(f"cannot read the online store {self._path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"the online store {self._path} is damaged: {error}; delete it and push the features again") from error
+
+
+class RedisValues:
+    """A Redis server. All that is asked for at once is one command."""
+
+    def __init__(self, address: str, timeout: float) -> None:
+        self._address = shown(address)
+        self._client = redis_client(address, timeout)
+
+    def definition(self, view: str) -> bytes | None:
+        with redis_faults(self._address):
+            found: bytes | None = self._client.get(PREFIX + view.encode())
+        return found
+
+    def fetch(self, wanted: Wanted) -> list[list[bytes | None]]:
+        asked: list[bytes] = []
+        for view, keys in wanted:
+            prefix = value_prefix(view)
+            asked += [prefix + key for key in keys]
+        if not asked:
+            return [[] for _ in wanted]
+        with redis_faults(self._address):
+            answers = iter(self._client.mget(asked))
+        return [[next(answers) for _ in keys] for _, keys in wanted]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def value_prefix(view: str) -> bytes:
+    """What the keys of a view's values begin with."""
+    return PREFIX + view.encode() + b":"
+
+
+def redis_client(address: str, timeout: float) -> Any:
+    """A client of the server at ``redis://…``.
+
+    Raises:
+        InvalidInput: the address is not accepted.
+        ExtraMissing: it is not installed.
+    """
+    try:
+        import redis
+    except ImportError:
+        raise ExtraMissing("an online store in Redis needs its client: pip install 'halving[online]'") from None
+    try:
+        return redis.Redis.from_url(address, socket_timeout=timeout, socket_connect_timeout=timeout)
+    except ValueError as error:
+        raise InvalidInput(f"the online store {shown(address)!r} is not accepted: {error}") from None
+
+
+@contextmanager
+def redis_faults(address: str) -> Iterator[None]:
+    """Raise Redis' faults as the store's."""
+    import redis
+
+    try:
+        yield
+    except (redis.ConnectionError, redis.TimeoutError) as error:
+        refused = isinstance(error, redis.AuthenticationError)
+        raise (StoreError if refused else StoreUnavailable)(f"the online store {address} does not answer: {error}") from error
+    except redis.RedisError as error:
+        raise StoreError(f"the online store {address} refuses: {error}") from error

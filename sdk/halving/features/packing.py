@@ -1,0 +1,247 @@
+"""How the online store keeps an entity's features: one value of bytes for each entity and view, bit by bit what was computed offline.
+
+| bytes | what |
+|---|---|
+| 8, 8, 4 | event and known time (µs since 1970, plus 2**63) and generation, big-endian: values are as old as their first 20 bytes say |
+| 2 | how many features follow, little-endian as all below: a view's new features come last, and older values lack them |
+| ⌈n/8⌉ | which of them are null, the lowest bit first |
+| … | each feature in order: a bool is a byte, numbers and timestamps (int64) as they are, of texts and bytes the length in 4 bytes |
+| … | the texts (UTF-8) and bytes themselves, in order |
+
+Neither Arrow nor JSON: one value is unpacked in about 2 µs, and 100,000 are packed by numpy in a fraction of a second.
+"""
+
+import operator
+import struct
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import InvalidInput, StoreError
+from halving.features.definition import Definition, arrow_type
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+HEADER = struct.Struct(">QQI")
+OFFSET = 2**63  # so that an earlier time is a smaller number, also before 1970
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_COUNT = struct.Struct("<H")
+_CODES = {"binary": "I", "bool": "?", "double": "d", "float": "f", "int32": "i", "int64": "q", "string": "I", "timestamp": "q"}
+_DTYPES = {"I": "<u4", "?": "?", "d": "<f8", "f": "<f4", "i": "<i4", "q": "<i8"}
+_VARIABLE = ("binary", "string")
+
+
+def micros(moment: datetime) -> int:
+    """Microseconds since 1970 of a moment with a time zone, exactly."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def event_of(value: bytes) -> int:
+    """The event time of a value, in µs since 1970."""
+    event: int = HEADER.unpack_from(value)[0]
+    return event - OFFSET
+
+
+def count_of(value: bytes) -> int:
+    """How many features a value has."""
+    count: int = _COUNT.unpack_from(value, HEADER.size)[0]
+    return count
+
+
+class Layout:
+    """The layout of values with these features, name to type."""
+
+    def __init__(self, features: Mapping[str, str]) -> None:
+        self.features = dict(features)
+        self._nulls = (len(features) + 7) // 8
+        self._one = struct.Struct(f"<H{self._nulls}s" + "".join(_CODES[kind] for kind in features.values()))
+        self.size = HEADER.size + self._one.size  # without texts and bytes
+
+    @cached_property
+    def dtype(self) -> "np.dtype[Any]":
+        """A value up to its texts, as numpy reads and writes many of them."""
+        import numpy as np
+
+        head = [("event", ">u8"), ("known", ">u8"), ("generation", ">u4"), ("count", "<u2"), ("nulls", "u1", (self._nulls,))]
+        return np.dtype([*head, *((f"_{place}", _DTYPES[_CODES[kind]]) for place, kind in enumerate(self.features.values()))])
+
+    def pack(self, features: "pa.Table", event: "np.ndarray[Any, Any]", known: "np.ndarray[Any, Any]", generation: Any) -> list[bytes]:
+        """The values of rows.
+
+        Args:
+            features: of the types that the layout has.
+            event, known: µs since 1970, int64, shape (rows,).
+            generation: of the partition that each row is from: an int, or uint32 of shape (rows,).
+        """
+        import numpy as np
+
+        rows = features.num_rows
+        packed = np.zeros(rows, self.dtype)
+        for name, times in (("event", event), ("known", known)):
+            packed[name] = times.astype(np.int64).view(np.uint64) ^ np.uint64(OFFSET)
+        packed["generation"], packed["count"] = generation, len(self.features)
+        nulls = np.zeros((rows, len(self.features)), np.uint8)
+        tails: list[list[bytes]] = []
+        for place, (name, kind) in enumerate(self.features.items()):
+            column = features[name].combine_chunks()
+            if column.null_count:
+                nulls[:, place] = column.is_null().to_numpy(zero_copy_only=False)
+            if kind in _VARIABLE:
+                texts = [text or b"" for text in column.cast("large_binary").to_pylist()]
+                packed[f"_{place}"] = np.fromiter(map(len, texts), np.uint32, rows)
+                tails.append(texts)
+            else:
+                packed[f"_{place}"] = _numbers(column, kind)
+        packed["nulls"] = np.packbits(nulls, axis=1, bitorder="little")
+        whole = packed.tobytes()
+        fixed = [whole[start : start + self.size] for start in range(0, len(whole), self.size)]
+        return list(map(b"".join, zip(fixed, *tails, strict=True))) if tails else fixed
+
+    def unpack(self, value: bytes) -> dict[str, Any]:
+        """The features of one value as Python has them; a timestamp is a datetime in UTC."""
+        _, null, *read = self._one.unpack_from(value, HEADER.size)
+        nulls, at = int.from_bytes(null, "little"), self.size
+        result: dict[str, Any] = {}
+        for place, (name, kind) in enumerate(self.features.items()):
+            given = read[place]
+            if kind in _VARIABLE:
+                text, at = value[at : at + given], at + given
+                given = text.decode() if kind == "string" else text
+            elif kind == "timestamp":
+                given = _EPOCH + timedelta(microseconds=given)
+            result[name] = None if nulls >> place & 1 else given
+        return result
+
+    def columns(self, values: Sequence[bytes]) -> "dict[str, pa.Array]":
+        """The features of many values as Arrow arrays, without a detour over Python's numbers."""
+        import numpy as np
+        import pyarrow as pa
+
+        packed = np.frombuffer(b"".join([value[: self.size] for value in values]), self.dtype)
+        nulls = np.unpackbits(packed["nulls"], axis=1, bitorder="little").astype(bool)
+        ends, result = [self.size] * len(values), {}
+        for place, (name, kind) in enumerate(self.features.items()):
+            numbers = np.ascontiguousarray(packed[f"_{place}"])
+            if kind in _VARIABLE:
+                texts: list[bytes | None] = []
+                for row, length in enumerate(numbers.tolist()):
+                    texts.append(None if nulls[row, place] else values[row][ends[row] : ends[row] + length])
+                    ends[row] += length
+                result[name] = pa.array(texts, pa.binary()).cast(arrow_type(kind))
+            else:
+                kept = pa.array(numbers, mask=nulls[:, place], from_pandas=False)  # NaN is a number here
+                result[name] = kept.cast(arrow_type(kind)) if kind == "timestamp" else kept
+        return result
+
+
+class Layouts:
+    """The layouts of a view's values: those written before it got new features have fewer."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self._layouts: dict[int, Layout] = {}
+
+    def of(self, value: bytes) -> Layout:
+        """The layout of a value.
+
+        Raises:
+            StoreError: it has more features than the definition, which is older.
+        """
+        count = count_of(value)
+        if count not in self._layouts:
+            if count > len(self.definition.features):
+                raise StoreError(f"a value of {self.definition.key} has {count} features, more than {list(self.definition.features)}")
+            self._layouts[count] = Layout(dict(list(self.definition.features.items())[:count]))
+        return self._layouts[count]
+
+
+def entity_key(definition: Definition, values: Mapping[str, Any]) -> bytes | None:
+    """What an entity is kept under; None where a part of it is null, so that it has no features.
+
+    Raises:
+        InvalidInput: a part is missing, or not of the view's type.
+    """
+    parts: list[bytes] = []
+    for name, kind in definition.entity.items():
+        try:
+            value = values[name]
+        except KeyError:
+            raise InvalidInput(f"the entity {dict(values)!r:.200} is not accepted: {definition.key} needs {name}") from None
+        if value is None:
+            return None
+        try:
+            if (kind == "string") != isinstance(value, str) or isinstance(value, bool):
+                raise TypeError
+            parts.append(_text_key(value.encode()) if kind == "string" else operator.index(value).to_bytes(8, "big", signed=True))
+        except (TypeError, OverflowError):
+            raise InvalidInput(f"{name} = {value!r:.80} is not accepted: the entity of {definition.key} is {kind}") from None
+    return b"".join(parts)
+
+
+def entity_keys(definition: Definition, rows: "pa.Table") -> list[bytes | None]:
+    """What the entities of many rows are kept under; None where a part of one is null.
+
+    Args:
+        rows: with the entity's columns; narrower integers and other kinds of texts are accepted.
+
+    Raises:
+        InvalidInput: a column is missing, or not of the view's type.
+    """
+    parts: list[list[bytes | None]] = []
+    for name, kind in definition.entity.items():
+        column = entity_column(definition, rows, name)
+        if kind == "string":
+            parts.append([None if text is None else _text_key(text) for text in column.cast("large_binary").to_pylist()])
+        else:
+            whole = column.fill_null(0).to_numpy().astype(">i8").tobytes()
+            keys: list[bytes | None] = [whole[start : start + 8] for start in range(0, len(whole), 8)]
+            for row in column.is_null().to_numpy(zero_copy_only=False).nonzero()[0] if column.null_count else ():
+                keys[row] = None
+            parts.append(keys)
+    if len(parts) == 1:
+        return parts[0]
+    return [None if None in row else b"".join(row) for row in zip(*parts, strict=True)]
+
+
+def entity_column(definition: Definition, rows: "pa.Table", name: str) -> "pa.Array":
+    """A column of an entity as the view's type.
+
+    Raises:
+        InvalidInput: there is none, or it is of another type.
+    """
+    kind = definition.entity[name]
+    if name not in rows.column_names:
+        raise InvalidInput(f"the entity column {name!r} of {definition.key} is missing: there are {rows.column_names}")
+    found = rows[name].type
+    if entity_type(found) != kind:
+        raise InvalidInput(f"the entity column {name!r} is {found}, which is not accepted: in {definition.key} it is {kind}")
+    return rows[name].cast(arrow_type(kind)).combine_chunks()
+
+
+def entity_type(found: "pa.DataType") -> str | None:
+    """The entity type that a column of this Arrow type has, or None: it can be none."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_integer(found) and found != pa.uint64():
+        return "int64"
+    return "string" if str(found) in ("string", "large_string", "string_view") else None
+
+
+def _text_key(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "big") + text
+
+
+def _numbers(column: "pa.Array", kind: str) -> "np.ndarray[Any, Any]":
+    """A column's values, 0 where it is null, with no bit changed."""
+    import numpy as np
+
+    if kind == "timestamp":
+        column = column.cast("int64")
+    if not column.null_count:
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    return np.asarray(column.fill_null(False if kind == "bool" else 0).to_numpy(zero_copy_only=False))

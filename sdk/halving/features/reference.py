@@ -1,0 +1,69 @@
+"""References to features: ``clicks@1:ctr``, or ``clicks@1:ctr as clicks_ctr`` where the column is to have another name."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from halving.errors import InvalidInput
+
+IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
+IDENTIFIER_RULE = "give 1-128 letters, digits or _, beginning with a letter"
+_REFERENCE = re.compile(
+    r"(?P<view>[A-Za-z]\w*)@(?P<version>[1-9]\d{0,8}):(?P<feature>[A-Za-z]\w*)(?:\s+as\s+(?P<column>[A-Za-z]\w*))?", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One feature of one version of a view, and the name of the column that it becomes."""
+
+    view: str
+    version: int
+    feature: str
+    column: str
+
+    @property
+    def key(self) -> str:
+        """The view's: ``clicks@1``."""
+        return f"{self.view}@{self.version}"
+
+    def __str__(self) -> str:
+        renamed = "" if self.column == self.feature else f" as {self.column}"
+        return f"{self.key}:{self.feature}{renamed}"
+
+
+def parse_reference(text: str) -> Reference:
+    """The reference that a text is.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    found = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise InvalidInput(
+            f"feature {text!r} is not accepted: give VIEW@VERSION:FEATURE, for example clicks@1:ctr, or clicks@1:ctr as another_name"
+        )
+    return Reference(found["view"], int(found["version"]), found["feature"], found["column"] or found["feature"])
+
+
+def parse_references(texts: Iterable[str], taken: Iterable[str] = ()) -> list[Reference]:
+    """References of which each becomes a column of its own.
+
+    Args:
+        taken: columns that are there already.
+
+    Raises:
+        InvalidInput: one is none, there are none, or two become one column.
+    """
+    references = [parse_reference(text) for text in texts]
+    if not references:
+        raise InvalidInput("features = [] is not accepted: give at least one, for example clicks@1:ctr")
+    seen = dict.fromkeys(taken, "a column of the labels")
+    for reference in references:
+        if (other := seen.get(reference.column)) is not None:
+            raise InvalidInput(
+                f"feature {str(reference)!r} is not accepted: {other} is named {reference.column!r}, too; "
+                f"give {reference.key}:{reference.feature} as {reference.view}_{reference.feature}"
+            )
+        seen[reference.column] = f"the feature {str(reference)!r}"
+    return references

@@ -1,0 +1,376 @@
+"""A day of a view is whole or as it was: materialised once for the same content, refused with rows to look at, safe from kills."""
+
+import multiprocessing
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from halving import InvalidInput, Store
+from halving.errors import ExtraMissing
+from halving.features import RequestTransform
+from resources.features import partitions as partitions_module
+from resources.features.join import join_features
+from resources.features.materialize import materialize_all, materialize_day
+from resources.features.online import push
+from resources.features.partitions import Partition, digest_of_partitions, partition, partitions
+from resources.features.view import FeatureView
+from tests.resources.features.histories import GIVEN, MICROS, Row, at, join, labels, materialize, table, view
+
+DAY = 1440.0
+FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
+TRANSFORMS = "tests.resources.features.transforms"
+
+
+def days(store: Store, shape: FeatureView) -> list[Partition]:
+    return partitions(store, shape.name, shape.version)
+
+
+def refusal(store: Store, rows: Any, shape: FeatureView | None = None, day: date = FIRST, late: bool = True) -> str:
+    """Why a day is refused; nothing is published then."""
+    GIVEN["rows"] = rows if isinstance(rows, pa.Table) else table(rows)
+    shape = shape or view()
+    before = days(store, shape)
+    with pytest.raises(InvalidInput) as refused:
+        materialize_day(store, shape, day, late=late)
+    assert days(store, shape) == before
+    return str(refused.value)
+
+
+def test_the_same_content_again_is_the_same_file_and_no_new_generation(tmp_path: Path) -> None:
+    store, rows = Store(tmp_path), [Row(2, 10, 12, 1.0), Row(1, 10, 12, 2.0), Row(1, DAY, DAY, 3.0)]
+    shape = materialize(store, rows)
+    before = days(store, shape)
+    assert [(one.day, one.generation, one.rows) for one in before] == [(FIRST, 1, 2), (SECOND, 1, 1)]
+    GIVEN["rows"] = table(reversed(rows))
+    assert not any(done.new for done in materialize_all(store, shape).days.values())
+    assert not materialize_day(store, shape, FIRST).new
+    assert days(store, shape) == before
+    assert len(list(tmp_path.rglob("*.parquet"))) == 2
+
+
+def test_a_day_that_changed_is_a_new_file_that_counts_and_the_other_days_stay(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    shape = materialize(store, [Row(1, 10, 12, 1.0), Row(1, DAY, DAY, 3.0)])
+    before = days(store, shape)
+    GIVEN["rows"] = table([Row(1, 10, 12, 1.5), Row(1, DAY, DAY, 3.5)])
+    done = materialize_day(store, shape, FIRST)
+    assert (done.new, done.partition.generation) == (True, 2)
+    after = days(store, shape)
+    assert (after[0], after[1]) == (done.partition, before[1])
+    assert digest_of_partitions(after) != digest_of_partitions(before)
+    assert pq.read_table(store.path(before[0].name))["value"].to_pylist() == [1.0]  # what was joined before is still there
+    materialize(store, [Row(1, 10, 12, 1.0)])
+    assert [one.generation for one in days(store, shape)] == [3, 1]
+    assert digest_of_partitions(days(store, shape)) == digest_of_partitions(before)
+
+
+def test_a_day_without_rows_is_an_empty_file(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    GIVEN["rows"] = table([Row(1, 10, 12, 1.0)])
+    assert materialize_day(store, view(), SECOND).partition.rows == 0
+    assert join(store, labels([(1, 5 * DAY)]), ["clicks@1:value"], view())["value"].to_pylist() == [None]
+
+
+def test_a_file_is_sorted_by_entity_and_time_with_its_checksum_as_name(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    shape = materialize(store, [Row(2, 10, 12, 1.0), Row(1, 20, 22, 2.0), Row(1, 10, 30, 3.0), Row(1, 10, 20, 4.0)])
+    (one,) = days(store, shape)
+    found = pq.read_table(store.path(one.name))
+    assert found["value"].to_pylist() == [4.0, 3.0, 2.0, 1.0]
+    assert found.column_names == ["user", "_event", "_known", "value"]
+    assert found["_known"].type == MICROS
+    assert (one.first, one.last, one.last_known) == tuple(int(at(minute).timestamp() * 1e6) for minute in (10, 20, 30))
+
+
+def test_rows_of_any_number_are_in_row_groups_of_one_size(tmp_path: Path) -> None:
+    store, count = Store(tmp_path), 300_000
+    times = pa.array([at(0)] * count, MICROS)
+    rows = pa.table({"user": range(count), "ts": times, "loaded": times, "value": [1.0] * count})
+    shape = materialize(store, rows)
+    (one,) = days(store, shape)
+    metadata = pq.read_metadata(store.path(one.name))
+    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [131_072, 131_072, 37_856]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([Row(7, 10, 12, 1.0), Row(7, 10, 12, 2.0)], "(user, ts, loaded) is not unique, for example user = 7, _event = 2026-03-01 00:10"),
+        ([Row(7, 10, 9, 1.0)], "1 rows of the feature view clicks@1 are not accepted: they were created (loaded) before their event (ts)"),
+        (
+            [Row(None, 10, 12, 1.0), Row(1, 10, 12, 1.0)],
+            "1 rows of the feature view clicks@1 are not accepted: they have no entity or no time",
+        ),
+    ],
+)
+def test_rows_that_a_join_cannot_use_are_refused_and_shown(rows: list[Row], message: str, tmp_path: Path) -> None:
+    assert message in refusal(Store(tmp_path), rows)
+
+
+def test_of_a_view_with_a_delay_an_entity_has_one_row_at_a_time(tmp_path: Path) -> None:
+    delayed = view(created=None, delay="1h")
+    assert "(user, ts) is not unique" in refusal(Store(tmp_path), [Row(7, 10, 12, 1.0), Row(7, 10, 13, 2.0)], delayed)
+    shape = materialize(Store(tmp_path), [Row(7, 10, 9, 1.0)], delayed)  # the column of created times is not looked at
+    assert days(Store(tmp_path), shape)[0].last_known == int(at(70).timestamp() * 1e6)
+
+
+def test_a_first_backfill_that_was_all_created_today_is_named_and_delay_proposed(tmp_path: Path) -> None:
+    store, rows = Store(tmp_path), [Row(1, day * DAY, 40 * DAY, 1.0) for day in range(5)]
+    GIVEN["rows"] = table(rows)
+    message = r"all 5 rows were created on 2026-04-10, but their events are from 2026-03-01 to 2026-03-05.* Give delay in place of created"
+    with pytest.raises(InvalidInput, match=message):
+        materialize_all(store, view())
+    assert "Give delay in place of created, for example delay: 1h" in refusal(store, rows, day=SECOND, late=False)  # a backfill by Dagster
+    assert not materialize_all(store, view(created=None, delay="1h", version=2)).failed
+    assert not materialize_all(store, view(), late=True).failed  # they were known that late
+    GIVEN["rows"] = table([Row(1, 6 * DAY, 50 * DAY, 1.0)])
+    assert materialize_day(store, view(), date(2026, 3, 7)).new  # a late day is no backfill
+
+
+def test_a_view_of_which_the_rows_came_within_a_day_is_no_backfill(tmp_path: Path) -> None:
+    GIVEN["rows"] = table([Row(1, 10, DAY + 120, 1.0), Row(2, DAY - 1, DAY + 120, 1.0)])
+    assert materialize_day(Store(tmp_path), view(), FIRST).new
+
+
+def test_a_transform_that_raises_for_one_day_leaves_the_others(tmp_path: Path) -> None:
+    store, shape = Store(tmp_path), view(transform=f"{TRANSFORMS}:raises_on_unlucky")
+    GIVEN["rows"] = table([Row(1, 10, 12, 1.0), Row(1, DAY, DAY, 13.0), Row(1, 2 * DAY, 2 * DAY, 2.0)])
+    done = materialize_all(store, shape, late=True)
+    assert sorted(done.days) == [FIRST, date(2026, 3, 3)]
+    assert list(done.failed) == [SECOND]
+    assert "raises_on_unlucky of the feature view clicks@1 raised ZeroDivisionError at transforms.py:" in str(done.failed[SECOND])
+    before = days(store, shape)
+    GIVEN["rows"] = table([Row(1, 10, 12, 13.0)])
+    assert "unlucky" in refusal(store, GIVEN["rows"], shape)  # and a day that was there stays
+    assert days(store, shape) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"transform": f"{TRANSFORMS}:centred"}, "value of a row is 0.0 alone and -1.0 among 3; compute each row from that row alone"),
+        ({"transform": f"{TRANSFORMS}:drops"}, "made 2 rows of 3; return one for each row, in the same order"),
+        ({"transform": f"{TRANSFORMS}:gives_names"}, "returned list; return a pyarrow.Table"),
+        ({"transform": f"{TRANSFORMS}:renames"}, "has no column 'value', which the schema declares; it has ['worth']"),
+        ({"transform": f"{TRANSFORMS}:as_text"}, "gives value as string, which the schema declares as double"),
+        ({"transform": f"{TRANSFORMS}:nothing"}, "transforms has no function 'nothing'; it has ['as_text', "),
+        ({"transform": "tests.nowhere:rate"}, "there is no module 'tests.nowhere'"),
+        (
+            {"schema": {"value": "float"}},
+            "the source of the feature view clicks@1 gives value as double, which the schema declares as float",
+        ),
+        ({"schema": {"value": "double", "more": "bool"}}, "has no column 'more', which the schema declares"),
+        (
+            {"entity": ["person"]},
+            "entity.0 = 'person' of the feature view clicks@1 is not accepted: the source has user, ts, loaded, value",
+        ),
+        ({"event_time": "when"}, "event_time = 'when' of the feature view clicks@1 is not accepted: the source has"),
+        ({"created": "when"}, "created = 'when' of the feature view clicks@1 is not accepted: the source has"),
+        (
+            {"event_time": "user"},
+            "event_time = 'user' of the feature view clicks@1 is not accepted: it is BIGINT; give a column of timestamps",
+        ),
+        ({"entity": ["value"], "schema": {"user": "int64"}}, "it is double; give an integer below 2**63 or a text"),
+        ({"source": {"files": "/nowhere/*.parquet"}}, "source.files: /nowhere/*.parquet is not accepted: IO Error"),
+        ({"source": {"function": f"{TRANSFORMS}:dies"}}, "raised TypeError"),
+        ({"source": {"delta": "/nowhere", "version": 3}}, "source.delta = '/nowhere' with version = 3 is not accepted"),
+    ],
+)
+def test_what_is_wrong_with_a_view_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    rows = [Row(1, 10, 12, 1.0), Row(2, 11, 12, 2.0), Row(3, 12, 12, 3.0)]
+    assert message in refusal(Store(tmp_path), rows, view(**change))
+
+
+def test_a_feature_that_must_not_be_null_is_refused_where_it_is(tmp_path: Path) -> None:
+    rows = [Row(1, 10, 12, None), Row(2, 10, 12, 1.0)]
+    message = refusal(Store(tmp_path), rows, view(schema={"value": "double not null"}))
+    assert "schema.value of the feature view clicks@1 is not null, but of 2026-03-01 it is null in 1 rows" in message
+
+
+def test_times_without_a_zone_are_refused_until_the_view_says_which(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    naive = pa.timestamp("ns")
+    times = [datetime(2026, 3, 1, 0, 30), datetime(2026, 3, 1, 12), datetime(2026, 3, 2, 0, 30)]
+    rows = pa.table({"user": [1, 2, 3], "ts": pa.array(times, naive), "loaded": pa.array(times, naive), "value": [1.0, 2.0, 3.0]})
+    assert "its times have no time zone. Say which one they are in, for example timezone: UTC" in refusal(store, rows)
+    shape = view(timezone="Europe/Berlin")
+    GIVEN["rows"] = rows
+    found = {day: materialize_day(store, shape, day).partition.rows for day in (date(2026, 2, 28), FIRST, SECOND)}
+    assert list(found.values()) == [1, 2, 0]  # days are UTC's
+    assert days(store, shape)[0].first == int(datetime(2026, 2, 28, 23, 30, tzinfo=UTC).timestamp() * 1e6)
+    assert not any(done.new for done in materialize_all(store, shape).days.values())
+
+
+def test_times_finer_than_microseconds_are_never_earlier_than_they_were(tmp_path: Path) -> None:
+    store, kind = Store(tmp_path), pa.timestamp("ns", "UTC")
+    moment = int(at(10).timestamp()) * 10**9
+    rows = pa.table({"user": [1], "ts": pa.array([moment], kind), "loaded": pa.array([moment + 1], kind), "value": [1.0]})
+    shape = materialize(store, rows)
+    assert days(store, shape)[0].last_known == moment // 1000 + 1
+
+
+def test_the_entity_keeps_its_type_from_day_to_day(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    materialize(store, [Row(1, 10, 12, 1.0)])
+    message = refusal(store, table([Row("1", DAY, DAY, 1.0)], user=pa.string()), day=SECOND)
+    assert "it is {'user': 'string'}, and was {'user': 'int64'} in the partition of 2026-03-01; give version: 2" in message
+    assert materialize(store, table([Row(1, DAY, DAY, 1.0)], user=pa.int16()))
+
+
+def test_files_and_globs_are_read_for_the_day_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    for number, minutes in enumerate((10, DAY + 10)):
+        pq.write_table(table([Row(1, minutes, minutes, float(number))]), tmp_path / f"{number}.parquet")
+    shape = view(source={"files": f"{tmp_path}/*.parquet"})
+    assert materialize_day(store, shape, SECOND).partition.rows == 1
+    assert [one.day for one in days(store, shape)] == [SECOND]
+    assert not materialize_all(store, shape).failed
+    assert join(store, labels([(1, 20), (1, 2 * DAY)]), ["clicks@1:value"], shape)["value"].to_pylist() == [0.0, 1.0]
+
+
+def test_a_delta_table_is_read_at_its_version(tmp_path: Path) -> None:
+    store, lake = Store(tmp_path / "store"), str(tmp_path / "lake")
+    for value in (1.0, 2.0):
+        deltalake.write_deltalake(lake, table([Row(1, 10, 12, value)]), mode="overwrite")
+    for version, expected in ((0, 1.0), (1, 2.0)):
+        shape = view(source={"delta": lake, "version": version})
+        assert materialize_day(store, shape, FIRST).partition.made["view"]["source"] == {"delta": lake, "version": version}
+        assert join(store, labels([(1, 20)]), ["clicks@1:value"], shape)["value"].to_pylist() == [expected]
+    assert "with version = 9 is not accepted" in refusal(store, [], view(source={"delta": lake, "version": 9}))
+
+
+def test_a_delta_table_without_its_package_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'halving-platform\[lake\]'"):
+        materialize_day(Store(tmp_path), view(source={"delta": "lake", "version": 1}), FIRST)
+
+
+def test_a_function_may_give_batches_and_ask_for_the_day(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    GIVEN["asked"] = []
+    shape = view(source={"function": "tests.resources.features.test_materialize:of_a_day"})
+    assert materialize_day(store, shape, SECOND).partition.rows == 1
+    assert sorted(materialize_all(store, shape, late=True).days) == [FIRST, SECOND]
+    assert GIVEN["asked"] == [SECOND, None]
+
+
+def of_a_day(day: date | None) -> pa.RecordBatchReader:
+    GIVEN["asked"].append(day)
+    rows = table([Row(1, 10, 12, 1.0), Row(1, DAY, DAY, 2.0)])
+    return pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(max_chunksize=1))
+
+
+def test_a_request_gets_the_features_that_training_had_of_the_same_row(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    rows = pa.table(
+        {
+            "user": [1, 2, 3],
+            "ts": pa.array([at(0), at(600), at(1400)], MICROS),
+            "loaded": pa.array([at(1), at(601), at(1401)], MICROS),
+            "clicks": pa.array([1, 0, 5], pa.int32()),
+            "seen": pa.array([3, 0, None], pa.int32()),
+        }
+    )
+    shape = materialize(store, rows, view(transform=f"{TRANSFORMS}:rate", schema={"ctr": "double", "night": "bool"}))
+    found = join(store, labels([(1, 1500), (2, 1500), (3, 1500)]), ["clicks@1:ctr", "clicks@1:night"], shape).select(["ctr", "night"])
+    answer = RequestTransform(days(store, shape)[0].definition)
+    assert answer.definition.input_schema() == rows.schema.remove_metadata()
+    for row, offline in zip(rows.to_pylist(), found.to_pylist(), strict=True):
+        assert repr(answer({name: row[name] for name in ("ts", "clicks", "seen")})) == repr(offline)
+    with pytest.raises(InvalidInput, match="seens is not accepted: the source of clicks@1 has"):
+        answer({"seens": 1})
+    with pytest.raises(InvalidInput, match="are not accepted by clicks@1"):
+        answer({"clicks": "many"})
+
+
+def killed_at_publishing(root: str, at_generation: bool) -> None:
+    """A process that dies when it has written a day's file, before or after the file itself is in the store."""
+    import os
+
+    create = Store.create
+
+    def die(store: Store, name: str, *arguments: Any, **more: Any) -> None:
+        if ("generation-" in name) == at_generation:
+            os._exit(9)
+        create(store, name, *arguments, **more)
+
+    Store.create = die  # type: ignore[method-assign]
+    GIVEN["rows"] = table([Row(1, 10, 12, 2.0)])
+    materialize_day(Store(root), view(), FIRST)
+
+
+@pytest.mark.parametrize("at_generation", [False, True])
+def test_a_process_that_is_killed_leaves_the_day_as_it_was(at_generation: bool, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    shape = materialize(store, [Row(1, 10, 12, 1.0)])
+    before = days(store, shape)
+    process = multiprocessing.get_context("spawn").Process(target=killed_at_publishing, args=(str(tmp_path), at_generation))
+    process.start()
+    process.join()
+    assert process.exitcode == 9
+    assert days(store, shape) == before
+    assert join(store, labels([(1, 20)]), ["clicks@1:value"], shape)["value"].to_pylist() == [1.0]
+    materialize(store, [Row(1, 10, 12, 2.0)])
+    assert join(store, labels([(1, 20)]), ["clicks@1:value"], shape)["value"].to_pylist() == [2.0]
+
+
+def test_of_two_processes_that_publish_a_day_at_once_one_comes_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, create, raced = Store(tmp_path), Store.create, []
+
+    def race(self: Store, name: str, *arguments: Any, **more: Any) -> None:
+        if "generation-" in name and not raced:
+            raced.append(name)
+            materialize(store, [Row(1, 10, 12, 7.0)])  # the other one, which is faster
+        create(self, name, *arguments, **more)
+
+    monkeypatch.setattr(Store, "create", race)
+    shape = materialize(store, [Row(1, 10, 12, 8.0)])
+    found = partition(store, shape.name, shape.version, FIRST)
+    assert found is not None
+    assert found.generation == 2
+    assert len(store.names(f"features/clicks/1/day={FIRST}")) == 4
+    monkeypatch.setattr(partitions_module, "_TRIES", 0)
+    with pytest.raises(OSError, match=r"publish clicks@1 of 2026-03-01 again and again"):
+        materialize(store, [Row(1, 10, 12, 9.0)])
+
+
+def test_a_view_is_materialised_joined_and_pushed_on_any_store(any_store: Store, tmp_path: Path) -> None:
+    rows = [Row(user, day * DAY + 5, day * DAY + 9, float(user + day)) for user in range(3) for day in range(3)]
+    shape = materialize(any_store, rows)
+    with join_features(any_store, labels([(2, 5 * DAY), (1, DAY + 8)]), ["clicks@1:value"], {shape.key: shape}, time="when") as joined:
+        assert joined.reader.read_all()["value"].to_pylist() == [4.0, 1.0]
+    assert push(any_store, shape, str(tmp_path / "online.db")).taken == 3
+    assert not any(done.new for done in materialize_all(any_store, shape, late=True).days.values())
+
+
+def test_a_day_larger_than_the_memory_it_may_take_is_spilled(tmp_path: Path) -> None:
+    count = 400_000
+    pq.write_table(
+        pa.table(
+            {
+                "user": pa.array(range(count, 0, -1)),
+                "ts": pa.array([at(0)] * count, MICROS),
+                "loaded": pa.array([at(0)] * count, MICROS),
+                "value": pa.array([f"{number:0100}" for number in range(count)]),
+            }
+        ),
+        tmp_path / "rows.parquet",
+    )
+    code = f"""
+from resources.features.materialize import materialize_all
+from halving import Store
+from tests.resources.features.histories import view
+given = view(source={{"files": {str(tmp_path / "rows.parquet")!r}}}, schema={{"value": "string"}})
+done = materialize_all(Store({str(tmp_path / "store")!r}), given, memory="100MB")
+assert not done.failed, done.failed
+print([one.partition.rows for one in done.days.values()])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.returncode) == (f"[{count}]", 0), done.stderr

@@ -1,0 +1,345 @@
+"""What is read online is bit by bit what was computed offline: the latest known row, never an older one, for its time to live."""
+
+import math
+import multiprocessing
+import random
+import sqlite3
+import struct
+import sys
+import tempfile
+import threading
+from contextlib import closing
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from halving import InvalidInput, NotFound, Store, StoreError
+from halving.errors import ExtraMissing, StoreUnavailable
+from halving.features import OnlineFeatures
+from resources.features import online as online_module
+from resources.features.online import open_writer, packed, push
+from resources.features.view import FeatureView
+from tests.redis_server import Redis
+from tests.resources.features.histories import MICROS, Row, at, bits, join, known, labels, materialize, view
+from tests.resources.features.test_join import histories
+
+DAY = 1440.0
+TYPES = {
+    "binary": pa.binary(),
+    "bool": pa.bool_(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "string": pa.string(),
+    "timestamp": MICROS,
+}
+SIGNALLING = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_1234))[0]  # NaN with bits of its own
+VALUES: dict[str, list[Any]] = {
+    "binary": [b"\x00\xff", b"", None, b"x" * 300],
+    "bool": [True, False, None, True],
+    "double": [-0.0, SIGNALLING, None, 5e-324],
+    "float": [-0.0, math.nan, None, 1.5],
+    "int32": [-(2**31), 2**31 - 1, None, 0],
+    "int64": [-(2**63), 2**63 - 1, None, 0],
+    "string": ["ä\x00b", "", None, "z" * 1000],
+    "timestamp": [datetime(1900, 1, 1, 0, 0, 0, 1, UTC), datetime(2200, 1, 1, tzinfo=UTC), None, datetime(1970, 1, 1, tzinfo=UTC)],
+}
+
+
+def wide(users: list[Any], minutes: list[float], start: int = 0) -> pa.Table:
+    """Rows with features of all types."""
+    columns = {name: pa.array([VALUES[name][(start + n) % 4] for n in range(len(users))], TYPES[name]) for name in TYPES}
+    times = pa.array([at(minute) for minute in minutes], MICROS)
+    return pa.table({"user": users, "ts": times, "loaded": times, **columns})
+
+
+def wide_view(**changes: Any) -> FeatureView:
+    return view(schema={name: name for name in TYPES}, **changes)
+
+
+def test_each_type_is_read_online_bit_by_bit_as_it_was_computed(tmp_path: Path, online: str) -> None:
+    store, users = Store(tmp_path / "store"), [3, 1, 4, -(2**63)]
+    shape = materialize(store, wide(users, [0, 1, 2, 3]), wide_view())
+    assert push(store, shape, online).taken == 4
+    features = [f"clicks@1:{name}" for name in TYPES]
+    offline = join(store, labels([(user, 10) for user in [*users, 99, None]]), features, shape).select(list(TYPES))
+    with OnlineFeatures(online, features) as reader:
+        found = reader.read(pa.table({"user": pa.array([*users, 99, None], pa.int64())}))
+        assert found.schema == offline.schema
+        for name in TYPES:
+            before, after = offline[name].combine_chunks(), found[name].combine_chunks()
+            assert before.is_valid().equals(after.is_valid())
+            assert [exact(value) for value in before] == [exact(value) for value in after], name
+        for user, row in zip(users, offline.slice(0, 4).to_pylist(), strict=True):
+            assert bits(reader.get({"user": user, "more": 1}).values()) == bits(row.values())
+        assert set(reader.get({"user": 99}).values()) == set(reader.get({"user": None}).values()) == {None}
+        assert bits(reader.read([{"user": user} for user in users]).to_pylist()[0].values()) == bits(found.to_pylist()[0].values())
+
+
+def exact(value: pa.Scalar) -> Any:
+    """The bits of a scalar."""
+    if not value.is_valid:
+        return None
+    array = pa.array([value], value.type)
+    return value.as_py() if pa.types.is_boolean(value.type) else [buffer and buffer.to_pybytes()[:1100] for buffer in array.buffers()[1:]]
+
+
+def test_no_sign_of_a_zero_and_no_bit_of_a_number_is_lost_among_many_rows(tmp_path: Path, online: str) -> None:
+    """DuckDB, Parquet's dictionaries and numpy each have places where 0.0 and -0.0 are one value."""
+    store, source, count = Store(tmp_path / "store"), np.random.default_rng(3), 5_000
+    double = np.where(source.random(count) < 0.5, -0.0, 0.0)
+    double[::7], double[::11] = source.normal(size=len(double[::7])), SIGNALLING
+    numbers = {"double": double, "float": double.astype(np.float32)}
+    times = pa.array([at(0)] * count, MICROS)
+    users = np.arange(count)
+    rows = pa.table({"user": users, "ts": times, "loaded": times, **numbers})
+    shape = materialize(store, rows.take(source.permutation(count)), view(schema={"double": "double", "float": "float"}))
+    push(store, shape, online)
+    features = ["clicks@1:double", "clicks@1:float"]
+    asked = pa.table({"user": users, "when": times})
+    with OnlineFeatures(online, features) as reader:
+        for found in (join(store, asked, features, shape), reader.read(asked)):
+            assert found["double"].to_numpy().tobytes() == numbers["double"].tobytes()
+            assert found["float"].to_numpy().tobytes() == numbers["float"].tobytes()
+
+
+def test_texts_and_pairs_are_entities(tmp_path: Path, online: str) -> None:
+    store = Store(tmp_path / "store")
+    rows = pa.table(
+        {
+            "user": ["a", "ab", "a"],
+            "item": ["bc", "c", ""],
+            "ts": pa.array([at(0)] * 3, MICROS),
+            "loaded": pa.array([at(0)] * 3, MICROS),
+            "value": [1.0, 2.0, 3.0],
+        }
+    )
+    shape = materialize(store, rows, view(entity=["user", "item"]))
+    push(store, shape, online)
+    with OnlineFeatures(online, ["clicks@1:value"]) as reader:
+        assert [reader.get(row)["value"] for row in rows.to_pylist()] == [1.0, 2.0, 3.0]
+        assert reader.read(rows)["value"].to_pylist() == [1.0, 2.0, 3.0]
+        assert reader.get({"user": "abc", "item": ""})["value"] is None
+        with pytest.raises(InvalidInput, match="clicks@1 needs item"):
+            reader.get({"user": "a"})
+        with pytest.raises(InvalidInput, match="user = 1 is not accepted: the entity of clicks@1 is string"):
+            reader.get({"user": 1, "item": "x"})
+
+
+@pytest.mark.parametrize("ttl", [None, "1h", "1d"])
+def test_a_replayed_history_is_read_online_as_it_is_joined_offline(tmp_path: Path, online: str, ttl: str | None) -> None:
+    """At each label's time what is known until then is pushed, and read."""
+    store, source = Store(tmp_path / "store"), random.Random(7)
+    rows = {}
+    for _ in range(150):
+        event = source.randrange(0, 3 * 1440, 20)
+        row = (source.randrange(6), event, event + source.choice([0, 5, 60, 1500]))
+        rows[row] = row
+    users, events, arrived = zip(*rows, strict=True)
+    table = wide(list(users), list(events)).set_column(2, "loaded", pa.array([at(minute) for minute in arrived], MICROS))
+    shape = materialize(store, table, wide_view(ttl=ttl))
+    asked = sorted({(source.randrange(7), source.randrange(0, 5 * 1440, 10)) for _ in range(40)}, key=lambda label: label[1])
+    features = [f"clicks@1:{name}" for name in TYPES]
+    offline = join(store, labels(asked), features, shape).select(list(TYPES))
+    push(store, shape, online, until=at(-1))
+    with OnlineFeatures(online, features) as reader:
+        for number, (user, minutes) in enumerate(asked):
+            push(store, shape, online, until=at(minutes))
+            found = reader.read([{"user": user}], now=at(minutes))
+            for name in TYPES:
+                assert exact(found[name][0]) == exact(offline[name][number]), (user, minutes, name)
+            assert bits(reader.get({"user": user}, now=at(minutes)).values()) == bits(offline.slice(number, 1).to_pylist()[0].values())
+    assert any(value is not None for value in offline["double"].to_pylist())
+
+
+@settings(max_examples=6)
+@given(histories())
+def test_pushes_in_any_order_end_with_the_latest_known(rows: list[Row]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store, online = Store(f"{folder}/store"), f"{folder}/online.db"
+        shape = materialize(store, rows)
+        days = sorted({at(row.event).date() for row in rows}, reverse=True)
+        for day in [*days, *days]:
+            push(store, shape, online, days=[day])
+        with OnlineFeatures(online, ["clicks@1:value"]) as reader:
+            for user in range(1, 4):
+                assert bits(reader.get({"user": user}).values()) == bits([known(rows, user, math.inf)])
+
+
+def write_rows(online: str, shape: FeatureView, order: list[int]) -> None:
+    """One writer of two: rows of users 0 to 9, each older or newer than the last one."""
+    definition = shape.definition({"user": "int64"})
+    with open_writer(online) as writer:
+        from halving.features.packing import Layout
+
+        layout = Layout(writer.define(definition).features)
+        for minute in order:
+            times = pa.array([at(minute)] * 10, MICROS)
+            generations = pa.array([1] * 10, pa.uint32())
+            rows = pa.table(
+                {"user": list(range(10)), "_event": times, "_known": times, "_generation": generations, "value": [float(minute)] * 10}
+            )
+            writer.put(shape.key, packed(definition, layout, rows), None)
+
+
+def test_of_two_writers_at_once_the_newer_row_wins(online: str) -> None:
+    orders = [random.Random(seed).sample(range(200), 200) for seed in (1, 2)]
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=write_rows, args=(online, view(), order)) for order in orders]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    with OnlineFeatures(online, ["clicks@1:value"]) as reader:
+        assert reader.read(pa.table({"user": list(range(10))}))["value"].to_pylist() == [199.0] * 10
+
+
+def test_a_push_again_changes_nothing_and_a_day_made_again_replaces_its_values(tmp_path: Path, online: str) -> None:
+    store = Store(tmp_path / "store")
+    shape = materialize(store, [Row(1, 10, 12, 1.0), Row(2, 10, 12, 2.0)])
+    assert [push(store, shape, online).taken for _ in range(2)] == [2, 0]
+    materialize(store, [Row(1, 10, 12, 1.0), Row(2, 10, 12, 2.5)])
+    pushed = push(store, shape, online)
+    assert (pushed.entities, pushed.taken) == (2, 2)  # of the new generation
+    with OnlineFeatures(online, ["clicks@1:value"]) as reader:
+        assert reader.read([{"user": 1}, {"user": 2}])["value"].to_pylist() == [1.0, 2.5]
+
+
+def test_a_value_counts_for_its_time_to_live(tmp_path: Path, online: str) -> None:
+    store = Store(tmp_path / "store")
+    shape = materialize(store, [Row(1, 10, 12, 1.0)], view(ttl="1h"))
+    push(store, shape, online, until=at(20))
+    with OnlineFeatures(online, ["clicks@1:value"]) as reader:
+        assert reader.get({"user": 1}, now=at(70)) == {"value": 1.0}
+        assert reader.get({"user": 1}, now=at(70 + 1 / 60e6)) == {"value": None}
+        assert reader.read([{"user": 1}])["value"].to_pylist() == [None]
+        with pytest.raises(InvalidInput, match="has no time zone"):
+            reader.get({"user": 1}, now=datetime(2026, 1, 1))
+    assert push(store, shape, online).entities == 0  # by now it is too old
+    with pytest.raises(InvalidInput, match="has no time zone"):
+        push(store, shape, online, until=datetime(2026, 1, 1))
+
+
+def test_what_is_not_known_yet_is_not_pushed(tmp_path: Path, online: str) -> None:
+    store = Store(tmp_path / "store")
+    shape = materialize(store, [Row(1, 10, 12, 1.0), Row(1, 20, 400, 2.0)])
+    push(store, shape, online, until=at(399))
+    with OnlineFeatures(online, ["clicks@1:value"]) as reader:
+        assert reader.get({"user": 1}) == {"value": 1.0}
+        push(store, shape, online, until=at(400), days=[date(2026, 3, 1)])
+        assert reader.get({"user": 1}) == {"value": 2.0}
+
+
+def test_a_feature_that_came_later_is_null_in_values_pushed_before(tmp_path: Path, online: str) -> None:
+    store = Store(tmp_path / "store")
+    shape = materialize(store, [Row(1, 10, 12, 1.0), Row(2, 10, 12, 2.0)])
+    push(store, shape, online)
+    with OnlineFeatures(online, ["clicks@1:value"]) as old:
+        rows = wide([2], [DAY]).append_column("value", pa.array([3.0]))
+        wider = view(schema={"string": "string", "value": "double", "int64": "int64"})
+        materialize(store, rows, wider)
+        push(store, wider, online)
+        assert old.read([{"user": 1}, {"user": 2}])["value"].to_pylist() == [1.0, 3.0]  # a reader from before
+        with OnlineFeatures(online, ["clicks@1:value", "clicks@1:string", "clicks@1:int64 as number"]) as reader:
+            assert reader.get({"user": 1}) == {"value": 1.0, "string": None, "number": None}
+            assert reader.get({"user": 2}) == {"value": 3.0, "string": "ä\x00b", "number": -(2**63)}
+            both = reader.read([{"user": 1}, {"user": 3}, {"user": 2}])
+            assert both.to_pydict() == {"value": [1.0, None, 3.0], "string": [None, None, "ä\x00b"], "number": [None, None, -(2**63)]}
+        assert push(store, shape, online).taken == 0  # a writer from before
+    with pytest.raises(InvalidInput, match=r"online it has the entity .* give it another version"):
+        push(store, view(schema={"value": "string"}), online)
+
+
+def test_threads_share_a_reader(tmp_path: Path, online: str) -> None:
+    store = Store(tmp_path / "store")
+    push(store, materialize(store, [Row(user, 10, 12, float(user)) for user in range(50)]), online)
+    wrong: list[Any] = []
+    with OnlineFeatures(online, ["clicks@1:value"]) as reader:
+
+        def ask() -> None:
+            for user in range(50):
+                if (found := reader.get({"user": user})) != {"value": float(user)}:
+                    wrong.append(found)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+def test_what_is_missing_online_is_named(tmp_path: Path, online: str) -> None:
+    store = Store(tmp_path / "store")
+    shape = view()
+    with pytest.raises(NotFound, match="clicks@1 has not been materialised"):
+        push(store, shape, online)
+    materialize(store, [Row(1, 10, 12, 1.0)])
+    push(store, shape, online)
+    with pytest.raises(NotFound, match="has no feature view other@1: push it there first"):
+        OnlineFeatures(online, ["other@1:value"])
+    with pytest.raises(InvalidInput, match="clicks@1 has value"):
+        OnlineFeatures(online, ["clicks@1:rate"])
+
+
+def test_no_online_store_and_a_damaged_one_are_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"there is no online store .* push features there first"):
+        OnlineFeatures(str(tmp_path / "online.db"), ["clicks@1:value"])
+    (tmp_path / "online.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(StoreError, match=r"is damaged: .* delete it and push the features again"):
+        OnlineFeatures(str(tmp_path / "online.db"), ["clicks@1:value"])
+    with pytest.raises(InvalidInput, match=r"give redis://HOST:PORT/NUMBER, or the path of a file"):
+        OnlineFeatures("postgres://me:secret@host/db", ["clicks@1:value"])
+
+
+def test_a_missing_client_and_a_file_that_cannot_be_written_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "store")
+    shape = materialize(store, [Row(1, 10, 12, 1.0)])
+    with pytest.raises(StoreError, match="cannot write the online store"):
+        push(store, shape, str(tmp_path))  # a folder
+    monkeypatch.setitem(sys.modules, "redis", None)
+    for use in (lambda: push(store, shape, "redis://127.0.0.1"), lambda: OnlineFeatures("redis://127.0.0.1", ["clicks@1:value"])):
+        with pytest.raises(ExtraMissing, match=r"pip install 'halving\[online\]'"):
+            use()
+
+
+def test_a_writer_waits_for_another_one_and_readers_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, address = Store(tmp_path / "store"), str(tmp_path / "online.db")
+    push(store, materialize(store, [Row(1, 10, 12, 1.0)]), address)
+    newer = materialize(store, [Row(1, 20, 22, 2.0)])
+    monkeypatch.setattr(online_module, "_WAIT", 0.1)
+    with closing(sqlite3.connect(address, isolation_level=None)) as other, OnlineFeatures(address, ["clicks@1:value"]) as reader:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="database is locked"):
+            push(store, newer, address)
+        assert reader.get({"user": 1}) == {"value": 1.0}
+        other.execute("ROLLBACK")
+        push(store, newer, address)
+        assert reader.get({"user": 1}) == {"value": 2.0}
+
+
+def test_redis_that_is_away_is_unavailable_and_its_password_is_not_shown(tmp_path: Path, redis: Redis) -> None:
+    server = type(redis)(tmp_path)
+    store = Store(tmp_path / "store")
+    shape, address = materialize(store, [Row(1, 10, 12, 1.0)]), server.address()
+    push(store, shape, address)
+    reader = OnlineFeatures(address, ["clicks@1:value"], timeout=0.2)
+    server.stop()
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        reader.get({"user": 1})
+    secret = address.replace("://", "://me:secret@")
+    with pytest.raises(StoreUnavailable, match="does not answer") as refused:
+        OnlineFeatures(secret, ["clicks@1:value"], timeout=0.2)
+    assert "secret" not in str(refused.value)
+    server.start()
+    push(store, shape, address)
+    assert reader.get({"user": 1}) == {"value": 1.0}
+    reader.close()
+    server.stop()
