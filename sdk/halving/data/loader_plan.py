@@ -1,0 +1,94 @@
+"""What a loader reads and in which batches: plain data that any process can carry out from any position of any epoch."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halving.data.batches import Batches
+from halving.data.columns import as_arrow, as_numpy
+from halving.data.order import Order
+from halving.data.shard_reader import ShardReader
+from halving.data.shards import Shard, shards_of
+
+if TYPE_CHECKING:
+    from halving.data.dataset import Dataset
+
+_BLOCK_ROWS, _BLOCK_BYTES = 16_384, 16 * 2**20  # of rows that are copied at once; more is not faster
+
+
+@dataclass(frozen=True)
+class LoaderPlan:
+    """See :meth:`halving.data.dataset.Dataset.loader`."""
+
+    dataset: "Dataset"
+    split: str
+    batch_size: int
+    columns: Sequence[str] | None
+    transform: Callable[[Any], Any] | None
+    seed: int
+    shuffle: bool
+    lanes: int
+    rank: int
+    ranks: int
+    drop_last: bool
+
+    @cached_property
+    def shards(self) -> list[Shard]:
+        """The split's, in stored order."""
+        return shards_of(self.dataset.manifest, self.split)
+
+    @cached_property
+    def total(self) -> int:
+        """Rows of the split."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"split {self.split!r} of dataset {self.dataset.name}"
+
+    def batches(self, position: int) -> Batches:
+        """The global batches of an epoch from a position on."""
+        return Batches(self.total, position, self.batch_size, self.ranks, self.drop_last)
+
+    def reader(self, upcoming: Iterable[int] = (), gave_up: Callable[[], bool] = lambda: False) -> ShardReader:
+        """To read the split's shards with."""
+        return ShardReader(self.dataset, self.shards, self.lanes + 1, upcoming, gave_up)
+
+    def blocks(
+        self, epoch: int, position: int, first: int = 0, every: int = 1, gave_up: Callable[[], bool] = lambda: False
+    ) -> Iterator[list[Any]]:
+        """This rank's batches of an epoch from a position on, several at a time: number ``first``, ``first + every``, … of them.
+
+        The first block is one batch, so that training begins at once; the blocks then grow to some MiB.
+        """
+        order = Order([shard.rows for shard in self.shards], seed=self.seed, epoch=epoch, lanes=self.lanes, shuffle=self.shuffle)
+        batches = self.batches(position)
+        positions, numbers = order.needs()
+        reader = self.reader(numbers[np.searchsorted(positions, position) :].tolist(), gave_up)
+        row_bytes = max(1, sum(shard.bytes for shard in self.shards) // max(1, self.total))
+        rows, most = 0, max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
+        try:
+            columns = reader.columns(self.columns, self.where)
+            while first < len(batches):
+                shares = []
+                while True:
+                    begin, end = batches.share(first, self.rank)
+                    shares.append(np.arange(begin, end))
+                    first += every
+                    if first >= len(batches) or sum(map(len, shares)) + len(shares[-1]) > rows:
+                        break
+                rows = min(most, max(1, 2 * sum(map(len, shares))))
+                found = reader.read(*order.locate(np.concatenate(shares)), columns)
+                ends = np.cumsum([len(share) for share in shares]).tolist()
+                bounds = list(zip([0, *ends[:-1]], ends, strict=True))
+                if self.transform is None:
+                    yield [{each.column.name: as_numpy(each, begin, end) for each in found} for begin, end in bounds]
+                else:
+                    record_batch = as_arrow(found)
+                    yield [self.transform(record_batch.slice(begin, end - begin)) for begin, end in bounds]
+        finally:
+            reader.close()
