@@ -61,6 +61,7 @@ class Loader:
         self.plan = LoaderPlan(dataset, split, batch_size, names, transform, seed, shuffle, lanes, rank, ranks, drop_last)
         self._epoch, self._position = epoch, 0
         self._current: Callable[[], _Iteration | None] = lambda: None
+        self._broken_off: tuple[int, int] | None = None
         if not self.plan.total:
             raise InvalidInput(f"{self.plan.where} is empty: there is nothing to load")
         if too_few(self.plan.total, batch_size, ranks, drop_last):
@@ -129,7 +130,12 @@ class Loader:
         _check_whole("the state's epoch", state["epoch"], 1)
         _check_whole("the state's position", state["position"], 0)
         self._leave()
-        self._epoch, self._position = state["epoch"], state["position"]
+        self._epoch, self._position, self._broken_off = state["epoch"], state["position"], None
+
+    @property
+    def broken_off(self) -> tuple[int, int] | None:
+        """Epoch and position at which the last iteration was left early, until the next one begins."""
+        return self._broken_off
 
     def end_epoch_if_over(self) -> None:
         """Go to the next epoch where this one has no batch left, and nothing more is to be said of it."""
@@ -147,6 +153,7 @@ class Loader:
         before = self._current()
         if before is not None:
             before.close()
+        self._broken_off = None
         iteration = _Iteration(self, batches)
         self._current = weakref.ref(iteration)
         return iteration
@@ -196,6 +203,7 @@ class _Iteration(Iterator[Any]):
         """End it here: the next iteration is the next epoch, if this one has begun."""
         if not self.__dict__.get("_over", True):
             if self._number:
+                self._loader._broken_off = self._epoch, self._loader._position
                 self._end()
             else:
                 self._stop()
@@ -213,7 +221,7 @@ class _Iteration(Iterator[Any]):
 
 def _copied(plan: LoaderPlan, epoch: int, position: int) -> Loader:
     loader = Loader.__new__(Loader)
-    loader.plan, loader._epoch, loader._position, loader._current = plan, epoch, position, lambda: None
+    loader.plan, loader._epoch, loader._position, loader._current, loader._broken_off = plan, epoch, position, lambda: None, None
     return loader
 
 

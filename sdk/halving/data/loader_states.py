@@ -39,15 +39,15 @@ class LoaderStates:
             self._load(loader, self._restored.pop(name))
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of each open loader, by name."""
-        return {name: loader.state_dict() for name, loader in sorted(self._open.items())}
+        """The state of each open loader, by name; of one whose loop was left early, also where (``broken_off``)."""
+        return {name: _state(loader) for name, loader in sorted(self._open.items())}
 
     def restore(self, states: Mapping[str, Any], *, within_epoch: bool, own: bool) -> None:
         """Bring states back: into the loaders that are open now, and into those that are opened later.
 
         Args:
-            within_epoch: the states are those of an epoch's middle: one that has handed out its last batch has no batch left. Otherwise it
-                goes on with the next epoch.
+            within_epoch: the states are of the middle of an epoch of the run, which goes on: a loader whose loop was left goes on where
+                that was, and one that has handed out its last batch has none left. Otherwise both go on with the next epoch.
             own: they are the same run's. Another run's are taken where they fit, and else these loaders begin an order of their own.
 
         Raises:
@@ -59,6 +59,9 @@ class LoaderStates:
             self._load(self._open[name], self._restored.pop(name))
 
     def _load(self, loader: "Loader", state: Mapping[str, Any]) -> None:
+        if self._within_epoch and "broken_off" in state:
+            epoch, position = state["broken_off"]
+            state = {**state, "epoch": epoch, "position": position}
         try:
             loader.load_state_dict(state)
         except InvalidInput:
@@ -67,6 +70,11 @@ class LoaderStates:
             return
         if not self._within_epoch:
             loader.end_epoch_if_over()
+
+
+def _state(loader: "Loader") -> dict[str, Any]:
+    state = loader.state_dict()
+    return state if loader.broken_off is None else state | {"broken_off": list(loader.broken_off)}
 
 
 _OF: "weakref.WeakKeyDictionary[Dataset, LoaderStates]" = weakref.WeakKeyDictionary()

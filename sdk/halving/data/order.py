@@ -6,8 +6,8 @@ With N rows in all, L lanes, ``q, r = divmod(N, L)``, and everything counted fro
 2. Lane l is a contiguous part of them, ``q + 1`` places long for the first r lanes and ``q`` for the others: it begins at
    ``l * q + min(l, r)``.
 3. Position p of the epoch is place ``begin(l) + p // L`` of lane ``l = p mod L``. So neighbours come from L different parts of the data.
-4. Place j within a shard of n rows is row ``π(j)`` of it, where π is a Feistel network of :data:`_ROUNDS` rounds on ``b`` bits
-   (``2**b >= n``), walked along its cycle until the result is below n. Its key is ``key(seed, epoch, 2, shard)``.
+4. Place j within a shard of n rows is row ``π(j)`` of it, where π is a Feistel network of 6 rounds on ``b`` bits (``b >= 8``, and
+   ``2**b >= n``), walked along its cycle until the result is below n. Its key is ``key(seed, epoch, 2, shard)``.
 
 Each step is a bijection, so each position has one row and each row one position. Hashes are SplitMix64's finalizer (Steele, Lea, Flood:
 *Fast splittable pseudorandom number generators*, OOPSLA 2014, with Stafford's variant 13). Not shuffled, the shards stay as they are and
@@ -27,7 +27,7 @@ _GAMMA = 0x9E3779B97F4A7C15
 _FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _MASK = (1 << 64) - 1
 _SHARDS, _ROWS = 1, 2  # what a key is for
-_ROUNDS = 6
+_ROUNDS, _LEAST_BITS = 6, 8  # with fewer, some permutations of a few rows are visibly more frequent than others
 
 
 class Order:
@@ -79,9 +79,10 @@ class Order:
 
 def _permuted(places: "Numbers", rows: "Numbers", keys: "Words") -> "Numbers":
     """``π`` of each place, in a shard of so many rows and with such a key."""
-    bits = np.maximum(np.frexp((rows - 1).astype(np.float64))[1], 2).astype(np.uint64)  # of n - 1: exact below 2**53
+    bits = np.maximum(np.frexp((rows - 1).astype(np.float64))[1], _LEAST_BITS).astype(np.uint64)  # of n - 1: exact below 2**53
     sizes = rows.astype(np.uint64)
     found = _feistel(places.astype(np.uint64), bits, keys)
+    found[rows == 1] = 0
     outside = np.flatnonzero(found >= sizes)
     while len(outside):
         walked = _feistel(found[outside], bits[outside], keys[outside])

@@ -80,7 +80,8 @@ class MappedShard:
     def _bits(self, buffer: int, batches: "Array", within: "Array") -> "Array":
         there = self.layout.lengths[buffer][batches] > 0  # a batch without nulls may have no bits
         at = np.where(there, self.layout.offsets[buffer][batches] + (within >> 3), 0)
-        return (self._data[at] >> (within & 7).astype(np.uint8) & 1).astype(bool) & there
+        bits: Array = (self._data[at] >> (within & 7).astype(np.uint8) & 1).astype(bool) & there
+        return bits
 
     def _numbers(self, dtype: "np.dtype[Any]") -> "Array":
         numbers: Array = self._data[: len(self._data) // dtype.itemsize * dtype.itemsize].view(dtype)
@@ -90,8 +91,9 @@ class MappedShard:
         """The file as items of so many bytes that begin at each byte: one index then copies rows from anywhere in it."""
         if not 0 < width <= len(self._data):
             raise IndexError
-        first: Array = self._data[:width].view(f"V{width}")
-        return np.lib.stride_tricks.as_strided(first, (len(self._data) - width + 1,), (1,), writeable=False)
+        first = self._data[:width].view(f"V{width}")
+        items: Array = np.lib.stride_tricks.as_strided(first, (len(self._data) - width + 1,), (1,), writeable=False)
+        return items
 
 
 def room(columns: Sequence[Column], rows: int) -> list[Gathered]:

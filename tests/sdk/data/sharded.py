@@ -1,0 +1,53 @@
+"""Snapshots of shards, written as they are published."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from halving import Dataset, Store
+from halving.data.shards import Shard
+
+
+def arrow_file(table: pa.Table, rows: int = 97) -> bytes:
+    """An uncompressed Arrow file in record batches of so many rows."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows)
+    return bytes(sink.getvalue())
+
+
+def put_shard(store: Store, content: bytes, rows: int) -> Shard:
+    shard = Shard(hashlib.sha256(content).hexdigest(), rows, len(content))
+    store.create(shard.name, content)
+    return shard
+
+
+def snapshot(store: Store, splits: Mapping[str, Sequence[Shard]], name: str = "points") -> Dataset:
+    """A dataset whose splits have these shards."""
+    entries = {split: [[shard.sha256, shard.rows, shard.bytes] for shard in shards] for split, shards in splits.items()}
+    digest = "sha256:" + hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+    dataset = Dataset(store, name, digest)
+    rows = {split: sum(shard.rows for shard in shards) for split, shards in splits.items()}
+    manifest = {"digest": digest, "target": "label", "rows": sum(rows.values()), "splits": rows, "shards": entries}
+    store.create(f"{dataset.folder}/manifest.json", json.dumps(manifest).encode())
+    return dataset
+
+
+def sharded(store: Store, *tables: pa.Table, rows: int = 97, name: str = "points") -> Dataset:
+    """A dataset whose split ``train`` has a shard for each table; ``none`` has no rows."""
+    shards = [put_shard(store, arrow_file(table, rows), table.num_rows) for table in tables]
+    return snapshot(store, {"train": shards, "none": []}, name)
+
+
+def numbered(*rows: int) -> list[pa.Table]:
+    """Tables with so many rows, whose column ``n`` counts through all of them."""
+    ends = [sum(rows[: place + 1]) for place in range(len(rows))]
+    return [pa.table({"n": pa.array(range(end - count, end), pa.int64())}) for count, end in zip(rows, ends, strict=True)]
+
+
+def numbers(batches: Iterable[Mapping[str, Any]]) -> list[list[int]]:
+    """Column ``n`` of each batch."""
+    return [batch["n"].tolist() for batch in batches]
