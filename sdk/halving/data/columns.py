@@ -72,9 +72,12 @@ def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> 
         raise InvalidInput(f"columns = {unknown[0]!r} is not accepted: {where} has {', '.join(schema.names)}")
     if not wanted:
         raise InvalidInput(f"columns = {wanted!r} is not accepted: give some of {', '.join(schema.names)}")
-    places, node, buffer = {}, 0, 0
+    places, node, buffer, view = {}, 0, 0, ""
     for field in schema:
         places[field.name] = (node, buffer)
+        view = view or (field.name if _has_views(field.type) else "")
+        if view and field.name in wanted:  # a view has any number of buffers
+            raise InvalidInput(f"column {field.name!r} of {where} is not read, because {view!r} is of type {schema.field(view).type}")
         nodes, buffers = _counts(field.type)
         node, buffer = node + nodes, buffer + buffers
     found = []
@@ -204,6 +207,10 @@ def _number(type_: "pa.DataType") -> "np.dtype[Any] | None":
     return None
 
 
+def _has_views(type_: "pa.DataType") -> bool:
+    return str(type_).endswith("_view") or any(_has_views(type_.field(number).type) for number in range(type_.num_fields))
+
+
 def _counts(type_: "pa.DataType") -> tuple[int, int]:
     """Field nodes and buffers of a type."""
     import pyarrow.types as of
@@ -211,8 +218,6 @@ def _counts(type_: "pa.DataType") -> tuple[int, int]:
     if of.is_null(type_):
         return 1, 0
     if of.is_dictionary(type_) or not type_.num_fields:
-        if of.is_binary_view(type_) or of.is_string_view(type_):
-            return 1, 2
         is_variable = of.is_binary(type_) or of.is_string(type_) or of.is_large_binary(type_) or of.is_large_string(type_)
         return 1, 3 if is_variable else 2
     own = 1 if of.is_struct(type_) or of.is_fixed_size_list(type_) else 2

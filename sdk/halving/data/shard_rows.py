@@ -1,5 +1,6 @@
 """Rows out of mapped shards: a block of them is copied at once, column by column, from wherever they lie."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,13 +47,10 @@ class MappedShard:
 
     def _fill(self, gathered: Gathered, places: "Array", batches: "Array", within: "Array") -> None:
         column, layout = gathered.column, self.layout
-        nulls = layout.nulls[column.node : column.node + column.nodes]
-        if nulls[1:].any():
-            raise InvalidInput(f"column {column.name!r} of type {column.type} has a null within a list, which a loader does not read")
-        if nulls[0].any():
+        if layout.nulls[column.node].any():
             if gathered.valid is None:
                 gathered.valid = np.ones(len(gathered.values), bool)
-            gathered.valid[places] = self._bits(column.buffer, batches, within) | (nulls[0][batches] == 0)
+            gathered.valid[places] = self._valid(column.node, column.buffer, batches, within)
         if column.kind == "bits":
             gathered.values[places] = self._bits(column.buffer + 1, batches, within)
         elif column.kind == "fixed":
@@ -62,6 +60,9 @@ class MappedShard:
             else:
                 items = self._items(width)[offsets[batches] + within * width]
                 gathered.values[places] = items.view(column.dtype).reshape(len(places), *column.shape)
+            for depth in range(1, column.nodes):
+                items_a_row = math.prod(column.shape[:depth])
+                self._check_items(gathered, places, depth, batches, within * items_a_row, np.full(len(places), items_a_row))
         else:
             self._fill_views(gathered, places, batches, within)
 
@@ -73,9 +74,29 @@ class MappedShard:
         base, length = layout.offsets[column.data_buffer][batches], layout.lengths[column.data_buffer][batches]
         if (bounds[:, 0] < 0).any() or (bounds[:, 1] < bounds[:, 0]).any() or (bounds[:, 1] > length).any():
             raise IndexError
+        if column.nodes > 1:
+            item = column.dtype.itemsize
+            self._check_items(gathered, places, 1, batches, bounds[:, 0] // item, (bounds[:, 1] - bounds[:, 0]) // item)
         values, view = gathered.values, self._view
         for place, begin, end in zip(places.tolist(), (base + bounds[:, 0]).tolist(), (base + bounds[:, 1]).tolist(), strict=True):
             values[place] = view[begin:end]
+
+    def _check_items(self, gathered: Gathered, places: "Array", depth: int, batches: "Array", begins: "Array", counts: "Array") -> None:
+        """Refuse a null among the items of a list that is none. (Below a list that is null, Arrow has what it likes.)"""
+        column = gathered.column
+        if not self.layout.nulls[column.node + depth].any():
+            return
+        counts = counts if gathered.valid is None else np.where(gathered.valid[places], counts, 0)
+        first = np.repeat(np.cumsum(counts) - counts, counts)
+        items = np.repeat(begins, counts) + np.arange(counts.sum()) - first
+        if not self._valid(
+            column.node + depth, column.buffer + depth + (column.kind == "variable"), np.repeat(batches, counts), items
+        ).all():
+            raise InvalidInput(f"column {column.name!r} of type {column.type} has a null within a list, which a loader does not read")
+
+    def _valid(self, node: int, buffer: int, batches: "Array", within: "Array") -> "Array":
+        valid: Array = self._bits(buffer, batches, within) | (self.layout.nulls[node][batches] == 0)
+        return valid
 
     def _bits(self, buffer: int, batches: "Array", within: "Array") -> "Array":
         there = self.layout.lengths[buffer][batches] > 0  # a batch without nulls may have no bits

@@ -1,5 +1,7 @@
 """An epoch is cut into batches that are the same for any number of ranks, and no rank is ever without a row."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +41,7 @@ def test_all_ranks_have_the_same_number_of_batches_and_a_row_of_each(sizes: tupl
 def test_batches_are_full_but_the_last_two_which_are_equal_and_at_least_half(sizes: tuple[int, int]) -> None:
     total, size = sizes
     found = bounds(Batches(total, 0, size, 1, drop_last=False))
-    rows = [after - before for before, after in zip(found, found[1:], strict=False)]
+    rows = [after - before for before, after in pairwise(found)]
     assert len(rows) == -(-total // size)
     assert all(count == size for count in rows[:-2])
     if len(rows) > 1:
