@@ -195,15 +195,12 @@ class ShardCache:
             files = [(path, found) for path, found in self._files() if found.st_ino != os.fstat(descriptor).st_ino]
             total = sum(found.st_size for _, found in files)
             limit = self._given if self._given is not None else (shutil.disk_usage(self._folder).free + total) // 2
-            for path, found in sorted(files, key=lambda file: file[1].st_atime_ns):
-                if total + size <= limit:
-                    break
+            oldest = iter(sorted(files, key=lambda file: file[1].st_atime_ns))
+            while total + size > limit or not _takes(descriptor, size):
+                path, found = next(oldest, (None, None))
+                if path is None or found is None:
+                    raise NoRoom(_why_not(size, total, limit))
                 total -= found.st_size if _delete(path) else 0
-            if total + size > limit:
-                raise NoRoom(f"{size:,} bytes more than the {total:,} in use are over its limit of {limit:,}")
-            os.ftruncate(descriptor, 0)
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(descriptor, 0, size)  # so that a full disk says so now
 
     def _files(self) -> "Iterator[tuple[Path, os.stat_result]]":
         for entry in os.scandir(self._folder):
@@ -237,6 +234,25 @@ def _hash(descriptor: int) -> str:
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _takes(descriptor: int, size: int) -> bool:
+    """Whether a file's blocks are there, so that a full disk says so before anything is fetched."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.posix_fallocate(descriptor, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(descriptor, size)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.ftruncate(descriptor, 0)
+        return False
+    return True
+
+
+def _why_not(size: int, total: int, limit: int) -> str:
+    if total + size <= limit:
+        return f"{os.strerror(errno.ENOSPC)} for {size:,} bytes"
+    return f"a shard of {size:,} bytes beside {total:,} bytes in use is more than the {limit:,} that are allowed"
 
 
 def _delete(path: Path) -> bool:
