@@ -133,6 +133,12 @@ class Loader:
         self._epoch, self._position, self._broken_off = state["epoch"], state["position"], None
 
     @property
+    def is_iterated(self) -> bool:
+        """Whether an iteration is under way."""
+        current = self._current()
+        return current is not None and not current.over
+
+    @property
     def broken_off(self) -> tuple[int, int] | None:
         """Epoch and position at which the last iteration was left early, until the next one begins."""
         return self._broken_off
@@ -172,12 +178,12 @@ class _Iteration(Iterator[Any]):
         self._epoch, self._begin = loader._epoch, loader._position
         self._cut = loader.plan.batches(self._begin)
         self._number = 0
-        self._over = False
+        self.over = False
         self._ready: deque[Any] = deque()
         self._source: Iterator[Any] = batches(self._epoch, self._begin, 0)
 
     def __next__(self) -> Any:
-        if self._over:
+        if self.over:
             raise StopIteration
         if isinstance(self._source, Prefetched) and not self._source.is_here:  # a forked child goes on from its parent's position
             self._ready.clear()
@@ -189,7 +195,7 @@ class _Iteration(Iterator[Any]):
                 self._end()
                 raise
             except BaseException:
-                self._over = True
+                self.over = True
                 raise
         batch = self._ready.popleft()
         self._number += 1
@@ -201,7 +207,7 @@ class _Iteration(Iterator[Any]):
 
     def close(self) -> None:
         """End it here: the next iteration is the next epoch, if this one has begun."""
-        if not self.__dict__.get("_over", True):
+        if not self.__dict__.get("over", True):
             if self._number:
                 self._loader._broken_off = self._epoch, self._loader._position
                 self._end()
@@ -213,7 +219,7 @@ class _Iteration(Iterator[Any]):
         self._stop()
 
     def _stop(self) -> None:
-        self._over = True
+        self.over = True
         self._ready.clear()
         if hasattr(self._source, "close"):
             self._source.close()

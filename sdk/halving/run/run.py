@@ -200,8 +200,8 @@ class Run:
         """Fill ``state`` from the run's latest checkpoint, and continue counting epochs from there.
 
         The loaders of :attr:`dataset` continue with the row behind the last one that counts, whether they are open already or are opened
-        later: in the middle of an epoch that was saved there, otherwise with the next epoch. Where the checkpoint is another run's, a
-        loader with another seed or of another dataset begins an order of its own.
+        later: in the middle of an epoch that was saved there, otherwise with the next epoch. A loader with another seed begins an order of
+        its own, unless the one that was saved is in the middle of an epoch.
 
         Returns:
             The values by name. Objects with ``state_dict`` are filled in place; plain values are those of the checkpoint. Without a
@@ -209,7 +209,8 @@ class Run:
 
         Raises:
             CheckpointMismatch: the checkpoint lacks one of the names.
-            InvalidInput: a loader reads in another order than when it was saved; one that is opened later raises it then.
+            InvalidInput: a loader has another seed than the one that was saved in the middle of an epoch of its split; where it is opened
+                later, it is raised then. (A checkpoint of another run is taken where it fits, and never refused.)
             StoreError: it cannot be read, or the store was unavailable for ten minutes.
         """
         if self._resume_from is None:
