@@ -30,6 +30,7 @@ PARTS = (
     "mlflow",
     "search",
     "objects",
+    "loading",
     "scale",
     "decisions",
     "catalog",

@@ -66,9 +66,7 @@ class Loader:
             raise InvalidInput(f"{self.plan.where} is empty: there is nothing to load")
         if too_few(self.plan.total, batch_size, ranks, drop_last):
             raise InvalidInput(_advice(self.plan))
-        reader = self.plan.reader()
-        reader.columns(names, self.plan.where)  # so that a wrong name is an error here
-        reader.close()
+        _ = self.plan.columns  # so that a wrong name is an error here
 
     def __repr__(self) -> str:
         return f"Loader({self.plan.where}, epoch {self._epoch}, position {self._position:,} of {self.plan.total:,})"

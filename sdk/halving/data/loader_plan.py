@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halving.data.batches import Batches
-from halving.data.columns import as_arrow, as_numpy
+from halving.data.columns import Column, as_arrow, as_numpy
 from halving.data.order import Order
 from halving.data.shard_reader import ShardReader
 from halving.data.shards import Shard, shards_of
@@ -26,7 +26,7 @@ class LoaderPlan:
     dataset: "Dataset"
     split: str
     batch_size: int
-    columns: Sequence[str] | None
+    names: Sequence[str] | None
     transform: Callable[[Any], Any] | None
     seed: int
     shuffle: bool
@@ -44,6 +44,19 @@ class LoaderPlan:
     def total(self) -> int:
         """Rows of the split."""
         return sum(shard.rows for shard in self.shards)
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """What is read of each shard.
+
+        Raises:
+            InvalidInput: there is no such column, or its type is not accepted.
+        """
+        reader = self.reader()
+        try:
+            return reader.columns(self.names, self.where)
+        finally:
+            reader.close()
 
     @property
     def where(self) -> str:
@@ -72,7 +85,6 @@ class LoaderPlan:
         row_bytes = max(1, sum(shard.bytes for shard in self.shards) // max(1, self.total))
         rows, most = 0, max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
         try:
-            columns = reader.columns(self.columns, self.where)
             while first < len(batches):
                 shares = []
                 while True:
@@ -82,7 +94,7 @@ class LoaderPlan:
                     if first >= len(batches) or sum(map(len, shares)) + len(shares[-1]) > rows:
                         break
                 rows = min(most, max(1, 2 * sum(map(len, shares))))
-                found = reader.read(*order.locate(np.concatenate(shares)), columns)
+                found = reader.read(*order.locate(np.concatenate(shares)), self.columns)
                 ends = np.cumsum([len(share) for share in shares]).tolist()
                 bounds = list(zip([0, *ends[:-1]], ends, strict=True))
                 if self.transform is None:

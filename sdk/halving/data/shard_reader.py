@@ -113,8 +113,12 @@ class ShardReader:
     def _bytes(self, shard: Shard) -> "Array":
         if self._cache is not None:
             return self._cache.open(shard)
-        with open_shard(self._store, shard):  # it is there, and of the right size
-            return _map(self._store.path(shard.name))
+        with contextlib.suppress(OSError, ValueError):  # the latter: an empty file
+            data = _map(self._store.path(shard.name))
+            if len(data) == shard.bytes:
+                return data
+        with open_shard(self._store, shard):  # says what is wrong; opening each of them by it takes longer than a resume may
+            raise StoreError(damaged(self._store, shard))
 
     def _fetch_ahead(self, needed: Sequence[int]) -> None:
         """Ask for what is needed now and is not here, and for what is needed next."""

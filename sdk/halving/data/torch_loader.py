@@ -75,7 +75,7 @@ class _Batches(IterableDataset[Any]):
             # A connection to an object store does not survive a fork.
             dataset = self._plan.dataset
             plan = replace(self._plan, dataset=Dataset(Store(dataset.store.root), dataset.name, dataset.digest))
-            plan.__dict__["shards"] = self._plan.shards
+            plan.__dict__.update(shards=self._plan.shards, columns=self._plan.columns)  # known already
             blocks = plan.blocks(epoch, position, number + worker.id, worker.num_workers)
         for block in blocks:
             for batch in block:
