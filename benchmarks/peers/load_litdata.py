@@ -20,10 +20,15 @@ def write(folder: Path, kind: str, rows: int) -> None:
 
 
 def read(folder: Path, kind: str, batch: int, state: Any) -> Reading:
-    loader = StreamingDataLoader(StreamingDataset(str(folder), shuffle=True), batch_size=batch, num_workers=0)
+    given = {"collate_fn": _blobs} if kind == "blobs" else {}
+    loader = StreamingDataLoader(StreamingDataset(str(folder), shuffle=True), batch_size=batch, num_workers=0, **given)
     if state is not None:
         loader.load_state_dict(state)
     return Reading(lambda: iter(loader), loader.state_dict)
+
+
+def _blobs(rows: list[memoryview]) -> list[bytes]:
+    return [bytes(row) for row in rows]
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
-"""A background thread that goes on with an iterator while its results are used."""
+"""A background thread that goes on with an iterator while its results are used, and the end of such threads before the interpreter's."""
 
 import atexit
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 _Item = TypeVar("_Item")
-_END_SECONDS = 5.0  # for which the interpreter's exit waits for the threads
+_END_SECONDS = 30.0  # for which the interpreter's exit waits: about as long as a call to a store that does not answer
 
 
 class Prefetched(Iterator[_Item], Generic[_Item]):
@@ -25,11 +26,8 @@ class Prefetched(Iterator[_Item], Generic[_Item]):
     def __init__(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]", depth: int) -> None:
         self._shared: _Shared[_Item] = _Shared(depth)
         self._process = os.getpid()
-        self._thread = threading.Thread(target=_run, args=(begin, self._shared), name="halving-loader", daemon=True)
-        self._finalizer = weakref.finalize(self, self._shared.close)
-        self._finalizer.atexit = False
-        _LIVE.add(self)
-        self._thread.start()
+        weakref.finalize(self, self._shared.close).atexit = False
+        self._shared.start(begin)
 
     @property
     def is_here(self) -> bool:
@@ -39,12 +37,47 @@ class Prefetched(Iterator[_Item], Generic[_Item]):
     def __next__(self) -> _Item:
         return self._shared.take()
 
-    def close(self, seconds: float = 0.0) -> None:
-        """End the thread, and wait so long for it; what was taken ahead is dropped."""
+    def close(self) -> None:
+        """End the thread, without waiting for it; what was taken ahead is dropped."""
         if self.is_here:
             self._shared.close()
-            if seconds and self._thread is not threading.current_thread():
-                self._thread.join(seconds)
+
+
+class Background(Protocol):
+    """Threads that can be ended."""
+
+    def close(self) -> None: ...
+
+    def join(self, seconds: float) -> None: ...
+
+
+def end_before_exit(background: Background) -> None:
+    """Have threads ended before the interpreter takes apart what they use. (Reading S3 while Arrow takes it apart is a crash.)
+
+    Handlers are called in reverse order: this one moves behind those of all that is imported by now.
+    """
+    _LIVE.add(background)
+    atexit.unregister(_end_all)
+    atexit.register(_end_all)
+
+
+_LIVE: "weakref.WeakSet[Background]" = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    live, until = list(_LIVE), time.monotonic() + _END_SECONDS
+    for each in live:
+        each.close()
+    for each in live:
+        each.join(max(0.0, until - time.monotonic()))
+
+
+def _forget_all() -> None:
+    """In a forked child, which has none of its parent's threads."""
+    _LIVE.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 class _Shared(Generic[_Item]):
@@ -55,24 +88,17 @@ class _Shared(Generic[_Item]):
         self._changed = threading.Condition()
         self._depth = depth
         self._error: BaseException | None = None
-        self._ended = False
-        self.closed = False
+        self._ended = self._closed = False
+        self._thread: threading.Thread | None = None
 
-    def put(self, item: _Item) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self.closed or len(self._items) < self._depth)
-            if not self.closed:
-                self._items.append(item)
-                self._changed.notify_all()
-
-    def end(self, error: BaseException | None) -> None:
-        with self._changed:
-            self._error, self._ended = error, True
-            self._changed.notify_all()
+    def start(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]") -> None:
+        self._thread = threading.Thread(target=self._run, args=(begin,), name="halving-loader", daemon=True)
+        end_before_exit(self)
+        self._thread.start()
 
     def take(self) -> _Item:
         with self._changed:
-            self._changed.wait_for(lambda: self._items or self._ended or self.closed)
+            self._changed.wait_for(lambda: self._items or self._ended or self._closed)
             if self._items:
                 item = self._items.popleft()
                 self._changed.notify_all()
@@ -84,34 +110,31 @@ class _Shared(Generic[_Item]):
 
     def close(self) -> None:
         with self._changed:
-            self.closed = True
+            self._closed = True
             self._items.clear()
             self._changed.notify_all()
 
+    def join(self, seconds: float) -> None:
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
 
-_LIVE: "weakref.WeakSet[Prefetched[Any]]" = weakref.WeakSet()
+    def _run(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]") -> None:
+        error: BaseException | None = None
+        try:
+            for item in begin(lambda: self._closed):
+                self._put(item)
+                del item  # the thread holds nothing while it goes on
+                if self._closed:
+                    break
+        except BaseException as raised:  # noqa: BLE001  # the user's thread raises it
+            error = raised
+        with self._changed:
+            self._error, self._ended = error, True
+            self._changed.notify_all()
 
-
-def _run(begin: "Callable[[Callable[[], bool]], Iterator[_Item]]", shared: "_Shared[_Item]") -> None:
-    error: BaseException | None = None
-    try:
-        for item in begin(lambda: shared.closed):
-            shared.put(item)
-            del item  # the thread holds nothing while it goes on
-            if shared.closed:
-                break
-    except BaseException as raised:  # noqa: BLE001  # the user's thread raises it
-        error = raised
-    shared.end(error)
-
-
-def _end_all() -> None:
-    """Before the interpreter takes itself apart under threads that are in the middle of Arrow's code."""
-    live = list(_LIVE)
-    for each in live:
-        each.close()
-    for each in live:
-        each.close(_END_SECONDS)
-
-
-atexit.register(_end_all)
+    def _put(self, item: _Item) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._items) < self._depth)
+            if not self._closed:
+                self._items.append(item)
+                self._changed.notify_all()

@@ -4,6 +4,7 @@ import contextlib
 import mmap
 import os
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +13,7 @@ import numpy as np
 
 from halving.data.arrow_layout import NotReadable
 from halving.data.columns import Column, Gathered, columns_of
+from halving.data.prefetch import end_before_exit
 from halving.data.shard_cache import NoRoom, ShardCache
 from halving.data.shard_rows import MappedShard, room
 from halving.data.shards import Shard, damaged, open_shard
@@ -48,8 +50,12 @@ class ShardReader:
         self._mapped: OrderedDict[int, MappedShard] = OrderedDict()
         self._upcoming = iter(upcoming)
         self._asked: dict[int, int] = {}  # the bytes of the shards that are fetched ahead
-        self._cache = None if self._store.folder is not None else ShardCache(self._store, self._retried, gave_up=gave_up)
-        self._ahead = _Ahead(self._cache.fetch) if self._cache is not None else None
+        self._cache: ShardCache | None = None
+        self._ahead: _Ahead | None = None
+        if self._store.folder is None:
+            self._retried(lambda: self._store.filesystem)  # connected before any thread begins; see end_before_exit
+            self._cache = ShardCache(self._store, self._retried, gave_up=gave_up)
+            self._ahead = _Ahead(self._cache.fetch)
 
     def columns(self, names: Sequence[str] | None, where: str) -> list[Column]:
         """The columns of these names; see :func:`halving.data.columns.columns_of`."""
@@ -151,21 +157,27 @@ class _Ahead:
         self._fetch = fetch
         self._wanted: deque[Shard] = deque()
         self._changed = threading.Condition()
-        self._threads = 0
+        self._threads: list[threading.Thread] = []
         self._closed = False
 
     def want(self, shard: Shard) -> None:
         with self._changed:
             self._wanted.append(shard)
-            if self._threads < min(_FETCHING, len(self._wanted)):
-                self._threads += 1
-                threading.Thread(target=self._run, name="halving-shards", daemon=True).start()
+            if len(self._threads) < min(_FETCHING, len(self._wanted)):
+                self._threads.append(threading.Thread(target=self._run, name="halving-shards", daemon=True))
+                end_before_exit(self)
+                self._threads[-1].start()
             self._changed.notify()
 
     def close(self) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def join(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
         while True:

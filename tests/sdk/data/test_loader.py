@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from halving import Dataset, InvalidInput, NotFound, Store, StoreError
 from halving.data.loader import Loader
+from tests.sdk.conftest import Script
 from tests.sdk.data.sharded import arrow_file, flat, numbered, numbers, put_shard, sharded, snapshot
 from tests.waiting import wait_for
 
@@ -278,6 +279,20 @@ def test_what_is_read_ahead_is_bounded(datasets: dict[str, Dataset]) -> None:
         thread.join(0.5)
         assert thread.is_alive()
     assert len(made) <= 15
+
+
+def test_a_script_may_end_in_the_middle_of_an_epoch(any_store: Store, script: Script) -> None:
+    dataset = sharded(any_store, *numbered(*[50] * 20))
+    done = script(
+        "import sys, halving\n"
+        "loader = halving.Dataset(halving.Store(), 'points', sys.argv[1]).loader('train', batch_size=1, lanes=4)\n"
+        "for batch in loader: break\n"
+        "iteration = iter(loader)\n"
+        "next(iteration)\n"
+        "copy = iter(halving.Dataset(halving.Store(), 'points', sys.argv[1]).loader('train', batch_size=1, lanes=2))\n",
+        dataset.digest,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # What is refused

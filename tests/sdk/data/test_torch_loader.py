@@ -16,7 +16,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create.*:UserWarning"),  # more workers than cores
     pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
 ]
-WORKERS = [(0, None), (1, "fork"), (2, "fork"), (3, "fork"), (2, "spawn")]
+SLOW = pytest.mark.slow  # spawned workers import torch
+WORKERS = [(0, None), (1, "fork"), (2, "fork"), (3, "fork"), pytest.param(2, "spawn", marks=SLOW)]
 
 
 def of_torch(loader: Loader, workers: int, start: str | None, **options: Any) -> Any:
@@ -40,7 +41,7 @@ def test_the_number_of_workers_changes_neither_the_batches_nor_their_order(datas
     assert loader.state_dict() == wanted.state_dict()
 
 
-@pytest.mark.parametrize(("workers", "start"), [(0, None), (2, "fork"), (3, "spawn")])
+@pytest.mark.parametrize(("workers", "start"), [(0, None), (2, "fork"), pytest.param(3, "spawn", marks=SLOW)])
 def test_what_workers_have_prepared_ahead_is_not_counted_and_a_resume_goes_on_with_the_next_row(
     store: Store, workers: int, start: str | None
 ) -> None:
@@ -105,7 +106,7 @@ def pairs(rows: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], list[str]]:
     return rows["n"].to_numpy() * 2, [str(value) for value in rows["n"].to_pylist()]
 
 
-@pytest.mark.parametrize(("workers", "start"), [(0, None), (2, "spawn")])
+@pytest.mark.parametrize(("workers", "start"), [(0, None), (2, "fork"), pytest.param(2, "spawn", marks=SLOW)])
 def test_what_a_transform_returns_has_tensors_for_its_arrays(store: Store, workers: int, start: str | None) -> None:
     dataset = sharded(store, *numbered(20, 20))
     loader = dataset.loader("train", batch_size=16, transform=pairs)
