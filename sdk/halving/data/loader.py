@@ -5,6 +5,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from halving.data.batches import too_few
@@ -14,9 +15,10 @@ from halving.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from halving.data.dataset import Dataset
+    from halving.data.torch_loader import TorchLoader
 
 LANES = 16
-_BLOCKS_AHEAD = 2
+_BLOCKS_AHEAD, _TRANSFORMED_AHEAD = 2, 4  # lists of batches, and batches
 
 
 class Loader:
@@ -79,7 +81,7 @@ class Loader:
         return len(self.plan.batches(0))
 
     def __iter__(self) -> Iterator[Any]:
-        return self.iteration(lambda epoch, position, number: Prefetched(_producer(self.plan, epoch, position, number), _BLOCKS_AHEAD))
+        return self.iteration(partial(ahead, self.plan))
 
     @property
     def epoch(self) -> int:
@@ -96,7 +98,7 @@ class Loader:
         """Batches that the epoch still has."""
         return len(self.plan.batches(self._position))
 
-    def torch(self, workers: int = 0, *, pin_memory: bool = False, **options: Any) -> "Any":
+    def torch(self, workers: int = 0, *, pin_memory: bool = False, **options: Any) -> "TorchLoader":
         """The same batches as tensors, from a PyTorch ``DataLoader``; see :class:`halving.data.torch_loader.TorchLoader`."""
         from halving.data.torch_loader import TorchLoader
 
@@ -229,9 +231,10 @@ def _copied(plan: LoaderPlan, epoch: int, position: int) -> Loader:
     return loader
 
 
-def _producer(plan: LoaderPlan, epoch: int, position: int, number: int) -> Callable[[Callable[[], bool]], Iterator[Any]]:
-    """Makes the iterator of a thread, which must not hold the loader."""
-    return lambda gave_up: plan.blocks(epoch, position, number, gave_up=gave_up)
+def ahead(plan: LoaderPlan, epoch: int, position: int, number: int) -> Prefetched[list[Any]]:
+    """This rank's batches from a number on, as lists, which a thread reads ahead."""
+    depth = _BLOCKS_AHEAD if plan.transform is None else _TRANSFORMED_AHEAD
+    return Prefetched(lambda gave_up: plan.blocks(epoch, position, number, gave_up=gave_up), depth)
 
 
 def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -1,8 +1,11 @@
 """What a loader reads and in which batches: plain data that any process can carry out from any position of any epoch."""
 
+import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +37,7 @@ class LoaderPlan:
     rank: int
     ranks: int
     drop_last: bool
+    process: int = field(default_factory=os.getpid)
 
     @cached_property
     def shards(self) -> list[Shard]:
@@ -69,14 +73,17 @@ class LoaderPlan:
 
     def reader(self, upcoming: Iterable[int] = (), gave_up: Callable[[], bool] = lambda: False) -> ShardReader:
         """To read the split's shards with."""
-        return ShardReader(self.dataset, self.shards, self.lanes + 1, upcoming, gave_up)
+        dataset = self.dataset
+        if os.getpid() != self.process:  # a forked child: its parent's connection to an object store is not its own
+            dataset = pickle.loads(pickle.dumps(dataset))
+        return ShardReader(dataset, self.shards, self.lanes + 1, upcoming, gave_up)
 
     def blocks(
         self, epoch: int, position: int, first: int = 0, every: int = 1, gave_up: Callable[[], bool] = lambda: False
     ) -> Iterator[list[Any]]:
-        """This rank's batches of an epoch from a position on, several at a time: number ``first``, ``first + every``, … of them.
+        """This rank's batches of an epoch from a position on: number ``first``, ``first + every``, … of them, in lists of some MiB.
 
-        The first block is one batch, so that training begins at once; the blocks then grow to some MiB.
+        The first list is one batch, so that training begins at once. What a transform has made is in lists of one.
         """
         order = Order([shard.rows for shard in self.shards], seed=self.seed, epoch=epoch, lanes=self.lanes, shuffle=self.shuffle)
         batches = self.batches(position)
@@ -86,21 +93,19 @@ class LoaderPlan:
         rows, most = 0, max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
         try:
             while first < len(batches):
-                shares = []
-                while True:
-                    begin, end = batches.share(first, self.rank)
-                    shares.append(np.arange(begin, end))
+                shares: list[np.ndarray[Any, Any]] = []
+                bounds = [0]
+                while not shares or (first < len(batches) and bounds[-1] + len(shares[-1]) <= rows):
+                    shares.append(np.arange(*batches.share(first, self.rank)))
+                    bounds.append(bounds[-1] + len(shares[-1]))
                     first += every
-                    if first >= len(batches) or sum(map(len, shares)) + len(shares[-1]) > rows:
-                        break
-                rows = min(most, max(1, 2 * sum(map(len, shares))))
+                rows = min(most, 2 * bounds[-1])
                 found = reader.read(*order.locate(np.concatenate(shares)), self.columns)
-                ends = np.cumsum([len(share) for share in shares]).tolist()
-                bounds = list(zip([0, *ends[:-1]], ends, strict=True))
                 if self.transform is None:
-                    yield [{each.column.name: as_numpy(each, begin, end) for each in found} for begin, end in bounds]
-                else:
-                    record_batch = as_arrow(found)
-                    yield [self.transform(record_batch.slice(begin, end - begin)) for begin, end in bounds]
+                    yield [{each.column.name: as_numpy(each, begin, end) for each in found} for begin, end in pairwise(bounds)]
+                    continue
+                record_batch = as_arrow(found)
+                for begin, end in pairwise(bounds):
+                    yield [self.transform(record_batch.slice(begin, end - begin))]
         finally:
             reader.close()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from halving.data.shard_rows import MappedShard, room
 from halving.data.shards import Shard, damaged, open_shard
 from halving.errors import HalvingError, StoreError
 from halving.store.retry import retry_while_unavailable
+from halving.store.store import Store
 
 if TYPE_CHECKING:
     from halving.data.dataset import Dataset
@@ -51,11 +53,10 @@ class ShardReader:
         self._upcoming = iter(upcoming)
         self._asked: dict[int, int] = {}  # the bytes of the shards that are fetched ahead
         self._cache: ShardCache | None = None
-        self._ahead: _Ahead | None = None
         if self._store.folder is None:
             self._retried(lambda: self._store.filesystem)  # connected before any thread begins; see end_before_exit
             self._cache = ShardCache(self._store, self._retried, gave_up=gave_up)
-            self._ahead = _Ahead(self._cache.fetch)
+        self._ahead = _Ahead(self._cache.fetch if self._cache is not None else partial(_read_soon, self._store))
 
     def columns(self, names: Sequence[str] | None, where: str) -> list[Column]:
         """The columns of these names; see :func:`halving.data.columns.columns_of`."""
@@ -96,8 +97,7 @@ class ShardReader:
 
     def close(self) -> None:
         """Stop fetching ahead."""
-        if self._ahead is not None:
-            self._ahead.close()
+        self._ahead.close()
         self._mapped.clear()
 
     def _fill(self, number: int, found: list[Gathered], places: "Array", rows: "Array") -> None:
@@ -129,7 +129,8 @@ class ShardReader:
     def _fetch_ahead(self, needed: Sequence[int]) -> None:
         """Ask for what is needed now and is not here, and for what is needed next."""
         missing = [number for number in needed if number not in self._mapped]
-        new = [number for number in missing[1:] if number not in self._asked]  # the first is fetched by whoever needs it
+        # The first is fetched by whoever needs it.
+        new = [number for number in missing[1:] if number not in self._asked] if self._cache is not None else []
         for number in missing:
             self._asked.pop(number, None)
         room_left = self._cache.limit // 4 if self._cache is not None and missing else 0
@@ -140,10 +141,7 @@ class ShardReader:
                 self._asked[number] = self._shards[number].bytes
                 new.append(number)
         for number in new:
-            if self._ahead is not None:
-                self._ahead.want(self._shards[number])
-            else:
-                _read_soon(self._store.path(self._shards[number].name))
+            self._ahead.want(self._shards[number])
 
     def _retried(self, action: Callable[[], _Result]) -> _Result:
         give_up_at = lambda: 0.0 if self._gave_up() else self._dataset.give_up_at()  # noqa: E731
@@ -198,11 +196,11 @@ def _map(path: str) -> "Array":
         os.close(descriptor)
 
 
-def _read_soon(path: str) -> None:
-    """Have the kernel read a file into its page cache."""
+def _read_soon(store: Store, shard: Shard) -> None:
+    """Have the kernel read a shard into its page cache, from its beginning to its end."""
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = os.open(store.path(shard.name), os.O_RDONLY)
             try:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
             finally:

@@ -5,17 +5,14 @@ their order. What they have prepared ahead does not count as handed out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_convert, get_worker_info
 
-from halving.data.dataset import Dataset
+from halving.data.loader import ahead
 from halving.data.loader_plan import LoaderPlan
-from halving.data.prefetch import Prefetched
-from halving.store.store import Store
 
 if TYPE_CHECKING:
     from halving.data.loader import Loader
@@ -69,14 +66,9 @@ class _Batches(IterableDataset[Any]):
         epoch, position, number = self.start.tolist()
         worker = get_worker_info()
         if worker is None:
-            plan = self._plan
-            blocks: Iterator[Any] = Prefetched(lambda gave_up: plan.blocks(epoch, position, number, gave_up=gave_up), 2)
+            blocks: Iterator[Any] = ahead(self._plan, epoch, position, number)
         else:
-            # A connection to an object store does not survive a fork.
-            dataset = self._plan.dataset
-            plan = replace(self._plan, dataset=Dataset(Store(dataset.store.root), dataset.name, dataset.digest))
-            plan.__dict__.update(shards=self._plan.shards, columns=self._plan.columns)  # known already
-            blocks = plan.blocks(epoch, position, number + worker.id, worker.num_workers)
+            blocks = self._plan.blocks(epoch, position, number + worker.id, worker.num_workers)
         for block in blocks:
             for batch in block:
                 yield _tensors(batch)

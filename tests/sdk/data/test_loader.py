@@ -1,6 +1,7 @@
 """A loader hands out each row of an epoch once, in an order that any number of processes takes up at any row."""
 
 import gc
+import multiprocessing
 import os
 import pickle
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,9 +181,8 @@ def test_a_copy_in_another_process_goes_on_at_the_same_row(datasets: dict[str, D
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_a_forked_child_goes_on_with_an_iterator_of_its_parent(datasets: dict[str, Dataset]) -> None:
-    loader = datasets["four shards"].loader("train", batch_size=16)
-    iteration = iter(loader)
+def test_a_forked_child_goes_on_with_an_iterator_of_its_parent(dataset: Dataset) -> None:
+    iteration = iter(dataset.loader("train", batch_size=16))
     next(iteration)
     reading, writing = os.pipe()
     child = os.fork()
@@ -269,16 +270,13 @@ def test_the_thread_ends_with_the_iteration(dataset: Dataset, end: str) -> None:
     assert loader is None or loader.plan
 
 
-def test_what_is_read_ahead_is_bounded(datasets: dict[str, Dataset]) -> None:
-    dataset, made = datasets["four shards"], []
-    transform = lambda rows: made.append(rows.num_rows)  # noqa: E731
-    iteration = iter(dataset.loader("train", batch_size=1, transform=transform))
-    next(iteration)
-    wait_for(lambda: len(made) >= 7, 60, "two blocks ahead")  # blocks of 1, 2 and 4 batches
-    for thread in loader_threads():
-        thread.join(0.5)
-        assert thread.is_alive()
-    assert len(made) <= 15
+def test_no_more_than_a_few_batches_are_transformed_ahead(datasets: dict[str, Dataset]) -> None:
+    made: list[int] = []
+    iteration = iter(datasets["four shards"].loader("train", batch_size=1, transform=lambda rows: made.append(rows.num_rows)))
+    for handed_out in range(1, 20):
+        next(iteration)
+        wait_for(lambda handed_out=handed_out: len(made) >= handed_out + 4, 60, "the batches ahead")
+        assert len(made) <= handed_out + 5  # one that has no room yet
 
 
 def test_a_script_may_end_in_the_middle_of_an_epoch(any_store: Store, script: Script) -> None:
@@ -362,6 +360,27 @@ def test_ranks_are_those_of_torchruns_environment(datasets: dict[str, Dataset], 
     monkeypatch.setenv("WORLD_SIZE", "many")
     with pytest.raises(InvalidInput, match="RANK or WORLD_SIZE"):
         datasets["one shard"].loader("train", batch_size=16)
+
+
+def share_of(dataset: Dataset, rank: int, place: str, answer: "multiprocessing.Queue[Any]") -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2)
+    answer.put((rank, numbers(dataset.loader("train", batch_size=16))))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_ranks_are_those_of_torch_distributed(datasets: dict[str, Dataset], tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    answer = fork.Queue()
+    processes = [fork.Process(target=share_of, args=(datasets["one shard"], rank, str(tmp_path / "group"), answer)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    shares = dict(answer.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join()
+    assert [flat(parts) for parts in zip(shares[0], shares[1], strict=True)] == numbers(
+        datasets["one shard"].loader("train", batch_size=16)
+    )
 
 
 # Faults of the shards
