@@ -22,7 +22,7 @@ _BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("_", "<i4"), ("body"
 
 
 class NotReadable(ValueError):
-    """The bytes are no Arrow file, or one that is compressed or has dictionaries."""
+    """The bytes are no Arrow file, or one that is compressed."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,6 @@ def _layout(data: "Bytes") -> Layout:
     (length,) = struct.unpack("<i", bytes(data[end : end + 4]))
     footer = bytes(data[max(0, end - length) : end])
     root = _follow(footer, 0)
-    if _vector(footer, root, 2)[1]:
-        raise NotReadable("it has dictionaries")
     at, count = _vector(footer, root, 3)
     blocks = np.frombuffer(footer, _BLOCK, count, at) if count else np.zeros(0, _BLOCK)
     rows = np.zeros(count, np.int64)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 FOLDER_VARIABLE, BYTES_VARIABLE = "HALVING_CACHE", "HALVING_CACHE_BYTES"
 _PAUSE = 0.02  # seconds between looks at a shard that another process is fetching
+_TRIES = 5  # another process may delete a shard before it is opened
+_WARNED: set[Path] = set()  # folders of which the user knows already
 _UNFINISHED: set[int] = set()  # descriptors of what this process is fetching
 
 
@@ -61,7 +63,6 @@ class ShardCache:
         place = os.environ.get(FOLDER_VARIABLE) or "~/.cache/halving"
         self._folder = folder or Path(place).expanduser().absolute() / "shards"
         self._given = _bytes_given() if limit is None else limit
-        self._warned = False
 
     @property
     def limit(self) -> int:
@@ -84,12 +85,14 @@ class ShardCache:
             StoreUnavailable: the store was not to be reached for as long as ``fetching`` tries.
         """
         try:
-            while (found := self.opened(shard)) is None:
+            for _ in range(_TRIES):
+                if (found := self.opened(shard)) is not None:
+                    return found
                 self.fetch(shard)
-            return found
+            raise NoRoom("what was written to it is not what is read from it, or is deleted at once")
         except NoRoom as error:
-            if not self._warned:
-                self._warned = True
+            if self._folder not in _WARNED:
+                _WARNED.add(self._folder)
                 warn(
                     f"the cache {self._folder} does not take the shards of {self._store.root}, so they are held in memory: {error}; give "
                     f"another folder by {FOLDER_VARIABLE}, or more bytes by {BYTES_VARIABLE}"
@@ -98,26 +101,22 @@ class ShardCache:
 
     def opened(self, shard: Shard) -> "Bytes | None":
         """A shard that is here, as its bytes should be; None where it is not."""
-        path = self._folder / shard.sha256
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except OSError:
-            return None
-        try:
-            while not _locked(descriptor, fcntl.LOCK_SH):  # it is just being published, or deleted
-                time.sleep(_PAUSE / 10)
-            found = os.fstat(descriptor)
-            if not found.st_nlink:
-                return None
-            good = found.st_size == shard.bytes and (found.st_mtime_ns == _mark(shard) or _hash(descriptor) == shard.sha256)
-            if good:
-                with contextlib.suppress(OSError):  # another user's, in a folder that is shared
-                    os.utime(descriptor, ns=(time.time_ns(), _mark(shard)))
-                # The map has a duplicate of the descriptor, with which the lock lasts as long as the map.
-                return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
-        finally:
-            os.close(descriptor)
-        self.drop(shard)
+        with contextlib.suppress(OSError):  # it is not here, or the disk cannot read it, or has no locks
+            descriptor = os.open(self._folder / shard.sha256, os.O_RDONLY)
+            try:
+                while not _locked(descriptor, fcntl.LOCK_SH):  # it is just being published, or deleted
+                    time.sleep(_PAUSE / 10)
+                found = os.fstat(descriptor)
+                if not found.st_nlink:
+                    return None
+                if found.st_size == shard.bytes and (found.st_mtime_ns == _mark(shard) or _hash(descriptor) == shard.sha256):
+                    with contextlib.suppress(OSError):  # another user's, in a folder that is shared
+                        os.utime(descriptor, ns=(time.time_ns(), _mark(shard)))
+                    # The map has a duplicate of the descriptor, with which the lock lasts as long as the map.
+                    return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
+            finally:
+                os.close(descriptor)
+            self.drop(shard)
         return None
 
     def drop(self, shard: Shard) -> None:
@@ -336,7 +335,4 @@ def _refusals() -> Iterator[None]:
     except StoreError:
         raise
     except OSError as error:
-        known = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO, errno.EFBIG, errno.ENOLCK)
-        if error.errno in known or isinstance(error, FileExistsError):
-            raise NoRoom(str(error)) from error
-        raise
+        raise NoRoom(str(error)) from error
