@@ -23,15 +23,15 @@ def read(folder: Path, kind: str, batch: int, state: Any) -> Reading:
     loader = StreamingDataLoader(dataset, batch_size=batch, num_workers=0, collate_fn=_blobs if kind == "blobs" else _floats)
     if state is not None:
         loader.load_state_dict(state)
-    return Reading(lambda: iter(loader), loader.state_dict)
+    return Reading(lambda: (rows["x"] for rows in loader), loader.state_dict)
 
 
-def _blobs(rows: list[dict[str, Any]]) -> list[bytes]:
-    return [row["x"] for row in rows]
+def _blobs(rows: list[dict[str, Any]]) -> dict[str, list[bytes]]:  # of a list it would count the bytes of the first as rows
+    return {"x": [row["x"] for row in rows]}
 
 
-def _floats(rows: list[dict[str, Any]]) -> torch.Tensor:
-    return torch.stack([torch.from_numpy(row["x"]) for row in rows])
+def _floats(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    return {"x": torch.stack([torch.from_numpy(row["x"]) for row in rows])}
 
 
 if __name__ == "__main__":

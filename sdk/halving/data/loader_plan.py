@@ -19,7 +19,7 @@ from halving.data.shards import Shard, shards_of
 if TYPE_CHECKING:
     from halving.data.dataset import Dataset
 
-_BLOCK_ROWS, _BLOCK_BYTES = 16_384, 16 * 2**20  # of rows that are copied at once; more is not faster
+_BLOCK_ROWS, _BLOCK_BYTES = 32768, 16 * 2**20  # of rows that are copied at once; more is not faster
 
 
 @dataclass(frozen=True)
