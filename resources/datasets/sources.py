@@ -140,9 +140,8 @@ def _query(query: str) -> Iterator[pa.RecordBatch]:
     import duckdb
 
     with duckdb.connect() as connection:
-        connection.execute(
-            "SET memory_limit = '512MiB'; SET enable_progress_bar_print = false; SET preserve_insertion_order = true; SET TimeZone = 'UTC'"
-        )
+        connection.execute("SET memory_limit = '512MiB'; SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar_print = false")
         try:
             statements = connection.extract_statements(query)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
