@@ -76,7 +76,7 @@ def measure(setting: Setting, peers: Sequence[Peer] = PEERS) -> Part:
     for kind in _ROWS:
         part.tables.append(_table(setting, part, peers, pythons, reasons, kind))
     part.tables[-1].note = " ".join(notes)
-    part.tables.append(_waits(setting))
+    part.tables.append(_waits(setting, part))
     part.missing = [f"{name}: {reason}" for name, reason in reasons.items()]
     return part
 
@@ -130,7 +130,7 @@ def _table(setting: Setting, part: Part, peers: Sequence[Peer], pythons: Mapping
     return table
 
 
-def _waits(setting: Setting) -> Table:
+def _waits(setting: Setting, part: Part) -> Table:
     table = Table(["rows", "waits, %"], [], "A step that waits", _WAITS.strip())
     for kind in _ROWS:
         folder = str(setting.work / "load_halving" / kind)
@@ -139,6 +139,7 @@ def _waits(setting: Setting) -> Table:
             for _ in range(setting.choose(1, 3))
         ]
         table.rows.append([_NAMES[kind], spread(shares)])
+        part.targets.append(Target(f"share of the time in which a step of {_STEP * 1000:.0f} ms waits, {kind}", "%", shares, 2.0))
     return table
 
 

@@ -25,22 +25,20 @@ class Prefetched(Iterator[_Item], Generic[_Item]):
 
     def __init__(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]", depth: int) -> None:
         self._shared: _Shared[_Item] = _Shared(depth)
-        self._process = os.getpid()
         weakref.finalize(self, self._shared.close).atexit = False
         self._shared.start(begin)
 
     @property
     def is_here(self) -> bool:
         """Whether this is the process whose thread it is."""
-        return os.getpid() == self._process
+        return self._shared.is_here
 
     def __next__(self) -> _Item:
         return self._shared.take()
 
     def close(self) -> None:
         """End the thread, without waiting for it; what was taken ahead is dropped."""
-        if self.is_here:
-            self._shared.close()
+        self._shared.close()
 
 
 class Background(Protocol):
@@ -90,6 +88,11 @@ class _Shared(Generic[_Item]):
         self._error: BaseException | None = None
         self._ended = self._closed = False
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        return os.getpid() == self._process
 
     def start(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]") -> None:
         self._thread = threading.Thread(target=self._run, args=(begin,), name="halving-loader", daemon=True)
@@ -109,6 +112,8 @@ class _Shared(Generic[_Item]):
         raise StopIteration
 
     def close(self) -> None:
+        if not self.is_here:  # the thread may have held the lock when this process was forked
+            return
         with self._changed:
             self._closed = True
             self._items.clear()

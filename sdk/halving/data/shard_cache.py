@@ -32,7 +32,7 @@ FOLDER_VARIABLE, BYTES_VARIABLE = "HALVING_CACHE", "HALVING_CACHE_BYTES"
 _PAUSE = 0.02  # seconds between looks at a shard that another process is fetching
 _TRIES = 5  # another process may delete a shard before it is opened
 _WARNED: set[Path] = set()  # folders of which the user knows already
-_UNFINISHED: set[int] = set()  # descriptors of what this process is fetching
+_LOCKED: set[int] = set()  # descriptors by which this process keeps others from something
 
 
 class NoRoom(Exception):
@@ -283,7 +283,7 @@ def _owned(part: Path, folder: Path) -> Iterator[int | None]:
     """The descriptor of an unfinished file that this thread alone may write; None while another does."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
-    _UNFINISHED.add(descriptor)
+    _LOCKED.add(descriptor)
     try:
         if not _locked(descriptor, fcntl.LOCK_EX) or not _is_at(descriptor, part):  # the latter: just published, or deleted
             yield None
@@ -295,7 +295,7 @@ def _owned(part: Path, folder: Path) -> Iterator[int | None]:
                 part.unlink(missing_ok=True)
     finally:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
-        _UNFINISHED.discard(descriptor)
+        _LOCKED.discard(descriptor)
         os.close(descriptor)
 
 
@@ -306,24 +306,26 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _forget_unfinished() -> None:
+def _forget_locks() -> None:
     """In a forked child: with the descriptors it would hold its parent's locks, also after the parent's death."""
-    for descriptor in _UNFINISHED:
+    for descriptor in _LOCKED:
         os.close(descriptor)
-    _UNFINISHED.clear()
+    _LOCKED.clear()
 
 
-os.register_at_fork(after_in_child=_forget_unfinished)
+os.register_at_fork(after_in_child=_forget_locks)
 
 
 @contextlib.contextmanager
 def _only_one(path: Path) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    _LOCKED.add(descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
+        _LOCKED.discard(descriptor)
         os.close(descriptor)
 
 

@@ -55,7 +55,7 @@ class ShardReader:
         self._cache: ShardCache | None = None
         if self._store.folder is None:
             self._retried(lambda: self._store.filesystem)  # connected before any thread begins; see end_before_exit
-            self._cache = ShardCache(self._store, self._retried, gave_up=gave_up)
+            self._cache = ShardCache(self._store, self._retried, gave_up=lambda: time.monotonic() >= self._give_up_at())
         self._ahead = _Ahead(self._cache.fetch if self._cache is not None else partial(_read_soon, self._store))
 
     def columns(self, names: Sequence[str] | None, where: str) -> list[Column]:
@@ -144,8 +144,10 @@ class ShardReader:
             self._ahead.want(self._shards[number])
 
     def _retried(self, action: Callable[[], _Result]) -> _Result:
-        give_up_at = lambda: 0.0 if self._gave_up() else self._dataset.give_up_at()  # noqa: E731
-        return retry_while_unavailable(self._store, f"dataset {self._dataset.name}", action, give_up_at)
+        return retry_while_unavailable(self._store, f"dataset {self._dataset.name}", action, self._give_up_at)
+
+    def _give_up_at(self) -> float:
+        return 0.0 if self._gave_up() else self._dataset.give_up_at()
 
 
 class _Ahead:
