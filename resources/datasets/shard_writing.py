@@ -55,6 +55,7 @@ class ShardWriter:
         Args:
             known: the first shards of a former snapshot: the rows are cut there again as long as they are the same.
         """
+        self.folder.mkdir(parents=True, exist_ok=True)
         shards: list[Shard] = []
         statistics: list[Statistics] = []
         row = 0

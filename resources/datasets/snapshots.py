@@ -9,20 +9,21 @@ done.
 import contextlib
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from halving import Dataset, Store
 from halving.data.dataset import snapshot_folder
-from halving.data.shards import shards_of
+from halving.data.shards import Shard, shards_of
 from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.store.filesystem import store_faults
 from halving.store.json_files import now
@@ -44,7 +45,10 @@ from resources.datasets.statistics import Statistics, merged, without
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
 
-_AHEAD = 3  # batches that are hashed while another is written
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_THREADS = 2
+_AHEAD = 3  # batches that are dealt while another is read or written
 _PACKAGES = ("pyarrow", "numpy", "pandas", "polars", "duckdb", "deltalake", "pyiceberg")  # that a source's rows may come through
 _LONGEST_CODE = 64 * 2**10
 
@@ -138,7 +142,7 @@ class _Spools:
     def append(self, split: str, rows: pa.RecordBatch, hashes: Words) -> None:
         spool = self.by_split.get(split)
         if spool is None:
-            spool = self.by_split[split] = Spool(self._folder / split, rows.schema)
+            spool = self.by_split[split] = Spool(self._folder / "spools" / split, rows.schema)
             for shard in self._former.kept(split, self._source.shard_bytes)[1] if self._former else []:
                 known, begin = read_hashes(self._store, shard)[0], 0
                 for batch in rows_of(self._store, shard):
@@ -166,14 +170,19 @@ def _spool(
                 dealer = make_dealer(source, schema.names, opened.default_group)
             yield canonical(rows, schema)
 
-    for rows, words in _hashed(prepared()):
+    def dealt(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch, Words]]:
         assert dealer is not None
+        words = column_words(rows)
         content = hash_rows(words, [name for name in words if name != source.split_column])
         hashes = np.stack([content, hash_rows(words, source.group)] if source.group else [content], axis=1)
-        for split, numbers in dealer.deal(rows, words).items():
-            if len(numbers):
-                whole = len(numbers) == rows.num_rows
-                spools.append(split, rows if whole else rows.take(pa.array(numbers)), hashes if whole else hashes[numbers])
+        splits = {split: numbers for split, numbers in dealer.deal(rows, words).items() if len(numbers)}
+        if len(splits) == 1:
+            return [(split, rows, hashes) for split in splits]
+        return [(split, rows.take(pa.array(numbers)), hashes[numbers]) for split, numbers in splits.items()]
+
+    for parts_of_splits in _ahead(dealt, prepared()):
+        for split, rows, hashes in parts_of_splits:
+            spools.append(split, rows, hashes)
     if dealer is None or schema is None:
         raise InvalidInput(f"dataset.source = {str(source.source)!r} is not accepted: it has no rows")
     for spool in spools.by_split.values():
@@ -181,24 +190,22 @@ def _spool(
     return spools.by_split, dealer, schema
 
 
-def _hashed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, dict[str, Words]]]:
-    """Each batch with its words, which are made ahead by another core."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting: list[tuple[pa.RecordBatch, Future[dict[str, Words]]]] = []
-        for rows in batches:
-            waiting.append((rows, pool.submit(column_words, rows)))
+def _ahead(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+    """The work on each item, in their order, done ahead by other cores: NumPy, Arrow and hashing let go of the interpreter's lock."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        waiting: deque[Future[_Result]] = deque()
+        for item in items:
+            waiting.append(pool.submit(work, item))
             if len(waiting) > _AHEAD:
-                first, words = waiting.pop(0)
-                yield first, words.result()
-        for first, words in waiting:
-            yield first, words.result()
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _cut(
     store: Store, folder: Path, source: DatasetSource, spools: dict[str, Spool], former: Former | None, *, appended: bool, schema: pa.Schema
 ) -> dict[str, Any]:
     """Cut the spools into shards, and describe what there is then."""
-    writer = ShardWriter(store, folder, source.target, source.shard_bytes)
     same_schema = former is not None and former.manifest["schema_sha256"] == _schema_sha256(schema)
     known = {split: former.kept(split, source.shard_bytes) for split in former.manifest["shards"]} if former and same_schema else {}
     untouched = {split: [*kept, *tail] for split, (kept, tail) in known.items() if appended and split not in spools}
@@ -208,22 +215,28 @@ def _cut(
     _check_splits(source, rows)
     shards = dict(untouched)
     statistics: dict[str, Statistics] = {split: former.manifest["statistics"][split] for split in untouched} if former else {}
-    for split, spool in sorted(spools.items()):
+
+    def cut(split: str) -> tuple[list[Shard], Statistics, int]:
+        writer = ShardWriter(store, folder / "cutting" / split, source.target, source.shard_bytes)
         kept, tail = known.get(split, ([], []))
-        if appended and former is not None:
-            made, found = writer.cut(spool)
-            shards[split] = [*kept, *made]
-            before = former.manifest["statistics"].get(split, {})
-            statistics[split] = merged([without(before, (read_hashes(store, shard)[1] for shard in tail)), found])
-        else:
-            unchanged = spool.rows == sum(shard.rows for shard in (*kept, *tail))
-            shards[split], statistics[split] = writer.cut(spool, known=[*kept, *tail] if unchanged else kept)
+        if not appended or former is None:
+            unchanged = spools[split].rows == sum(shard.rows for shard in (*kept, *tail))
+            return *writer.cut(spools[split], known=[*kept, *tail] if unchanged else kept), writer.stored
+        made, found = writer.cut(spools[split])
+        before = former.manifest["statistics"].get(split, {})
+        whole = merged([without(before, (read_hashes(store, shard)[1] for shard in tail)), found])
+        return [*kept, *made], whole, writer.stored
+
+    stored = 0
+    for split, (of_split, found, new) in zip(sorted(spools), _ahead(cut, sorted(spools)), strict=True):
+        shards[split], statistics[split] = of_split, found
+        stored += new
     manifest = {
         "name": source.name,
         "target": source.target,
         "rows": sum(rows.values()),
         "bytes": sum(shard.bytes for of_split in shards.values() for shard in of_split),
-        "stored": writer.stored,
+        "stored": stored,
         "schema": {column.name: str(column.type) for column in schema},
         "schema_sha256": _schema_sha256(schema),
         "splits": rows,
