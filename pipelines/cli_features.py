@@ -106,7 +106,7 @@ def run_materialize(arguments: argparse.Namespace) -> int:
         done = materialize_all(backend.store, view, late=arguments.late)
     else:
         done = _materialize_days(backend.store, view, arguments.first, last, arguments.late)
-    days = [
+    days: list[dict[str, Any]] = [
         {
             "day": day.isoformat(),
             "rows": one.partition.rows,

@@ -14,6 +14,8 @@ from resources.catalog import Catalog, FeatureViewRow, ModelVersionRow, SweepRow
 from resources.features.registry import check_change
 from resources.features.view import FeatureView, parse_view, transform_digest
 
+_FEATURES = SweepRow.spec[("dataset", "features")]
+
 
 @dataclass(frozen=True)
 class RegisteredView:
@@ -73,7 +75,8 @@ def all_consumers(catalog: Catalog) -> Mapping[str, Consumers]:
     promoted = select(ModelVersionRow).where(ModelVersionRow.sweep.is_not(None)).order_by(ModelVersionRow.created_at)
     found: dict[str, Consumers] = defaultdict(Consumers)
     with catalog.read() as session:
-        wanted = {sweep: _by_view(features) for sweep, features in features_of_sweeps(session).items()}
+        sweeps = session.execute(select(SweepRow.id, _FEATURES).order_by(SweepRow.created_at))
+        wanted = {sweep: _by_view(features) for sweep, features in sweeps if features}
         for sweep, views in wanted.items():
             for view in views:
                 found[view].sweeps.append(sweep)
@@ -95,13 +98,12 @@ def views_of_model(catalog: Catalog, model: str, version: str) -> dict[str, list
         row = session.get(ModelVersionRow, (model, version))
         if row is None:
             raise NotFound(f"no version {version!r} of model {model!r}; `halving models` lists those that there are")
-        return _by_view(features_of_sweeps(session).get(row.sweep, []) if row.sweep is not None else [])
+        return _by_view(features_of(session, row))
 
 
-def features_of_sweeps(session: Session) -> dict[str, list[str]]:
-    """The features that sweeps' specs name, by the sweep's id, oldest first; sweeps without features are left out."""
-    features = SweepRow.spec[("dataset", "features")]
-    return {sweep: found for sweep, found in session.execute(select(SweepRow.id, features).order_by(SweepRow.created_at)) if found}
+def features_of(session: Session, version: ModelVersionRow) -> list[str]:
+    """The features that a model's version was trained with, as its sweep's spec has them; none of one that a client registered."""
+    return session.scalar(select(_FEATURES).where(SweepRow.id == version.sweep)) or []
 
 
 def _by_view(features: list[str]) -> dict[str, list[str]]:
