@@ -204,7 +204,8 @@ def view_of(reference: Reference, views: dict[str, FeatureView]) -> FeatureView:
         known = sorted(views)
         hint = did_you_mean(reference.key, known)
         raise InvalidInput(
-            f"feature {str(reference)!r} is not accepted: there is no feature view {reference.key}{hint}; there are {listed(known)}"
+            f"feature {str(reference)!r} is not accepted: there is no feature view {reference.key}{hint}; "
+            f"there are {', '.join(known) or 'none: define one in features/NAME.yaml'}"
         )
     if reference.feature not in view.features:
         hint = did_you_mean(reference.feature, view.features)
