@@ -69,24 +69,24 @@ def materialized_snapshot(snapshot: Snapshot, manifest: Mapping[str, Any], befor
     )
 
 
-def log_checks(context: Any, partition: str, checks: Sequence[DataCheck]) -> None:
-    """Record a snapshot's checks, and end the step if one of them failed that must not.
+def check_events(context: Any, partition: str, checks: Sequence[DataCheck]) -> Iterator[dg.AssetCheckEvaluation]:
+    """The events of a snapshot's checks; behind them it ends the step if one of them failed that must not.
+
+    A step yields them: what it only logs is lost when it fails.
 
     Raises:
         dagster.Failure: a blocking check failed; it names each.
     """
     for check in checks:
         severity = dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
-        context.log_event(
-            dg.AssetCheckEvaluation(
-                check_name=check.name,
-                asset_key=dg.AssetKey("dataset_snapshot"),
-                passed=check.passed,
-                severity=severity,
-                metadata=_described(check),
-                blocking=check.blocking,
-                partition=partition,
-            )
+        yield dg.AssetCheckEvaluation(
+            check_name=check.name,
+            asset_key=dg.AssetKey("dataset_snapshot"),
+            passed=check.passed,
+            severity=severity,
+            metadata=_described(check),
+            blocking=check.blocking,
+            partition=partition,
         )
         if not check.passed and not check.blocking:
             context.log.warning(f"{partition}: {check.name}: {check.reason}")

@@ -31,6 +31,7 @@ PARTS = (
     "search",
     "objects",
     "snapshots",
+    "loading",
     "scale",
     "decisions",
     "catalog",

@@ -9,7 +9,7 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from assets.checkpoints import promoted
-from assets.datasets import DATASETS, log_checks, materialized_snapshot
+from assets.datasets import DATASETS, check_events, materialized_snapshot
 from assets.events import add_partitions, expected_failures
 from assets.reports import log_report
 from assets.sweeps import SWEEPS, materialized_sweep
@@ -54,9 +54,9 @@ _WORKER_RETRIES = dg.RetryPolicy(max_retries=10 if load_cluster() is None else _
 _SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec.")}
 
 
-@dg.op(config_schema=_SPEC, tags={"kind": "data"}, retry_policy=_RETRIES)
-def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str, Any]:
-    """Check that what the spec names exists, then take a snapshot of its data. Gives the spec and the snapshot's digest."""
+@dg.op(config_schema=_SPEC, out=dg.Out(dict), tags={"kind": "data"}, retry_policy=_RETRIES)
+def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[Any]:
+    """Check that what the spec names exists, take a snapshot of its data, and check that. Gives the spec and the snapshot's digest."""
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     with expected_failures():
         check_functions(spec, trains=_trains(context, backend))
@@ -69,11 +69,12 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> dict[str,
         is_regression(manifest["schema"][snapshot.target], spec.gates.metric)
     add_partitions(context, DATASETS, [snapshot.key])
     before = manifest_before(backend.store, manifest)
-    context.log_event(materialized_snapshot(snapshot, manifest, before).event())
-    if spec.snapshot is None:  # one that was named was checked when it was taken
-        log_checks(context, snapshot.key, check_data(Dataset(backend.store, snapshot.name, snapshot.digest), spec.dataset, before))
+    yield materialized_snapshot(snapshot, manifest, before).event()
     context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'unchanged'}")
-    return {"spec": context.op_config["spec"], "snapshot": snapshot.digest}
+    if spec.snapshot is None:  # one that was named was checked when it was taken
+        checks = check_data(Dataset(backend.store, snapshot.name, snapshot.digest), spec.dataset, before)
+        yield from check_events(context, snapshot.key, checks)
+    yield dg.Output({"spec": context.op_config["spec"], "snapshot": snapshot.digest})
 
 
 @dg.op(out=dg.DynamicOut(dict), retry_policy=_RETRIES)

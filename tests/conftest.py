@@ -26,6 +26,8 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 # A user's settings of a backend of their own; KUBECONFIG alone is meant for the tests, too.
 for name in (
+    "HALVING_CACHE",
+    "HALVING_CACHE_BYTES",
     "HALVING_CATALOG",
     "HALVING_CLUSTER",
     "HALVING_JOURNAL",

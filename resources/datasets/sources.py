@@ -142,6 +142,7 @@ def _query(field: str, query: str) -> Iterator[pa.RecordBatch]:
 
     with duckdb.connect() as connection:
         connection.execute("SET memory_limit = '512MiB'; SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar_print = false")
         try:
             statements = connection.extract_statements(query)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:

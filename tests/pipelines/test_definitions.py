@@ -15,6 +15,7 @@ from pipelines.definitions import defs
 from pipelines.schedules import scheduled_retraining
 from pipelines.step_outputs import step_outputs
 from resources.backend import Backend
+from resources.datasets.data_checks import CHECKS
 from tests.backends import CHECKOUT, Dagster
 
 
@@ -33,8 +34,13 @@ def test_the_five_assets_are_one_line_of_descent() -> None:
 
 def test_the_gates_are_blocking_checks_of_the_report() -> None:
     graph = defs.resolve_asset_graph()
-    checks = {key.name: graph.get(key).blocking for key in graph.asset_check_keys}
+    checks = {key.name: graph.get(key).blocking for key in graph.asset_check_keys if key.asset_key == dg.AssetKey("evaluation_report")}
     assert checks == dict.fromkeys(("finite_metrics", "lineage_complete", "within_bounds", "not_worse_than_champion"), True)
+
+
+def test_a_snapshot_has_its_data_checks() -> None:
+    keys = defs.resolve_asset_graph().asset_check_keys
+    assert {key.name for key in keys if key.asset_key == dg.AssetKey("dataset_snapshot")} == set(CHECKS)
 
 
 @pytest.mark.parametrize("selection", ['group:"halving"', '+key:"evaluation_report"', 'key:"*report*"', 'kind:"dvc" or kind:"plotly"'])

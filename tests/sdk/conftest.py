@@ -20,6 +20,7 @@ Script = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HALVING_CACHE", str(tmp_path / "cache"))  # of shards
 
 
 @pytest.fixture

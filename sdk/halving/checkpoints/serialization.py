@@ -10,7 +10,8 @@ import base64
 import json
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import IO, Any, Protocol, runtime_checkable
 
 from halving.checkpoints.rng_state import rng_states, set_rng_states
@@ -18,6 +19,8 @@ from halving.errors import CheckpointMismatch, InvalidInput
 from halving.store.store import Store
 
 _RNG = "__rng__"
+LOADERS = "__loaders__"
+"""The name of the entry with what a run's loaders have handed out (:mod:`halving.run.loader_entry`)."""
 _TAGS = ({"__numpy__"}, {"__bytes__"})  # arrays and bytes are stored in a torch archive as a dict with this one key
 # Subclasses (an enum's members, numpy's strings) are saved as the builtin value that they are.
 _EXACT: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__}
@@ -52,13 +55,16 @@ def pack(state: dict[str, Any], file: IO[bytes]) -> None:
     file.write(b"}")
 
 
-def unpack(file: IO[bytes], state: dict[str, Any], *, with_rng: bool = True) -> dict[str, Any]:
+def unpack(
+    file: IO[bytes], state: dict[str, Any], *, with_rng: bool = True, optional: Mapping[str, Stateful] = MappingProxyType({})
+) -> dict[str, Any]:
     """Read a checkpoint into ``state``: stateful objects are filled in place, plain values are in the returned dict.
 
     Args:
         file: what :func:`pack` wrote, to be read from its beginning.
         state: names that were saved. A stateful object is filled; any other value only names what to return.
         with_rng: also restore the states of the random generators.
+        optional: stateful objects that are filled where the checkpoint has their names.
 
     Raises:
         CheckpointMismatch: ``state`` asks for names that the checkpoint does not hold.
@@ -66,7 +72,7 @@ def unpack(file: IO[bytes], state: dict[str, Any], *, with_rng: bool = True) -> 
     tree = _load(file)
     rng = tree.pop(_RNG)
     if missing := sorted(set(state) - set(tree)):
-        raise CheckpointMismatch(f"the checkpoint has no {missing}; it holds {sorted(tree)}")
+        raise CheckpointMismatch(f"the checkpoint has no {missing}; it holds {sorted(set(tree) - {LOADERS})}")
     restored = {}
     for name, value in state.items():
         if isinstance(value, Stateful):
@@ -74,12 +80,21 @@ def unpack(file: IO[bytes], state: dict[str, Any], *, with_rng: bool = True) -> 
             restored[name] = value
         else:
             restored[name] = tree[name]
+    for name in optional.keys() & tree.keys():
+        optional[name].load_state_dict(tree[name])
     if with_rng:
         set_rng_states(rng)
     return restored
 
 
-def restore(store: Store, digest: str, state: dict[str, Any], *, with_rng: bool = True) -> dict[str, Any]:
+def restore(
+    store: Store,
+    digest: str,
+    state: dict[str, Any],
+    *,
+    with_rng: bool = True,
+    optional: Mapping[str, Stateful] = MappingProxyType({}),
+) -> dict[str, Any]:
     """As :func:`unpack`, from a blob whose bytes are checked before ``state`` is changed.
 
     Raises:
@@ -88,7 +103,7 @@ def restore(store: Store, digest: str, state: dict[str, Any], *, with_rng: bool 
         StoreError: it cannot be read, or is damaged.
     """
     with store.blob_file(digest) as path, path.open("rb") as file:
-        return unpack(file, state, with_rng=with_rng)
+        return unpack(file, state, with_rng=with_rng, optional=optional)
 
 
 def _load(file: IO[bytes]) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from halving.store.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from halving.data.loader import Loader
+
 _Result = TypeVar("_Result")
 _FOLD = "fold-"
 
@@ -127,6 +129,74 @@ class Dataset:
             )
         tables = [self._retried(partial(checked_shard, self.store, shard, columns)) for shard in shards]
         return pa.concat_tables(tables) if tables else self._no_rows(columns)
+
+    def loader(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        columns: Sequence[str] | None = None,
+        fold: int | None = None,
+        transform: "Callable[[pa.RecordBatch], Any] | None" = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        lanes: int | None = None,
+        epoch: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+    ) -> "Loader":
+        """An iterable of batches, for any number of GPUs. ``for batch in loader`` is one epoch, the next loop the next epoch.
+
+        The order depends on the snapshot's shards, ``seed``, ``lanes`` and the epoch alone, so a training that is resumed goes on with the
+        very row, also on another number of GPUs or with another batch size. ``run.save`` keeps the position and ``run.restore`` brings it
+        back; in a script without ``run.dataset`` give the loader to them by a name.
+
+        A batch is a dict of arrays, by column: of numbers ``(rows, …)``, where a fixed-size list adds a dimension; of ``bytes`` or ``str``
+        (or arrays, for lists) with dtype object. Null is NaN, NaT or None. They are copies, yours to change. ``loader.torch(workers=4)``
+        gives tensors.
+
+        Shards of an object store are fetched ahead into a cache on this machine's disk: the folder ``HALVING_CACHE`` (default
+        ``~/.cache/halving``) of at most ``HALVING_CACHE_BYTES`` (default: half of what is free).
+
+        Args:
+            batch_size: rows of the global batch; each rank gets its share of them. The last two of an epoch share what is left equally.
+            columns: which to read; all by default.
+            fold: in a dataset with folds, the one that ``validation`` is and ``train`` is not.
+            transform: makes something else of a batch: it is called with an Arrow record batch of the rows, in a background thread or in
+                a worker of ``loader.torch(workers=…)``.
+            seed: of the order.
+            shuffle: False gives the stored order.
+            lanes: from how many places of the data the rows of a batch come (16): so many shards are open, and in the cache, at a time.
+            epoch: the first to be iterated, from 1.
+            rank, world_size: of this process and of all; by default those of ``torch.distributed`` or torchrun, else 0 of 1.
+            drop_last: leave out the rows that do not fill a batch.
+
+        Raises:
+            NotFound: the snapshot has no such split or fold, or a shard is missing.
+            InvalidInput: a value is not accepted, the split is empty, or a column has a type that a loader does not read.
+            StoreError: a shard is damaged (also while iterating), or the store was unavailable for ten minutes.
+        """
+        from halving.data.loader import Loader
+        from halving.data.loader_states import loaders_of
+
+        loader = Loader(
+            self,
+            split,
+            batch_size=batch_size,
+            columns=columns,
+            fold=fold,
+            transform=transform,
+            seed=seed,
+            shuffle=shuffle,
+            lanes=lanes,
+            epoch=epoch,
+            rank=rank,
+            world_size=world_size,
+            drop_last=drop_last,
+        )
+        loaders_of(self).add(loader)
+        return loader
 
     def referenced(self, row: Mapping[str, Any]) -> bytes:
         """The content of a file that the snapshot has by reference, checked against its digest.

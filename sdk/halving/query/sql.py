@@ -56,6 +56,7 @@ def ask(store: Store, query: str) -> pa.Table:
     for tries_left in reversed(range(_LISTINGS)):
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET enable_progress_bar_print = false")  # on the standard output it would be amid the rows
             connection.execute("SET python_enable_replacements = false")  # a name in the query is never one of our variables
             _check(connection, query)
             try:

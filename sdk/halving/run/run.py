@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Self
 from halving.checkpoints import rng_state, serialization
 from halving.checkpoints.saver import Saver
 from halving.data.dataset import Dataset
+from halving.data.loader_states import LoaderStates, loaders_of
 from halving.errors import InvalidInput, StoreError
 from halving.identifiers import check_name
 from halving.ingest.metric_writer import MetricWriter
@@ -23,6 +24,7 @@ from halving.records import provenance
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.run import signals
 from halving.run.epoch_loop import Progress
+from halving.run.loader_entry import LoaderEntry
 from halving.run.system_metrics import SystemMetrics, Throughput, check_interval
 from halving.store.json_files import now
 from halving.store.retry import retry_while_unavailable, warn
@@ -86,12 +88,15 @@ class Run:
             self._progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
             if self._dataset is not None:
                 self._dataset.give_up_at = self._progress.give_up_at
+            loaders = LoaderStates() if self._dataset is None else loaders_of(self._dataset)
+            self._loaders = LoaderEntry(loaders, lambda: self._progress.current)
             self._throughput = Throughput(self.log if system_metrics is None else None)
             self._system: SystemMetrics | None = None
             recover_run(store, project, run_id)  # the journals of attempts that were killed on this machine
             self._writer = MetricWriter(store, project, run_id, self.attempt)
             self._validator = Validator(self._writer, run_id, strict=strict)
             self._resume_from = retry_while_unavailable(store, f"run {run_id}", self.records.latest_checkpoint)
+            self._resumes_itself = self._resume_from is not None
             if self._resume_from is None and trial and trial.start_from:
                 self._resume_from = SavedCheckpoint(**trial.start_from)
             if system_metrics is not None:
@@ -169,7 +174,8 @@ class Run:
 
         Torch modules, optimizers and anything else with ``state_dict`` are saved by it, and with them the states of the random
         generators. Inside :meth:`epochs` a checkpoint counts once its epoch is complete, so that it belongs together with what was
-        reported, and an epoch that diverges leaves none. In your own loop it counts at once.
+        reported, and an epoch that diverges leaves none. In your own loop it counts at once. What the loaders of :attr:`dataset` have
+        handed out is saved, too.
 
         Call it in every epoch, after :meth:`report`. Inside :meth:`epochs` it writes in the first epoch, in the last of a rung or of
         the loop, in the best so far where the best one counts, under SIGTERM, and in between only as often as is worth its cost (at
@@ -186,10 +192,16 @@ class Run:
             InvalidInput: a value can't be saved; the message names it.
             StoreError: the checkpoint is needed, and the store refuses it or remains unavailable.
         """
-        return self._progress.save(state)
+        if serialization.LOADERS in state:
+            raise InvalidInput(f"checkpoint entry {serialization.LOADERS!r} is not accepted: the name is taken, choose another")
+        return self._progress.save({**state, serialization.LOADERS: self._loaders} if self._loaders else state)
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the run's latest checkpoint, and continue counting epochs from there.
+
+        The loaders of :attr:`dataset` continue with the row behind the last one that counts, whether they are open already or are opened
+        later: in the middle of an epoch that was saved there, otherwise with the next epoch. A loader with another seed begins an order of
+        its own, unless the one that was saved is in the middle of an epoch.
 
         Returns:
             The values by name. Objects with ``state_dict`` are filled in place; plain values are those of the checkpoint. Without a
@@ -197,13 +209,16 @@ class Run:
 
         Raises:
             CheckpointMismatch: the checkpoint lacks one of the names.
+            InvalidInput: a loader has another seed than the one that was saved in the middle of an epoch of its split; where it is opened
+                later, it is raised then. (A checkpoint of another run is taken where it fits, and never refused.)
             StoreError: it cannot be read, or the store was unavailable for ten minutes.
         """
         if self._resume_from is None:
             return state
-        load = partial(serialization.restore, self.store, self._resume_from.digest, state)
+        load = partial(serialization.restore, self.store, self._resume_from.digest, state, optional={serialization.LOADERS: self._loaders})
         restored = retry_while_unavailable(self.store, f"restore() of {self.id}", load)
         self._progress.resume(self._resume_from)
+        self._loaders.bring_back(self._resume_from.epoch, own=self._resumes_itself)
         return restored
 
     def flush(self, deadline: float = 5.0) -> bool:
@@ -285,8 +300,8 @@ class Run:
         """Whether a SIGTERM has come, so that the trial must end within its grace period.
 
         Where an epoch takes longer than that, check this between batches, and call :meth:`save` when it is True, with your position in
-        the epoch among the values: the process ends there. The checkpoint counts for the last complete epoch, and ``restore`` gives
-        the position back.
+        the epoch among the values (a loader of :attr:`dataset` keeps its own): the process ends there. The checkpoint counts for the last
+        complete epoch, and ``restore`` gives the position back.
         """
         return self._progress.look_at_stopping()
 

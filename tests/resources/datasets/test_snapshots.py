@@ -394,3 +394,20 @@ def test_a_spec_may_insist_on_a_schema(backend: Backend, small_spec: Callable[..
     assert snapshot_for(backend.store, backend.catalog, small_spec(dataset=wanted)).digest == taken.digest
     with pytest.raises(InvalidInput, match=r"dataset.schema_sha256 = '00000000' is not accepted: points@.* no snapshot of it had that one"):
         snapshot_for(backend.store, backend.catalog, small_spec(dataset={**POINTS, "schema_sha256": "0" * 8}))
+
+
+def test_a_loader_hands_out_the_rows_of_a_split_each_once(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, provide(images(6_000), shard_mib=1, folds=3)))
+    held_out = dataset.read("test")["id"].to_pylist()
+    for fold in (0, 2):
+        loaded = {
+            split: [
+                number for batch in dataset.loader(split, batch_size=100, fold=fold, columns=["id", "pixels"]) for number in batch["id"]
+            ]
+            for split in ("train", "validation")
+        }
+        assert sorted(loaded["validation"]) == sorted(dataset.read("validation", fold=fold)["id"].to_pylist())
+        assert sorted([*loaded["train"], *loaded["validation"], *held_out]) == list(range(6_000))
+    other = dataset.loader("train", batch_size=100, fold=1).state_dict()
+    with pytest.raises(InvalidInput, match="split = 'train of fold 1' is not accepted"):
+        dataset.loader("train", batch_size=100, fold=0).load_state_dict(other)

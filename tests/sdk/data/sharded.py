@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -51,3 +52,8 @@ def numbered(*rows: int) -> list[pa.Table]:
 def numbers(batches: Iterable[Mapping[str, Any]]) -> list[list[int]]:
     """Column ``n`` of each batch."""
     return [batch["n"].tolist() for batch in batches]
+
+
+def flat(batches: Iterable[Sequence[int]]) -> list[int]:
+    """All of them as one list."""
+    return list(chain.from_iterable(batches))

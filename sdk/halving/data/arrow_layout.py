@@ -1,0 +1,136 @@
+"""Where an Arrow file has the buffers of its record batches: so that rows are copied straight out of the mapped file.
+
+Arrow's own reader makes objects for each batch and column; for the thousands of batches of the shards that are open at a time that takes
+longer than a resumed training should wait. The layout is the format's (https://arrow.apache.org/docs/format/Columnar.html): a footer lists
+messages, each a flatbuffer with a record batch's length, field nodes and buffers. The messages of a file mostly differ in these numbers
+alone, so they are read all at once.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+_MAGIC = b"ARROW1"
+_RECORD_BATCH = 3  # of the types of a message's header
+_BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("_", "<i4"), ("body", "<i8")])
+
+
+class NotReadable(ValueError):
+    """The bytes are no Arrow file, or one that is compressed."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The record batches of a file.
+
+    Attributes:
+        starts: the first row of each batch, ``(batches,)``.
+        rows: of all batches.
+        nulls: of each field node, ``(nodes, batches)``.
+        offsets, lengths: of each buffer, in bytes, from the beginning of the file; ``(buffers, batches)``.
+    """
+
+    starts: "Numbers"
+    rows: int
+    nulls: "Numbers"
+    offsets: "Numbers"
+    lengths: "Numbers"
+
+
+def layout_of(data: "Bytes") -> Layout:
+    """The layout of a file's bytes, ``(bytes,)``.
+
+    Raises:
+        NotReadable: it has none, or another than shards have.
+    """
+    try:
+        return _layout(data)
+    except NotReadable:
+        raise
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
+        raise NotReadable(f"it is no Arrow file: {error}") from error
+
+
+def _layout(data: "Bytes") -> Layout:
+    if bytes(data[:6]) != _MAGIC or bytes(data[-6:]) != _MAGIC:
+        raise NotReadable("it does not begin and end as an Arrow file does")
+    end = len(data) - 10
+    (length,) = struct.unpack("<i", bytes(data[end : end + 4]))
+    footer = bytes(data[max(0, end - length) : end])
+    root = _follow(footer, 0)
+    at, count = _vector(footer, root, 3)
+    blocks = np.frombuffer(footer, _BLOCK, count, at) if count else np.zeros(0, _BLOCK)
+    rows = np.zeros(count, np.int64)
+    nodes: Numbers | None = None
+    buffers: Numbers | None = None
+    left = np.arange(count)
+    while len(left):  # once for each form of message; nearly always one, or two where the last batch is smaller
+        same, found_rows, found_nodes, found_buffers = _same_form(data, blocks, left)
+        if nodes is None or buffers is None:
+            nodes, buffers = (np.zeros((count, *each.shape[1:]), np.int64) for each in (found_nodes, found_buffers))
+        taken = left[same]
+        rows[taken], nodes[taken], buffers[taken] = found_rows, found_nodes, found_buffers
+        left = left[~same]
+    if nodes is None or buffers is None:
+        nodes = buffers = np.zeros((0, 0, 2), np.int64)
+    offsets = (blocks["offset"] + blocks["metadata"])[:, None] + buffers[:, :, 0]
+    if buffers.min(initial=0) < 0 or (offsets + buffers[:, :, 1]).max(initial=0) > len(data):
+        raise NotReadable("its buffers lie outside of it")
+    ends = np.cumsum(rows)
+    nulls, offsets, lengths = (np.ascontiguousarray(each.T) for each in (nodes[:, :, 1], offsets, buffers[:, :, 1]))
+    return Layout(ends - rows, int(rows.sum()), nulls, offsets, lengths)
+
+
+def _same_form(data: "Bytes", blocks: "np.ndarray[Any, Any]", left: "Numbers") -> "tuple[Any, Numbers, Numbers, Numbers]":
+    """Which of the messages have the form of the first of them; their rows, and ``(messages, count, 2)`` of their nodes and buffers."""
+    size = int(blocks["metadata"][left[0]])
+    same = blocks["metadata"][left] == size
+    every = data[blocks["offset"][left[same]][:, None] + np.arange(size)]  # (messages, size)
+    first = every[0].tobytes()
+    message = _follow(first, 8)  # behind the continuation mark and the length
+    if first[:4] != b"\xff\xff\xff\xff" or first[_field(first, message, 1) or 0] != _RECORD_BATCH:
+        raise NotReadable("it has a message that is no record batch")
+    batch = _follow(first, _field(first, message, 2) or 0)
+    if _field(first, batch, 3) is not None:
+        raise NotReadable("it is compressed")
+    values = np.zeros(size, bool)  # the bytes that are numbers; all others are the form
+    length, body = _field(first, batch, 0), _field(first, message, 3)
+    vectors = [_vector(first, batch, place) for place in (1, 2)]
+    for at, bytes_ in [(length, 8), (body, 8), *((at, 16 * count) for at, count in vectors)]:
+        if at is not None:
+            values[at : at + bytes_] = True
+    alike = (every[:, ~values] == every[0, ~values]).all(axis=1)
+    same[same] = alike
+    every = every[alike]
+    rows = every[:, length : length + 8].copy().view("<i8")[:, 0] if length is not None else np.zeros(len(every), np.int64)
+    nodes, buffers = (every[:, at : at + 16 * count].copy().view("<i8").reshape(-1, count, 2) for at, count in vectors)
+    return same, rows, nodes, buffers
+
+
+# Flatbuffers: a table begins with the distance back to its vtable, which has the place of each field in the table, or 0.
+
+
+def _follow(data: bytes, at: int) -> int:
+    return at + int(struct.unpack_from("<I", data, at)[0])
+
+
+def _field(data: bytes, table: int, number: int) -> int | None:
+    vtable = table - int(struct.unpack_from("<i", data, table)[0])
+    if 4 + 2 * number >= struct.unpack_from("<H", data, vtable)[0]:
+        return None
+    return table + place if (place := int(struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0])) else None
+
+
+def _vector(data: bytes, table: int, number: int) -> tuple[int, int]:
+    """Where its first item is, and how many it has."""
+    field = _field(data, table, number)
+    if field is None:
+        return 0, 0
+    at = _follow(data, field)
+    return at + 4, int(struct.unpack_from("<I", data, at)[0])

@@ -1,0 +1,225 @@
+"""The columns that a loader reads: which types, where their buffers are, and what a batch of them is as NumPy arrays or as Arrow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halving.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    Array = np.ndarray[Any, Any]
+
+ACCEPTED = "numbers, booleans, dates and times, binary, strings, fixed-size lists of numbers, and lists of numbers"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a schema.
+
+    Attributes:
+        node, buffer: its first field node and buffer in a record batch; the first buffer says which rows are not null.
+        kind: ``fixed`` (the same number of bytes for each row), ``bits`` (booleans), or ``variable``.
+        dtype: of a number; for binary and strings one byte.
+        shape: of a row, where it is ``fixed``.
+        offset_bytes, data_buffer: where it is ``variable``: of an offset, and the buffer with what the offsets point into.
+        nodes: of the column and the lists in it.
+    """
+
+    name: str
+    type: "pa.DataType"
+    node: int
+    buffer: int
+    kind: str
+    dtype: "np.dtype[Any]"
+    shape: tuple[int, ...] = ()
+    offset_bytes: int = 0
+    data_buffer: int = 0
+    nodes: int = 1
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row, where it is ``fixed``."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass
+class Gathered:
+    """Rows of a column: ``values`` is ``(rows, *shape)`` of numbers, ``(rows,)`` of booleans, or a list of ``rows`` memoryviews.
+
+    ``valid`` is ``(rows,)``, or None where no row is null.
+    """
+
+    column: Column
+    values: Any
+    valid: "Array | None" = None
+
+
+def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> list[Column]:
+    """The columns of these names, in this order; all without names.
+
+    Args:
+        where: the dataset and split, for messages.
+
+    Raises:
+        InvalidInput: there is no such column, or its type is not accepted.
+    """
+    wanted = list(schema.names if names is None else names)
+    if unknown := [name for name in wanted if schema.names.count(name) != 1]:
+        raise InvalidInput(f"columns = {unknown[0]!r} is not accepted: {where} has {', '.join(schema.names)}")
+    if not wanted:
+        raise InvalidInput(f"columns = {wanted!r} is not accepted: give some of {', '.join(schema.names)}")
+    places, node, buffer, view = {}, 0, 0, ""
+    for field in schema:
+        places[field.name] = (node, buffer)
+        view = view or (field.name if _has_views(field.type) else "")
+        if view and field.name in wanted:  # a view has any number of buffers
+            raise InvalidInput(f"column {field.name!r} of {where} is not read, because {view!r} is of type {schema.field(view).type}")
+        nodes, buffers = _counts(field.type)
+        node, buffer = node + nodes, buffer + buffers
+    found = []
+    for name in wanted:
+        column = _column(name, schema.field(name).type, *places[name])
+        if column is None:
+            raise InvalidInput(
+                f"column {name!r} of {where} is of type {schema.field(name).type}, which a loader does not read: it reads {ACCEPTED}; "
+                "name the columns to read by columns=[…]"
+            )
+        found.append(column)
+    return found
+
+
+def as_numpy(gathered: Gathered, begin: int, end: int) -> "Array":
+    """Some of the rows as an array: of numbers ``(rows, *shape)``; of ``bytes``, ``str`` or arrays ``(rows,)``, with None for null.
+
+    Raises:
+        InvalidInput: a row of integers or booleans is null, for which NumPy has no value.
+    """
+    column, values = gathered.column, gathered.values[begin:end]
+    valid = None if gathered.valid is None else gathered.valid[begin:end]
+    if column.kind == "variable":
+        return _objects(column, values, valid)
+    if valid is not None and not valid.all():
+        if column.dtype.kind not in "fmM":
+            raise InvalidInput(
+                f"column {column.name!r} of type {column.type} has a null, for which NumPy has no number: "
+                "fill it in transform=…, which is given Arrow, or when the dataset is made"
+            )
+        values = values.copy()
+        values[~valid] = np.nan if column.dtype.kind == "f" else np.datetime64("NaT") if column.dtype.kind == "M" else np.timedelta64("NaT")
+    return values  # type: ignore[no-any-return]
+
+
+def as_arrow(columns: Sequence[Gathered]) -> "pa.RecordBatch":
+    """All rows of some columns, which share the memory of the numbers."""
+    import pyarrow as pa
+
+    arrays = [_arrow(each) for each in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([(each.column.name, each.column.type) for each in columns]))
+
+
+def _objects(column: Column, views: "list[memoryview]", valid: "Array | None") -> "Array":
+    import pyarrow as pa
+
+    found = np.empty(len(views), object)
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    for place, view in enumerate(views):
+        if valid is None or valid[place]:
+            found[place] = str(view, "utf-8") if is_text else np.frombuffer(view, column.dtype).copy() if is_list else bytes(view)
+    return found
+
+
+def _arrow(gathered: Gathered) -> "pa.Array":
+    import pyarrow as pa
+
+    column, values, valid = gathered.column, gathered.values, gathered.valid
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    count = len(values)
+    if column.kind == "bits":
+        return pa.Array.from_buffers(column.type, count, [bits, pa.py_buffer(np.packbits(values, bitorder="little"))])
+    if column.kind == "fixed":
+        return _fixed(column.type, count, bits, pa.py_buffer(np.ascontiguousarray(values)))
+    ends = np.cumsum([0, *(view.nbytes for view in values)], dtype=np.int64) // column.dtype.itemsize
+    if column.offset_bytes == 4 and ends[-1] >= 1 << 31:
+        raise InvalidInput(
+            f"a batch of column {column.name!r} has {ends[-1]:,} items, and {column.type} takes 2,147,483,647: make batches smaller"
+        )
+    offsets = pa.py_buffer(ends.astype(f"<i{column.offset_bytes}"))
+    data = pa.py_buffer(b"".join(values))
+    if not hasattr(column.type, "value_type"):
+        return pa.Array.from_buffers(column.type, count, [bits, offsets, data])
+    items = pa.Array.from_buffers(column.type.value_type, int(ends[-1]), [None, data])
+    return pa.Array.from_buffers(column.type, count, [bits, offsets], children=[items])
+
+
+def _fixed(type_: "pa.DataType", count: int, bits: Any, data: Any) -> "pa.Array":
+    import pyarrow as pa
+
+    if not pa.types.is_fixed_size_list(type_):
+        return pa.Array.from_buffers(type_, count, [bits, data])
+    items = _fixed(type_.value_type, count * type_.list_size, None, data)
+    return pa.Array.from_buffers(type_, count, [bits], children=[items])
+
+
+def _column(name: str, type_: "pa.DataType", node: int, buffer: int) -> Column | None:
+    import pyarrow.types as of
+
+    byte = np.dtype(np.uint8)
+    if of.is_boolean(type_):
+        return Column(name, type_, node, buffer, "bits", np.dtype(bool))
+    if of.is_binary(type_) or of.is_string(type_):
+        return Column(name, type_, node, buffer, "variable", byte, offset_bytes=4, data_buffer=buffer + 2)
+    if of.is_large_binary(type_) or of.is_large_string(type_):
+        return Column(name, type_, node, buffer, "variable", byte, offset_bytes=8, data_buffer=buffer + 2)
+    if of.is_list(type_) or of.is_large_list(type_):
+        item = _number(type_.value_type)
+        width = 4 if of.is_list(type_) else 8
+        return item and Column(name, type_, node, buffer, "variable", item, (), width, buffer + 3, nodes=2)
+    shape: tuple[int, ...] = ()
+    inner = type_
+    while of.is_fixed_size_list(inner):
+        shape, inner = (*shape, inner.list_size), inner.value_type
+    nodes, buffers = _counts(type_)
+    if of.is_fixed_size_binary(inner):
+        return Column(name, type_, node, buffer, "fixed", byte, (*shape, inner.byte_width), data_buffer=buffer + buffers - 1, nodes=nodes)
+    number = _number(inner)
+    return number and Column(name, type_, node, buffer, "fixed", number, shape, data_buffer=buffer + buffers - 1, nodes=nodes)
+
+
+def _number(type_: "pa.DataType") -> "np.dtype[Any] | None":
+    import pyarrow.types as of
+
+    if of.is_integer(type_) or of.is_floating(type_):
+        number: np.dtype[Any] = np.dtype(type_.to_pandas_dtype())
+        return number
+    if of.is_timestamp(type_):
+        return np.dtype(f"datetime64[{type_.unit}]")
+    if of.is_duration(type_):
+        return np.dtype(f"timedelta64[{type_.unit}]")
+    if of.is_date64(type_):
+        return np.dtype("datetime64[ms]")
+    if of.is_date32(type_) or of.is_time(type_):
+        return np.dtype(f"int{type_.bit_width}")  # days since 1970; since midnight, in the type's unit
+    return None
+
+
+def _has_views(type_: "pa.DataType") -> bool:
+    return str(type_).endswith("_view") or any(_has_views(type_.field(number).type) for number in range(type_.num_fields))
+
+
+def _counts(type_: "pa.DataType") -> tuple[int, int]:
+    """Field nodes and buffers of a type."""
+    import pyarrow.types as of
+
+    if of.is_null(type_):
+        return 1, 0
+    if of.is_dictionary(type_) or not type_.num_fields:
+        is_variable = of.is_binary(type_) or of.is_string(type_) or of.is_large_binary(type_) or of.is_large_string(type_)
+        return 1, 3 if is_variable else 2
+    own = 1 if of.is_struct(type_) or of.is_fixed_size_list(type_) else 2
+    parts = [_counts(type_.field(number).type) for number in range(type_.num_fields)]
+    return 1 + sum(nodes for nodes, _ in parts), own + sum(buffers for _, buffers in parts)

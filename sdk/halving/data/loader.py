@@ -1,0 +1,275 @@
+"""The loader of a split: an iterable of batches, in an order that any number of processes can resume at any row."""
+
+import os
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from halving.data.batches import too_few
+from halving.data.loader_plan import LoaderPlan
+from halving.data.prefetch import Prefetched
+from halving.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from halving.data.dataset import Dataset
+    from halving.data.torch_loader import TorchLoader
+
+LANES = 16
+_BLOCKS_AHEAD, _TRANSFORMED_AHEAD = 2, 4  # lists of batches, and batches
+
+
+class Loader:
+    """Batches of a split. Get one from :meth:`halving.Dataset.loader`, which says what they are.
+
+    Iterating over it is one epoch, and iterating again the next one, also where the iteration before was left early. After
+    :meth:`load_state_dict` an iteration begins at the state's position.
+
+    Attributes:
+        plan: what it reads.
+    """
+
+    def __init__(
+        self,
+        dataset: "Dataset",
+        split: str,
+        *,
+        batch_size: int,
+        columns: Sequence[str] | None = None,
+        fold: int | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        lanes: int | None = None,
+        epoch: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        dataset.shards(split, fold)  # raises where there is none
+        rank, ranks = _rank(rank, world_size)
+        if lanes is None:
+            lanes = LANES if shuffle else 1
+        for name, value in (("batch_size", batch_size), ("lanes", lanes), ("epoch", epoch)):
+            _check_whole(name, value, 1)
+        _check_whole("seed", seed, 0)
+        if not shuffle and lanes != 1:
+            raise InvalidInput(f"lanes = {lanes} with shuffle=False is not accepted: rows in stored order come from one lane; leave it out")
+        if isinstance(columns, str):
+            raise InvalidInput(f"columns = {columns!r} is not accepted: give a list of names")
+        names = None if columns is None else tuple(columns)
+        self.plan = LoaderPlan(dataset, split, fold, batch_size, names, transform, seed, shuffle, lanes, rank, ranks, drop_last)
+        self._epoch, self._position = epoch, 0
+        self._current: Callable[[], _Iteration | None] = lambda: None
+        self._broken_off: tuple[int, int] | None = None
+        if not self.plan.total:
+            raise InvalidInput(f"{self.plan.where} is empty: there is nothing to load")
+        if too_few(self.plan.total, batch_size, ranks, drop_last):
+            raise InvalidInput(_advice(self.plan))
+        _ = self.plan.columns  # so that a wrong name is an error here
+
+    def __repr__(self) -> str:
+        return f"Loader({self.plan.where}, epoch {self._epoch}, position {self._position:,} of {self.plan.total:,})"
+
+    def __reduce__(self) -> "tuple[Any, ...]":
+        return _copied, (self.plan, self._epoch, self._position)
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, also where an epoch was taken up in its middle."""
+        return len(self.plan.batches(0))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iteration(partial(ahead, self.plan))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is being iterated, or that the next iteration is; the first is 1."""
+        return self._epoch
+
+    @property
+    def position(self) -> int:
+        """Rows of the epoch, of all ranks, that were handed out."""
+        return self._position
+
+    @property
+    def left(self) -> int:
+        """Batches that the epoch still has."""
+        return len(self.plan.batches(self._position))
+
+    def torch(self, workers: int = 0, *, pin_memory: bool = False, **options: Any) -> "TorchLoader":
+        """The same batches as tensors, from a PyTorch ``DataLoader``; see :class:`halving.data.torch_loader.TorchLoader`."""
+        from halving.data.torch_loader import TorchLoader
+
+        return TorchLoader(self, workers, pin_memory=pin_memory, **options)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is: plain data that :meth:`load_state_dict` continues from, with any batch size and any number of ranks.
+
+        It counts the rows of the batches that were handed out, whatever was read ahead; it is the same on all ranks.
+        """
+        plan = self.plan
+        own = {"digest": plan.dataset.digest, "split": plan.part, "seed": plan.seed, "shuffle": plan.shuffle, "lanes": plan.lanes}
+        return {"epoch": self._epoch, "position": self._position, **own}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue at a state: the next iteration begins there. One that is under way ends.
+
+        Raises:
+            InvalidInput: the state is of another dataset, split, seed or order.
+        """
+        for name, own in self.state_dict().items():
+            if name not in state:
+                raise InvalidInput(f"the state of a loader without {name!r} is not accepted: give what state_dict() returned")
+            if name not in ("epoch", "position") and state[name] != own:
+                raise InvalidInput(
+                    f"the state of a loader with {name} = {state[name]!r} is not accepted for {self.plan.where} with {name} = {own!r}: "
+                    "give the state of a loader of the same rows in the same order"
+                )
+        _check_whole("the state's epoch", state["epoch"], 1)
+        _check_whole("the state's position", state["position"], 0)
+        self._leave()
+        self._epoch, self._position, self._broken_off = state["epoch"], state["position"], None
+
+    @property
+    def is_iterated(self) -> bool:
+        """Whether an iteration is under way."""
+        current = self._current()
+        return current is not None and not current.over
+
+    @property
+    def broken_off(self) -> tuple[int, int] | None:
+        """Epoch and position at which the last iteration was left early, until the next one begins."""
+        return self._broken_off
+
+    def end_epoch_if_over(self) -> None:
+        """Go to the next epoch where this one has no batch left, and nothing more is to be said of it."""
+        if self._position and not self.left:
+            self._leave()
+            self._epoch, self._position = self._epoch + 1, 0
+
+    def iteration(self, batches: "Callable[[int, int, int], Iterator[Any]]") -> Iterator[Any]:
+        """One epoch, or what is left of it, counted as it is handed out.
+
+        Args:
+            batches: called with the epoch, the position where the iteration begins and a number; lists of this rank's batches from that
+                number on.
+        """
+        before = self._current()
+        if before is not None:
+            before.close()
+        self._broken_off = None
+        iteration = _Iteration(self, batches)
+        self._current = weakref.ref(iteration)
+        return iteration
+
+    def _leave(self) -> None:
+        current, self._current = self._current(), lambda: None
+        if current is not None:
+            current.close()
+
+
+class _Iteration(Iterator[Any]):
+    """One epoch of a loader, from its position on. Being dropped ends the epoch if a batch of it was handed out."""
+
+    def __init__(self, loader: Loader, batches: "Callable[[int, int, int], Iterator[Any]]") -> None:
+        self._loader, self._make = loader, batches
+        self._epoch, self._begin = loader._epoch, loader._position
+        self._cut = loader.plan.batches(self._begin)
+        self._number = 0
+        self.over = False
+        self._ready: deque[Any] = deque()
+        self._source: Iterator[Any] = batches(self._epoch, self._begin, 0)
+
+    def __next__(self) -> Any:
+        if self.over:
+            raise StopIteration
+        if isinstance(self._source, Prefetched) and not self._source.is_here:  # a forked child goes on from its parent's position
+            self._ready.clear()
+            self._source = self._make(self._epoch, self._begin, self._number)
+        if not self._ready:
+            try:
+                self._ready.extend(next(self._source))
+            except StopIteration:
+                self._end()
+                raise
+            except BaseException:
+                self.over = True
+                raise
+        batch = self._ready.popleft()
+        self._number += 1
+        self._loader._position = self._cut.start(self._number)
+        return batch
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it here: the next iteration is the next epoch, if this one has begun."""
+        if not self.__dict__.get("over", True):
+            if self._number:
+                self._loader._broken_off = self._epoch, self._loader._position
+                self._end()
+            else:
+                self._stop()
+
+    def _end(self) -> None:
+        self._loader._epoch, self._loader._position = self._epoch + 1, 0
+        self._stop()
+
+    def _stop(self) -> None:
+        self.over = True
+        self._ready.clear()
+        if hasattr(self._source, "close"):
+            self._source.close()
+
+
+def _copied(plan: LoaderPlan, epoch: int, position: int) -> Loader:
+    loader = Loader.__new__(Loader)
+    loader.plan, loader._epoch, loader._position, loader._current, loader._broken_off = plan, epoch, position, lambda: None, None
+    return loader
+
+
+def ahead(plan: LoaderPlan, epoch: int, position: int, number: int) -> Prefetched[list[Any]]:
+    """This rank's batches from a number on, as lists, which a thread reads ahead."""
+    depth = _BLOCKS_AHEAD if plan.transform is None else _TRANSFORMED_AHEAD
+    return Prefetched(lambda gave_up: plan.blocks(epoch, position, number, gave_up=gave_up), depth)
+
+
+def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """This process's number and how many there are: as given, as torch.distributed says, as torchrun says, or the only one."""
+    if (rank is None) != (world_size is None):
+        raise InvalidInput(f"rank = {rank} with world_size = {world_size} is not accepted: give both, or neither")
+    torch = sys.modules.get("torch")
+    if rank is not None and world_size is not None:
+        where = ""
+    elif torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    else:
+        where = " (from RANK and WORLD_SIZE)"
+        try:
+            rank, world_size = int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
+        except ValueError as error:
+            raise InvalidInput(f"RANK or WORLD_SIZE in the environment is not accepted: {error}; torchrun sets them to numbers") from None
+    if not 0 <= rank < world_size:
+        raise InvalidInput(f"rank = {rank} with world_size = {world_size}{where} is not accepted: ranks are 0 … world_size - 1")
+    return rank, world_size
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 63:
+        raise InvalidInput(f"{name} = {value!r} is not accepted: give a whole number of at least {least}")
+
+
+def _advice(plan: LoaderPlan) -> str:
+    given = f"batch_size = {plan.batch_size} is not accepted: it is the size of the global batch"
+    if plan.batch_size < plan.ranks:
+        return f"{given}, and each of {plan.ranks} ranks needs a row of it; give at least {plan.ranks}"
+    if plan.drop_last or plan.total < plan.ranks:
+        return f"{given}, and {plan.where} has {plan.total:,} rows: not one batch for {plan.ranks} ranks"
+    last = plan.total % plan.batch_size
+    return (
+        f"{given}, and an epoch of {plan.total:,} rows leaves {last} for the last one, which are too few for {plan.ranks} ranks; "
+        f"give drop_last=True, or a batch_size of at least {2 * plan.ranks}"
+    )

@@ -1,0 +1,117 @@
+"""What a loader reads and in which batches: plain data that any process can carry out from any position of any epoch."""
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halving.data.batches import Batches
+from halving.data.columns import Column, as_arrow, as_numpy
+from halving.data.order import Order
+from halving.data.shard_reader import ShardReader
+from halving.data.shards import Shard
+
+if TYPE_CHECKING:
+    from halving.data.dataset import Dataset
+
+_BLOCK_ROWS, _BLOCK_BYTES = 32768, 16 * 2**20  # of rows that are copied at once; more is not faster
+
+
+@dataclass(frozen=True)
+class LoaderPlan:
+    """See :meth:`halving.data.dataset.Dataset.loader`."""
+
+    dataset: "Dataset"
+    split: str
+    fold: int | None
+    batch_size: int
+    names: Sequence[str] | None
+    transform: Callable[[Any], Any] | None
+    seed: int
+    shuffle: bool
+    lanes: int
+    rank: int
+    ranks: int
+    drop_last: bool
+    process: int = field(default_factory=os.getpid)
+
+    @cached_property
+    def shards(self) -> list[Shard]:
+        """The split's, in stored order."""
+        return self.dataset.shards(self.split, self.fold)
+
+    @property
+    def part(self) -> str:
+        """The split, and the fold if there is one: what a state is of."""
+        return self.split if self.fold is None else f"{self.split} of fold {self.fold}"
+
+    @cached_property
+    def total(self) -> int:
+        """Rows of the split."""
+        return sum(shard.rows for shard in self.shards)
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """What is read of each shard.
+
+        Raises:
+            InvalidInput: there is no such column, or its type is not accepted.
+        """
+        reader = self.reader()
+        try:
+            return reader.columns(self.names, self.where)
+        finally:
+            reader.close()
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"split {self.part!r} of dataset {self.dataset.name}"
+
+    def batches(self, position: int) -> Batches:
+        """The global batches of an epoch from a position on."""
+        return Batches(self.total, position, self.batch_size, self.ranks, self.drop_last)
+
+    def reader(self, upcoming: Iterable[int] = (), gave_up: Callable[[], bool] = lambda: False) -> ShardReader:
+        """To read the split's shards with."""
+        dataset = self.dataset
+        if os.getpid() != self.process:  # a forked child: its parent's connection to an object store is not its own
+            dataset = pickle.loads(pickle.dumps(dataset))
+        return ShardReader(dataset, self.shards, self.lanes + 1, upcoming, gave_up)
+
+    def blocks(
+        self, epoch: int, position: int, first: int = 0, every: int = 1, gave_up: Callable[[], bool] = lambda: False
+    ) -> Iterator[list[Any]]:
+        """This rank's batches of an epoch from a position on: number ``first``, ``first + every``, … of them, in lists of some MiB.
+
+        The first list is one batch, so that training begins at once. What a transform has made is in lists of one.
+        """
+        order = Order([shard.rows for shard in self.shards], seed=self.seed, epoch=epoch, lanes=self.lanes, shuffle=self.shuffle)
+        batches = self.batches(position)
+        positions, numbers = order.needs()
+        reader = self.reader(numbers[np.searchsorted(positions, position) :].tolist(), gave_up)
+        row_bytes = max(1, sum(shard.bytes for shard in self.shards) // max(1, self.total))
+        rows, most = 0, max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
+        try:
+            while first < len(batches):
+                shares: list[np.ndarray[Any, Any]] = []
+                bounds = [0]
+                while not shares or (first < len(batches) and bounds[-1] + len(shares[-1]) <= rows):
+                    shares.append(np.arange(*batches.share(first, self.rank)))
+                    bounds.append(bounds[-1] + len(shares[-1]))
+                    first += every
+                rows = min(most, 2 * bounds[-1])
+                found = reader.read(*order.locate(np.concatenate(shares)), self.columns)
+                if self.transform is None:
+                    yield [{each.column.name: as_numpy(each, begin, end) for each in found} for begin, end in pairwise(bounds)]
+                    continue
+                record_batch = as_arrow(found)
+                for begin, end in pairwise(bounds):
+                    yield [self.transform(record_batch.slice(begin, end - begin))]
+        finally:
+            reader.close()

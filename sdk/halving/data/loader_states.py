@@ -1,0 +1,108 @@
+"""The loaders of a dataset that are open, and their states together: how a run's checkpoint keeps what its loaders have handed out."""
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from halving.data.dataset import Dataset
+    from halving.data.loader import Loader
+
+_ORDER = ("split", "seed", "shuffle", "lanes")  # by these a state finds its loader
+
+
+class LoaderStates:
+    """One loader for each order of rows: the last that was opened, unless the one before it is being iterated.
+
+    States may be restored before the loaders are opened.
+    """
+
+    def __init__(self) -> None:
+        self._open: weakref.WeakValueDictionary[tuple[Any, ...], Loader] = weakref.WeakValueDictionary()
+        self._restored: list[dict[str, Any]] = []  # what no loader has taken yet
+        self._own = True
+        self._taken: set[str] = set()  # splits that have had a loader since
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, loader: "Loader") -> None:
+        """A loader was opened. It gets the state that was restored for its order.
+
+        Raises:
+            InvalidInput: its split was saved in the middle of an epoch of another order.
+        """
+        order = _order(loader.state_dict())
+        before = self._open.get(order)
+        if before is None or not before.is_iterated:
+            self._open[order] = loader
+            self._take([loader])
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """The state of each open loader; of one whose loop was left early, also where (``broken_off``: epoch and position)."""
+        return [
+            loader.state_dict() | ({} if loader.broken_off is None else {"broken_off": list(loader.broken_off)})
+            for _, loader in sorted(self._open.items())
+        ]
+
+    def restore(self, states: Sequence[Mapping[str, Any]], *, within_epoch: bool, own: bool) -> None:
+        """Bring states back: into the loaders that are open now, and into those that are opened later.
+
+        Args:
+            within_epoch: the states are of the middle of an epoch of the run, which goes on: a loader whose loop was left goes on where
+                that was, and one that has handed out its last batch has none left. Otherwise both go on with the next epoch.
+            own: they are the same run's. Another run's are taken where they fit, and else these loaders begin an order of their own.
+
+        Raises:
+            InvalidInput: a split was saved in the middle of an epoch, in another order than that of its loader, by the same run.
+        """
+        self._own = own
+        self._restored = [_resumed(state, within_epoch) for state in states]
+        self._taken.clear()
+        self._take(list(self._open.values()))
+
+    def _take(self, loaders: "list[Loader]") -> None:
+        """Give loaders what was restored for them."""
+        for loader in loaders:
+            own = loader.state_dict()
+            for state in [state for state in self._restored if _order(state) == _order(own)]:
+                self._restored.remove(state)
+                if self._own or state["digest"] == own["digest"]:
+                    loader.load_state_dict(state)
+                    if state["next_if_over"]:
+                        loader.end_epoch_if_over()
+                    self._taken.add(loader.plan.part)
+        for loader in loaders:
+            if loader.plan.part not in self._taken:
+                self._refuse(loader)
+                self._taken.add(loader.plan.part)
+
+    def _refuse(self, loader: "Loader") -> None:
+        """Raise where a split's first loader begins an order, and another order was left in the middle: rows would come twice."""
+        for state in self._restored:
+            if self._own and state["split"] == loader.plan.part and state["position"]:
+                try:
+                    loader.load_state_dict(state)
+                except InvalidInput as error:
+                    raise InvalidInput(f"the run's checkpoint has a loader in the middle of an epoch: {error}") from None
+
+
+def _resumed(state: Mapping[str, Any], within_epoch: bool) -> dict[str, Any]:
+    found = {**state, "next_if_over": not within_epoch}
+    if within_epoch and "broken_off" in state:
+        found["epoch"], found["position"] = state["broken_off"]
+    return found
+
+
+def _order(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(state[name] for name in _ORDER)
+
+
+_OF: "weakref.WeakKeyDictionary[Dataset, LoaderStates]" = weakref.WeakKeyDictionary()
+
+
+def loaders_of(dataset: "Dataset") -> LoaderStates:
+    """The loaders that were opened by ``dataset.loader``."""
+    return _OF.setdefault(dataset, LoaderStates())

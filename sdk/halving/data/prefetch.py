@@ -1,0 +1,145 @@
+"""A background thread that goes on with an iterator while its results are used, and the end of such threads before the interpreter's."""
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+_Item = TypeVar("_Item")
+_END_SECONDS = 30.0  # for which the interpreter's exit waits: about as long as a call to a store that does not answer
+
+
+class Prefetched(Iterator[_Item], Generic[_Item]):
+    """What an iterator yields, taken from it ahead by a daemon thread: at most ``depth`` items.
+
+    The thread ends when this is closed or dropped; it holds no reference to it. An error of the iterator is raised here, behind the items
+    before it. In a forked child, which has no such thread, the owner starts another (:attr:`is_here`).
+
+    Args:
+        begin: makes the iterator, in the thread. It is given a function that says whether to give up; what waits asks it.
+    """
+
+    def __init__(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]", depth: int) -> None:
+        self._shared: _Shared[_Item] = _Shared(depth)
+        weakref.finalize(self, self._shared.close).atexit = False
+        self._shared.start(begin)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process whose thread it is."""
+        return self._shared.is_here
+
+    def __next__(self) -> _Item:
+        return self._shared.take()
+
+    def close(self) -> None:
+        """End the thread, without waiting for it; what was taken ahead is dropped."""
+        self._shared.close()
+
+
+class Background(Protocol):
+    """Threads that can be ended."""
+
+    def close(self) -> None: ...
+
+    def join(self, seconds: float) -> None: ...
+
+
+def end_before_exit(background: Background) -> None:
+    """Have threads ended before the interpreter takes apart what they use. (Reading S3 while Arrow takes it apart is a crash.)
+
+    Handlers are called in reverse order: this one moves behind those of all that is imported by now.
+    """
+    _LIVE.add(background)
+    atexit.unregister(_end_all)
+    atexit.register(_end_all)
+
+
+_LIVE: "weakref.WeakSet[Background]" = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    live, until = list(_LIVE), time.monotonic() + _END_SECONDS
+    for each in live:
+        each.close()
+    for each in live:
+        each.join(max(0.0, until - time.monotonic()))
+
+
+def _forget_all() -> None:
+    """In a forked child, which has none of its parent's threads."""
+    _LIVE.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+class _Shared(Generic[_Item]):
+    """What the thread and the user have in common."""
+
+    def __init__(self, depth: int) -> None:
+        self._items: deque[_Item] = deque()
+        self._changed = threading.Condition()
+        self._depth = depth
+        self._error: BaseException | None = None
+        self._ended = self._closed = False
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        return os.getpid() == self._process
+
+    def start(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]") -> None:
+        self._thread = threading.Thread(target=self._run, args=(begin,), name="halving-loader", daemon=True)
+        end_before_exit(self)
+        self._thread.start()
+
+    def take(self) -> _Item:
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._ended or self._closed)
+            if self._items:
+                item = self._items.popleft()
+                self._changed.notify_all()
+                return item
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+        raise StopIteration
+
+    def close(self) -> None:
+        if not self.is_here:  # the thread may have held the lock when this process was forked
+            return
+        with self._changed:
+            self._closed = True
+            self._items.clear()
+            self._changed.notify_all()
+
+    def join(self, seconds: float) -> None:
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+    def _run(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]") -> None:
+        error: BaseException | None = None
+        try:
+            for item in begin(lambda: self._closed):
+                self._put(item)
+                del item  # the thread holds nothing while it goes on
+                if self._closed:
+                    break
+        except BaseException as raised:  # noqa: BLE001  # the user's thread raises it
+            error = raised
+        with self._changed:
+            self._error, self._ended = error, True
+            self._changed.notify_all()
+
+    def _put(self, item: _Item) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._items) < self._depth)
+            if not self._closed:
+                self._items.append(item)
+                self._changed.notify_all()

@@ -1,0 +1,340 @@
+"""Shards of an object store on this machine's disk: fetched whole, once for all processes; the least recently used make room for new ones.
+
+A shard is fetched into ``HASH.part`` under a lock, hashed as it is written, synced, and renamed to ``HASH``. Whoever has one mapped holds a
+shared lock on it, so that it stays. Its time of modification is set to a number made of its hash: a file that something else has changed
+since is hashed again before it is used.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import mmap
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halving.data.shards import Shard, damaged
+from halving.errors import InvalidInput, StoreError, StoreUnavailable
+from halving.store.files import CHUNK
+from halving.store.retry import warn
+from halving.store.store import Store
+
+if TYPE_CHECKING:
+    Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+FOLDER_VARIABLE, BYTES_VARIABLE = "HALVING_CACHE", "HALVING_CACHE_BYTES"
+_PAUSE = 0.02  # seconds between looks at a shard that another process is fetching
+_TRIES = 5  # another process may delete a shard before it is opened
+_WARNED: set[Path] = set()  # folders of which the user knows already
+_LOCKED: set[int] = set()  # descriptors by which this process keeps others from something
+
+
+class NoRoom(Exception):
+    """The disk does not take a shard now."""
+
+
+class ShardCache:
+    """The folder ``$HALVING_CACHE/shards`` (default ``~/.cache/halving/shards``).
+
+    Args:
+        limit: bytes of all files in it (default: ``HALVING_CACHE_BYTES``, else half of what the disk has free beside them).
+        fetching: what each attempt at a fetch goes through: a function that calls its argument, and again while the store is unavailable.
+        gave_up: whether whoever asked is no longer waiting.
+
+    Raises:
+        InvalidInput: ``HALVING_CACHE_BYTES`` is no number of bytes.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        fetching: "Callable[[Callable[[], None]], None]" = lambda fetch: fetch(),
+        folder: Path | None = None,
+        limit: int | None = None,
+        gave_up: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._store, self._fetching, self._gave_up = store, fetching, gave_up
+        place = os.environ.get(FOLDER_VARIABLE) or "~/.cache/halving"
+        self._folder = folder or Path(place).expanduser().absolute() / "shards"
+        self._given = _bytes_given() if limit is None else limit
+
+    @property
+    def limit(self) -> int:
+        """Bytes that it may have."""
+        if self._given is not None:
+            return self._given
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return (shutil.disk_usage(self._folder).free + sum(found.st_size for _, found in self._files())) // 2
+        return 0
+
+    def open(self, shard: Shard) -> "Bytes":
+        """A shard's bytes, mapped; it is fetched where it is not here. It stays at least as long as the array.
+
+        Where the disk does not take it, it is held in memory instead, with one warning.
+
+        Raises:
+            NotFound: it is missing from the store.
+            StoreError: it is damaged there.
+            StoreUnavailable: the store was not to be reached for as long as ``fetching`` tries.
+        """
+        try:
+            for _ in range(_TRIES):
+                if (found := self.opened(shard)) is not None:
+                    return found
+                self.fetch(shard)
+            raise NoRoom("what was written to it is not what is read from it, or is deleted at once")
+        except NoRoom as error:
+            if self._folder not in _WARNED:
+                _WARNED.add(self._folder)
+                warn(
+                    f"the cache {self._folder} does not take the shards of {self._store.root}, so they are held in memory: {error}; give "
+                    f"another folder by {FOLDER_VARIABLE}, or more bytes by {BYTES_VARIABLE}"
+                )
+            return self._in_memory(shard)
+
+    def opened(self, shard: Shard) -> "Bytes | None":
+        """A shard that is here, as its bytes should be; None where it is not."""
+        with contextlib.suppress(OSError):  # it is not here, or the disk cannot read it, or has no locks
+            descriptor = os.open(self._folder / shard.sha256, os.O_RDONLY)
+            try:
+                while not _locked(descriptor, fcntl.LOCK_SH):  # it is just being published, or deleted
+                    time.sleep(_PAUSE / 10)
+                found = os.fstat(descriptor)
+                if not found.st_nlink:
+                    return None
+                if found.st_size == shard.bytes and (found.st_mtime_ns == _mark(shard) or _hash(descriptor) == shard.sha256):
+                    with contextlib.suppress(OSError):  # another user's, in a folder that is shared
+                        os.utime(descriptor, ns=(time.time_ns(), _mark(shard)))
+                    # The map has a duplicate of the descriptor, with which the lock lasts as long as the map.
+                    return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
+            finally:
+                os.close(descriptor)
+            self.drop(shard)
+        return None
+
+    def drop(self, shard: Shard) -> None:
+        """Delete a copy that is damaged."""
+        with contextlib.suppress(OSError):
+            (self._folder / shard.sha256).unlink()
+
+    def fetch(self, shard: Shard) -> None:
+        """Bring a shard here, or wait until another process or thread has.
+
+        Raises:
+            NoRoom: the disk refuses it, or all that is here is in use.
+            NotFound, StoreError: as :meth:`open`.
+        """
+        path, part = self._folder / shard.sha256, self._folder / f"{shard.sha256}.part"
+        while not path.exists():
+            with _refusals(), _owned(part, self._folder) as descriptor:
+                if descriptor is not None:
+                    if not path.exists():
+                        self._fetching(lambda: self._fetch(shard, part, path, descriptor))
+                    return
+            if self._gave_up():
+                raise StoreUnavailable(f"{shard.name} is no longer waited for")
+            time.sleep(_PAUSE)
+
+    def _fetch(self, shard: Shard, part: Path, path: Path, descriptor: int) -> None:
+        try:
+            with _refusals():
+                self._reserve(shard.bytes, descriptor)
+            written = 0
+            hashed = hashlib.sha256()
+            for chunk in self._chunks(shard):
+                hashed.update(chunk)
+                left = memoryview(chunk)
+                while left:
+                    with _refusals():
+                        count = os.pwrite(descriptor, left, written)
+                    left, written = left[count:], written + count
+            _check(self._store, shard, written, hashed.hexdigest())
+            with _refusals():
+                os.fsync(descriptor)
+                os.utime(descriptor, ns=(time.time_ns(), _mark(shard)))
+                part.rename(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+            raise
+
+    def _in_memory(self, shard: Shard) -> "Bytes":
+        data = np.empty(shard.bytes, np.uint8)
+
+        def fetch() -> None:
+            read, hashed = 0, hashlib.sha256()
+            for chunk in self._chunks(shard):
+                hashed.update(chunk)
+                data[read : read + len(chunk)] = np.frombuffer(chunk, np.uint8)
+                read += len(chunk)
+            _check(self._store, shard, read, hashed.hexdigest())
+
+        self._fetching(fetch)
+        return data
+
+    def _chunks(self, shard: Shard) -> Iterator[bytes]:
+        read = 0
+        with self._store.open_stream(shard.name) as stream:
+            while chunk := stream.read(CHUNK):
+                read += len(chunk)
+                if read > shard.bytes:
+                    raise StoreError(f"{damaged(self._store, shard)}: it has more than {shard.bytes:,} bytes")
+                yield chunk
+
+    def _reserve(self, size: int, descriptor: int) -> None:
+        """Make room on the disk, and take it."""
+        with _only_one(self._folder / ".lock"):
+            files = [(path, found) for path, found in self._files() if found.st_ino != os.fstat(descriptor).st_ino]
+            total = sum(found.st_size for _, found in files)
+            limit = self._given if self._given is not None else (shutil.disk_usage(self._folder).free + total) // 2
+            oldest = iter(sorted(files, key=lambda file: file[1].st_atime_ns))
+            while total + size > limit or not _takes(descriptor, size):
+                path, found = next(oldest, (None, None))
+                if path is None or found is None:
+                    raise NoRoom(_why_not(size, total, limit))
+                total -= found.st_size if _delete(path) else 0
+
+    def _files(self) -> "Iterator[tuple[Path, os.stat_result]]":
+        for entry in os.scandir(self._folder):
+            with contextlib.suppress(OSError):  # another process has just deleted or renamed it
+                if not entry.name.startswith("."):
+                    yield Path(entry.path), entry.stat()
+
+
+def _bytes_given() -> int | None:
+    given = os.environ.get(BYTES_VARIABLE)
+    if not given:
+        return None
+    if not given.isascii() or not given.isdigit():
+        raise InvalidInput(f"{BYTES_VARIABLE} = {given!r} is not accepted: give a number of bytes, such as 100000000000")
+    return int(given)
+
+
+def _check(store: Store, shard: Shard, size: int, sha256: str) -> None:
+    if size != shard.bytes:
+        raise StoreError(f"{damaged(store, shard)}: it has {size:,} bytes, not {shard.bytes:,}")
+    if sha256 != shard.sha256:
+        raise StoreError(f"{damaged(store, shard)}: its content hashes to {sha256}")
+
+
+def _mark(shard: Shard) -> int:
+    """The time of modification of an unchanged copy, in ns: some second of the 1970s."""
+    return int(shard.sha256[:7], 16) * 1_000_000_000
+
+
+def _hash(descriptor: int) -> str:
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _takes(descriptor: int, size: int) -> bool:
+    """Whether a file's blocks are there, so that a full disk says so before anything is fetched."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.posix_fallocate(descriptor, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(descriptor, size)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.ftruncate(descriptor, 0)
+        return False
+    return True
+
+
+def _why_not(size: int, total: int, limit: int) -> str:
+    if total + size <= limit:
+        return f"{os.strerror(errno.ENOSPC)} for {size:,} bytes"
+    return f"a shard of {size:,} bytes beside {total:,} bytes in use is more than the {limit:,} that are allowed"
+
+
+def _delete(path: Path) -> bool:
+    """Delete a file that nobody uses or writes; whether it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        if not _locked(descriptor, fcntl.LOCK_EX):
+            return False
+        path.unlink(missing_ok=True)
+        return True
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _owned(part: Path, folder: Path) -> Iterator[int | None]:
+    """The descriptor of an unfinished file that this thread alone may write; None while another does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
+    _LOCKED.add(descriptor)
+    try:
+        if not _locked(descriptor, fcntl.LOCK_EX) or not _is_at(descriptor, part):  # the latter: just published, or deleted
+            yield None
+            return
+        try:
+            yield descriptor
+        finally:
+            if _is_at(descriptor, part):  # not published
+                part.unlink(missing_ok=True)
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        _LOCKED.discard(descriptor)
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _forget_locks() -> None:
+    """In a forked child: with the descriptors it would hold its parent's locks, also after the parent's death."""
+    for descriptor in _LOCKED:
+        os.close(descriptor)
+    _LOCKED.clear()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
+
+
+@contextlib.contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    _LOCKED.add(descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        _LOCKED.discard(descriptor)
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """The disk's refusals as :class:`NoRoom`."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise NoRoom(str(error)) from error

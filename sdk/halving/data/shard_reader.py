@@ -1,0 +1,209 @@
+"""Reading rows of a split's shards, wherever they are: a folder's are mapped where they lie, those of an object store in the cache."""
+
+import contextlib
+import mmap
+import os
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from halving.data.arrow_layout import NotReadable
+from halving.data.columns import Column, Gathered, columns_of
+from halving.data.prefetch import end_before_exit
+from halving.data.shard_cache import NoRoom, ShardCache
+from halving.data.shard_rows import MappedShard, room
+from halving.data.shards import Shard, damaged, open_shard
+from halving.errors import HalvingError, StoreError
+from halving.store.retry import retry_while_unavailable
+from halving.store.store import Store
+
+if TYPE_CHECKING:
+    from halving.data.dataset import Dataset
+
+    Array = np.ndarray[Any, Any]
+
+_Result = TypeVar("_Result")
+_FETCHING = 4  # shards at a time: a single connection to an object store is slower than the network
+_AHEAD = 8  # shards at most that are fetched before they are needed
+
+
+class ShardReader:
+    """The shards of a split, of which the last ``keep`` that were read stay mapped, and as many are fetched ahead.
+
+    Args:
+        upcoming: numbers of the shards in the order in which they will be needed.
+        gave_up: whether whoever asked is no longer waiting.
+    """
+
+    def __init__(
+        self,
+        dataset: "Dataset",
+        shards: Sequence[Shard],
+        keep: int,
+        upcoming: Iterable[int] = (),
+        gave_up: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._dataset, self._store, self._shards, self._keep, self._gave_up = dataset, dataset.store, shards, keep, gave_up
+        self._mapped: OrderedDict[int, MappedShard] = OrderedDict()
+        self._upcoming = iter(upcoming)
+        self._asked: dict[int, int] = {}  # the bytes of the shards that are fetched ahead
+        self._cache: ShardCache | None = None
+        if self._store.folder is None:
+            self._retried(lambda: self._store.filesystem)  # connected before any thread begins; see end_before_exit
+            self._cache = ShardCache(self._store, self._retried, gave_up=lambda: time.monotonic() >= self._give_up_at())
+        self._ahead = _Ahead(self._cache.fetch if self._cache is not None else partial(_read_soon, self._store))
+
+    def columns(self, names: Sequence[str] | None, where: str) -> list[Column]:
+        """The columns of these names; see :func:`halving.data.columns.columns_of`."""
+        import pyarrow as pa
+
+        shard = self._shards[0]
+        here = self._cache.opened(shard) if self._cache is not None else None
+        if here is not None:
+            with contextlib.suppress(pa.ArrowInvalid), pa.ipc.open_file(pa.py_buffer(here)) as reader:
+                return columns_of(reader.schema, names, where)
+
+        def schema() -> "pa.Schema":
+            with open_shard(self._store, shard) as reader:
+                return reader.schema
+
+        return columns_of(self._retried(schema), names, where)
+
+    def read(self, which: "Array", rows: "Array", columns: Sequence[Column]) -> list[Gathered]:
+        """Rows of shards, in the order given.
+
+        Args:
+            which: number of the shard of each row, ``(n,)``.
+            rows: number of the row in its shard, ``(n,)``.
+
+        Raises:
+            NotFound: a shard is missing.
+            StoreError: a shard is damaged, or the store refuses, or was unavailable for ten minutes.
+        """
+        order = np.argsort(which, kind="stable")
+        needed, begins = np.unique(which[order], return_index=True)
+        self._fetch_ahead(needed.tolist())
+        found = room(columns, len(rows))
+        for number, places in zip(needed.tolist(), np.split(order, begins[1:]), strict=True):
+            self._fill(number, found, places, rows[places])
+        while len(self._mapped) > self._keep:
+            self._mapped.popitem(last=False)
+        return found
+
+    def close(self) -> None:
+        """Stop fetching ahead."""
+        self._ahead.close()
+        self._mapped.clear()
+
+    def _fill(self, number: int, found: list[Gathered], places: "Array", rows: "Array") -> None:
+        shard = self._shards[number]
+        for may_be_old in (self._cache is not None, False):
+            try:
+                if number not in self._mapped:
+                    self._mapped[number] = MappedShard(self._bytes(shard), shard.rows)
+                self._mapped[number].fill(found, places, rows)
+            except NotReadable as error:
+                self._mapped.pop(number, None)
+                if not may_be_old or self._cache is None:
+                    raise StoreError(f"{damaged(self._store, shard)}: {error}") from error
+                self._cache.drop(shard)  # its copy here is fetched again
+            else:
+                self._mapped.move_to_end(number)
+                return
+
+    def _bytes(self, shard: Shard) -> "Array":
+        if self._cache is not None:
+            return self._cache.open(shard)
+        with contextlib.suppress(OSError, ValueError):  # the latter: an empty file
+            data = _map(self._store.path(shard.name))
+            if len(data) == shard.bytes:
+                return data
+        with open_shard(self._store, shard):  # says what is wrong; opening each of them by it takes longer than a resume may
+            raise StoreError(damaged(self._store, shard))
+
+    def _fetch_ahead(self, needed: Sequence[int]) -> None:
+        """Ask for what is needed now and is not here, and for what is needed next."""
+        missing = [number for number in needed if number not in self._mapped]
+        # The first is fetched by whoever needs it.
+        new = [number for number in missing[1:] if number not in self._asked] if self._cache is not None else []
+        for number in missing:
+            self._asked.pop(number, None)
+        room_left = self._cache.limit // 4 if self._cache is not None and missing else 0
+        while (self._cache is None or sum(self._asked.values()) < room_left) and len(self._asked) < min(self._keep, _AHEAD):
+            if (number := next(self._upcoming, -1)) < 0:
+                break
+            if number not in self._mapped and number not in self._asked and number not in needed:
+                self._asked[number] = self._shards[number].bytes
+                new.append(number)
+        for number in new:
+            self._ahead.want(self._shards[number])
+
+    def _retried(self, action: Callable[[], _Result]) -> _Result:
+        return retry_while_unavailable(self._store, f"dataset {self._dataset.name}", action, self._give_up_at)
+
+    def _give_up_at(self) -> float:
+        return 0.0 if self._gave_up() else self._dataset.give_up_at()
+
+
+class _Ahead:
+    """Daemon threads that fetch shards before they are needed. What goes wrong, the reader meets itself when it needs the shard."""
+
+    def __init__(self, fetch: Callable[[Shard], None]) -> None:
+        self._fetch = fetch
+        self._wanted: deque[Shard] = deque()
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+
+    def want(self, shard: Shard) -> None:
+        with self._changed:
+            self._wanted.append(shard)
+            if len(self._threads) < min(_FETCHING, len(self._wanted)):
+                self._threads.append(threading.Thread(target=self._run, name="halving-shards", daemon=True))
+                end_before_exit(self)
+                self._threads[-1].start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def join(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._wanted)
+                if self._closed:
+                    return
+                shard = self._wanted.popleft()
+            with contextlib.suppress(HalvingError, NoRoom):
+                self._fetch(shard)
+
+
+def _map(path: str) -> "Array":
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
+    finally:
+        os.close(descriptor)
+
+
+def _read_soon(store: Store, shard: Shard) -> None:
+    """Have the kernel read a shard into its page cache, from its beginning to its end."""
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(store.path(shard.name), os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,421 @@
+"""A loader hands out each row of an epoch once, in an order that any number of processes takes up at any row."""
+
+import gc
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halving import Dataset, InvalidInput, NotFound, Store, StoreError
+from halving.data.loader import Loader
+from tests.sdk.conftest import Script
+from tests.sdk.data.sharded import arrow_file, flat, numbered, numbers, put_shard, sharded, snapshot
+from tests.waiting import wait_for
+
+WORLDS = (1, 2, 3, 4, 6, 8)
+ROWS = (61, 5, 100, 34)
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
+    store = Store(tmp_path_factory.mktemp("loader") / "store")
+    return {"four shards": sharded(store, *numbered(*ROWS)), "one shard": sharded(store, *numbered(83), name="one")}
+
+
+@pytest.fixture
+def dataset(any_store: Store) -> Dataset:
+    return sharded(any_store, *numbered(*ROWS))
+
+
+def together(dataset: Dataset, world_size: int, state: dict[str, Any] | None = None, most: int | None = None, **given: Any) -> Any:
+    """The global batches that all ranks have of an epoch, and the state they end with: the same for all."""
+    loaders = [dataset.loader("train", rank=rank, world_size=world_size, **given) for rank in range(world_size)]
+    for loader in loaders:
+        if state is not None:
+            loader.load_state_dict(state)
+    shares: list[list[list[int]]] = []
+    states = []
+    for loader in loaders:
+        iteration, taken = iter(loader), []
+        while most is None or len(taken) < most:
+            try:
+                taken.append(next(iteration)["n"].tolist())
+            except StopIteration:
+                break
+        shares.append(taken)
+        states.append(loader.state_dict())
+    assert all(state == states[0] for state in states)
+    assert all(len(taken) == len(shares[0]) for taken in shares)
+    assert all(share for taken in shares for share in taken)
+    return [flat(parts) for parts in zip(*shares, strict=True)], states[0]
+
+
+@given(
+    name=st.sampled_from(["four shards", "one shard"]),
+    worlds=st.tuples(st.sampled_from(WORLDS), st.sampled_from(WORLDS)),
+    batch_size=st.integers(16, 60),
+    lanes=st.integers(1, 20),
+    seed=st.integers(0, 5),
+    epoch=st.integers(1, 3),
+    shuffle=st.booleans(),
+    data=st.data(),
+)
+def test_the_global_batches_are_the_same_for_any_number_of_ranks_from_any_point(
+    datasets: dict[str, Dataset],
+    name: str,
+    worlds: tuple[int, int],
+    batch_size: int,
+    lanes: int,
+    seed: int,
+    epoch: int,
+    shuffle: bool,
+    data: st.DataObject,
+) -> None:
+    dataset = datasets[name]
+    given: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "epoch": epoch, "shuffle": shuffle}
+    given |= {"lanes": lanes} if shuffle else {}
+    whole, _ = together(dataset, 1, **given)
+    assert sorted(flat(whole)) == list(range(dataset.splits["train"]))
+    assert shuffle or flat(whole) == list(range(dataset.splits["train"]))
+    taken = data.draw(st.integers(0, len(whole)))
+    before, state = together(dataset, worlds[0], most=taken, **given)
+    after, _ = together(dataset, worlds[1], state, **given)
+    assert before + after == whole
+
+
+@given(sizes=st.tuples(st.integers(16, 60), st.integers(16, 60)), taken=st.integers(0, 4), worlds=st.sampled_from([(1, 8), (8, 3), (2, 2)]))
+def test_with_another_batch_size_it_goes_on_with_the_next_row(
+    datasets: dict[str, Dataset], sizes: tuple[int, int], taken: int, worlds: tuple[int, int]
+) -> None:
+    dataset = datasets["four shards"]
+    whole = flat(together(dataset, 1, batch_size=sizes[0])[0])
+    before, state = together(dataset, worlds[0], most=taken, batch_size=sizes[0])
+    after, _ = together(dataset, worlds[1], state, batch_size=sizes[1])
+    found = flat(before + after)
+    assert found == whole[: len(found)]
+    assert len(whole) - len(found) < worlds[1]  # only where they are too few for a row of each rank
+
+
+def test_each_iteration_is_the_next_epoch_with_all_rows_in_another_order(dataset: Dataset) -> None:
+    loader = dataset.loader("train", batch_size=32)
+    epochs = [flat(numbers(loader)) for _ in range(3)]
+    assert loader.epoch == 4
+    assert all(sorted(epoch) == list(range(sum(ROWS))) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert flat(numbers(dataset.loader("train", batch_size=50, epoch=2))) == epochs[1]
+
+
+def test_the_length_is_that_of_a_whole_epoch_and_what_is_left_is_counted_beside_it(datasets: dict[str, Dataset]) -> None:
+    loader = datasets["four shards"].loader("train", batch_size=32)
+    assert (len(loader), loader.left) == (7, 7)
+    iteration = iter(loader)
+    next(iteration)
+    assert (len(loader), loader.left) == (7, 6)
+    assert len(list(iteration)) == 6
+    assert (len(loader), loader.left) == (7, 7)
+    assert len(datasets["four shards"].loader("train", batch_size=32, drop_last=True)) == 6
+
+
+def test_the_state_counts_what_was_handed_out_and_not_what_was_read_ahead(datasets: dict[str, Dataset]) -> None:
+    loader = datasets["four shards"].loader("train", batch_size=16)
+    iteration = iter(loader)
+    for handed_out in range(1, 6):
+        next(iteration)
+        assert (loader.epoch, loader.position) == (1, 16 * handed_out)
+    assert loader.state_dict() == {
+        "epoch": 1,
+        "position": 80,
+        "digest": datasets["four shards"].digest,
+        "split": "train",
+        "seed": 0,
+        "shuffle": True,
+        "lanes": 16,
+    }
+
+
+def test_a_loop_that_is_left_ends_its_epoch_and_an_iterator_that_handed_out_nothing_does_not(datasets: dict[str, Dataset]) -> None:
+    loader = datasets["four shards"].loader("train", batch_size=16)
+    for number, _ in enumerate(loader):
+        if number == 2:
+            break
+    assert (loader.epoch, loader.position, loader.broken_off) == (2, 0, (1, 48))
+    state = loader.state_dict()
+    iter(loader)
+    gc.collect()
+    assert loader.state_dict() == state
+    second = flat(numbers(datasets["four shards"].loader("train", batch_size=16, epoch=2)))
+    assert flat(numbers(loader)) == second
+
+
+def test_an_iterator_ends_where_its_loader_is_iterated_again_or_given_a_state(datasets: dict[str, Dataset]) -> None:
+    loader = datasets["four shards"].loader("train", batch_size=16)
+    first = iter(loader)
+    next(first)
+    state = loader.state_dict()
+    second = iter(loader)
+    assert list(first) == []
+    next(second)
+    assert loader.epoch == 2
+    loader.load_state_dict(state)
+    assert list(second) == []
+    assert (loader.epoch, loader.position) == (1, 16)
+    assert len(list(loader)) == 12
+
+
+def test_a_copy_in_another_process_goes_on_at_the_same_row(datasets: dict[str, Dataset]) -> None:
+    loader = datasets["four shards"].loader("train", batch_size=16)
+    iteration = iter(loader)
+    next(iteration)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert numbers(copy) == numbers(iteration)
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_forked_child_goes_on_with_an_iterator_of_its_parent(dataset: Dataset) -> None:
+    iteration = iter(dataset.loader("train", batch_size=16))
+    next(iteration)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, repr(numbers(iteration)).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        found = file.read()
+    os.waitpid(child, 0)
+    assert found == repr(numbers(iteration))
+
+
+# What a batch is
+
+
+def test_a_batch_has_the_columns_that_were_asked_for_as_arrays(any_store: Store) -> None:
+    table = pa.table(
+        {"n": range(40), "s": [str(number) for number in range(40)], "v": pa.array([[1.0, 2.0]] * 40, pa.list_(pa.float32(), 2))}
+    )
+    dataset = sharded(any_store, table[:15], table[15:])
+    (batch,) = dataset.loader("train", batch_size=64, columns=["v", "s"])
+    assert list(batch) == ["v", "s"]
+    assert batch["v"].shape == (40, 2)
+    assert sorted(batch["s"].tolist(), key=int) == table["s"].to_pylist()
+    batch["v"][:] = 0  # it is the user's own
+
+
+def test_a_transform_is_given_the_rows_of_each_batch_as_arrow_and_makes_anything_of_them(any_store: Store) -> None:
+    table = pa.table({"n": range(50), "s": [None if number % 7 == 0 else str(number) for number in range(50)]})
+    dataset = sharded(any_store, table[:20], table[20:])
+    plain = numbers(dataset.loader("train", batch_size=16))
+    found = list(dataset.loader("train", batch_size=16, transform=lambda rows: rows))
+    assert all(isinstance(rows, pa.RecordBatch) for rows in found)
+    assert [rows["n"].to_pylist() for rows in found] == plain
+    assert pa.Table.from_batches(found).sort_by("n") == table
+    assert list(dataset.loader("train", batch_size=16, transform=lambda rows: rows.num_rows)) == [16, 16, 9, 9]
+
+
+def test_an_error_in_a_transform_is_raised_behind_the_batches_before_it(datasets: dict[str, Dataset]) -> None:
+    seen: list[int] = []
+
+    def transform(rows: pa.RecordBatch) -> int:
+        if len(seen) == 3:
+            raise ZeroDivisionError("in the transform")
+        seen.append(rows.num_rows)
+        return rows.num_rows
+
+    loader = datasets["four shards"].loader("train", batch_size=16, transform=transform)
+    iteration = iter(loader)
+    assert next(iteration) == 16
+    with pytest.raises(ZeroDivisionError, match="in the transform"):
+        list(iteration)
+    assert list(iteration) == []
+    assert loader.position <= 48
+
+
+# The thread
+
+
+def loader_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name in ("halving-loader", "halving-shards")]
+
+
+@pytest.mark.parametrize("end", ["exhausted", "left", "dropped with its loader", "error"])
+def test_the_thread_ends_with_the_iteration(dataset: Dataset, end: str) -> None:
+    def fails(rows: pa.RecordBatch) -> pa.RecordBatch:
+        raise ZeroDivisionError
+
+    loader: Loader | None = dataset.loader("train", batch_size=8, transform=fails if end == "error" else None)
+    iteration: Iterator[Any] | None = iter(loader)  # type: ignore[arg-type]
+    if end == "exhausted":
+        list(iteration)  # type: ignore[arg-type]
+    elif end == "error":
+        with pytest.raises(ZeroDivisionError):
+            next(iteration)  # type: ignore[arg-type]
+    else:
+        next(iteration)  # type: ignore[arg-type]
+    if end == "dropped with its loader":
+        loader = None
+    iteration = None
+    wait_for(lambda: not loader_threads(), 60, "the end of the threads")
+    assert loader is None or loader.plan
+
+
+def test_no_more_than_a_few_batches_are_transformed_ahead(datasets: dict[str, Dataset]) -> None:
+    made: list[int] = []
+    iteration = iter(datasets["four shards"].loader("train", batch_size=1, transform=lambda rows: made.append(rows.num_rows)))
+    for handed_out in range(1, 20):
+        next(iteration)
+        wait_for(lambda handed_out=handed_out: len(made) >= handed_out + 4, 60, "the batches ahead")
+        assert len(made) <= handed_out + 5  # one that has no room yet
+
+
+def test_a_script_may_end_in_the_middle_of_an_epoch(any_store: Store, script: Script) -> None:
+    dataset = sharded(any_store, *numbered(*[50] * 20))
+    done = script(
+        "import sys, halving\n"
+        "loader = halving.Dataset(halving.Store(), 'points', sys.argv[1]).loader('train', batch_size=1, lanes=4)\n"
+        "for batch in loader: break\n"
+        "iteration = iter(loader)\n"
+        "next(iteration)\n"
+        "copy = iter(halving.Dataset(halving.Store(), 'points', sys.argv[1]).loader('train', batch_size=1, lanes=2))\n",
+        dataset.digest,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"batch_size": 0}, "batch_size = 0 is not accepted: give a whole number of at least 1"),
+        ({"batch_size": 8.0}, r"batch_size = 8\.0"),
+        ({"batch_size": True}, "batch_size = True"),
+        ({"batch_size": 8, "lanes": 0}, "lanes = 0"),
+        ({"batch_size": 8, "seed": -1}, "seed = -1"),
+        ({"batch_size": 8, "epoch": 0}, "epoch = 0"),
+        ({"batch_size": 8, "shuffle": False, "lanes": 2}, "lanes = 2 with shuffle=False"),
+        ({"batch_size": 8, "columns": "n"}, "columns = 'n' is not accepted: give a list"),
+        ({"batch_size": 8, "columns": ["m"]}, "columns = 'm' is not accepted: split 'train' of dataset points has n"),
+        ({"batch_size": 8, "rank": 1}, "rank = 1 with world_size = None"),
+        ({"batch_size": 8, "rank": 2, "world_size": 2}, "rank = 2 with world_size = 2"),
+        ({"batch_size": 7, "rank": 0, "world_size": 8}, "batch_size = 7 .* each of 8 ranks needs a row of it; give at least 8"),
+        ({"batch_size": 9, "rank": 0, "world_size": 8}, "leaves 2 for the last one, .* 8 ranks; give drop_last=True, or .* at least 16"),
+        ({"batch_size": 201, "drop_last": True}, "has 200 rows: not one batch for 1 ranks"),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
+)
+def test_a_value_that_makes_no_sense_is_named_with_what_does(datasets: dict[str, Dataset], given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        datasets["four shards"].loader("train", **given)
+
+
+def test_an_empty_split_and_one_that_is_not_there_are_refused(dataset: Dataset) -> None:
+    with pytest.raises(InvalidInput, match="split 'none' of dataset points is empty"):
+        dataset.loader("none", batch_size=8)
+    with pytest.raises(NotFound, match=r"dataset points has no split 'valid'; it has \['none', 'train'\]"):
+        dataset.loader("valid", batch_size=8)
+
+
+@pytest.mark.parametrize("changed", ["digest", "split", "seed", "shuffle", "lanes"])
+def test_a_state_of_another_order_is_refused_and_changes_nothing(store: Store, changed: str) -> None:
+    shards = [put_shard(store, arrow_file(table), table.num_rows) for table in numbered(50, 50)]
+    dataset = snapshot(store, {"train": shards, "test": shards[:1]})
+    loader = dataset.loader("train", batch_size=16)
+    other = {
+        "digest": lambda: snapshot(store, {"train": shards[:1]}, "points").loader("train", batch_size=16),
+        "split": lambda: dataset.loader("test", batch_size=16),
+        "seed": lambda: dataset.loader("train", batch_size=16, seed=1),
+        "shuffle": lambda: dataset.loader("train", batch_size=16, shuffle=False),
+        "lanes": lambda: dataset.loader("train", batch_size=16, lanes=2),
+    }[changed]()
+    before = loader.state_dict()
+    with pytest.raises(InvalidInput, match=f"the state of a loader with {changed} = .* is not accepted for split 'train'"):
+        loader.load_state_dict({**other.state_dict(), "position": 7})
+    assert loader.state_dict() == before
+    with pytest.raises(InvalidInput, match="the state of a loader without 'epoch'"):
+        loader.load_state_dict({})
+
+
+# Ranks
+
+
+def test_ranks_are_those_of_torchruns_environment(datasets: dict[str, Dataset], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    second = numbers(datasets["one shard"].loader("train", batch_size=16))
+    whole = numbers(datasets["one shard"].loader("train", batch_size=16, rank=0, world_size=1))
+    assert second == [batch[len(batch) // 2 :] for batch in whole]
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    with pytest.raises(InvalidInput, match="RANK or WORLD_SIZE"):
+        datasets["one shard"].loader("train", batch_size=16)
+
+
+def share_of(dataset: Dataset, rank: int, place: str, answer: "multiprocessing.Queue[Any]") -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2)
+    answer.put((rank, numbers(dataset.loader("train", batch_size=16))))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_ranks_are_those_of_torch_distributed(datasets: dict[str, Dataset], tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    answer = fork.Queue()
+    processes = [fork.Process(target=share_of, args=(datasets["one shard"], rank, str(tmp_path / "group"), answer)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    shares = dict(answer.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join()
+    assert [flat(parts) for parts in zip(shares[0], shares[1], strict=True)] == numbers(
+        datasets["one shard"].loader("train", batch_size=16)
+    )
+
+
+# Faults of the shards
+
+
+def test_a_shard_that_is_missing_or_has_another_size_is_named(store: Store) -> None:
+    dataset = sharded(store, *numbered(50, 50, 50))
+    missing, short = (store.path(shard.name) for shard in dataset.loader("train", batch_size=8).plan.shards[1:])
+    os.truncate(short, 100)
+    with pytest.raises(
+        StoreError, match=f"the shard {Path(short).relative_to(store.root)} of the store .* is damaged .*: it has 100 bytes"
+    ):
+        list(dataset.loader("train", batch_size=8, lanes=3))
+    Path(short).unlink()
+    Path(missing).unlink()
+    with pytest.raises(NotFound, match=r"the shard shards/sha256/.* is missing from the store"):
+        list(dataset.loader("train", batch_size=8, lanes=3))
+
+
+def test_a_shard_whose_bytes_are_no_arrow_file_any_more_is_named(any_store: Store) -> None:
+    tables = numbered(50, 50)
+    good = put_shard(any_store, arrow_file(tables[0]), 50)
+    bad = put_shard(any_store, b"x" * 1000, 50)
+    dataset = snapshot(any_store, {"train": [good, bad]})
+    with pytest.raises(StoreError, match=f"the shard {bad.name} of the store .* is damaged"):
+        list(dataset.loader("train", batch_size=8))
+    other = put_shard(any_store, arrow_file(tables[1]), 49)
+    with pytest.raises(StoreError, match=r"is damaged .*: it has 50 rows, not 49"):
+        list(snapshot(any_store, {"train": [good, other]}).loader("train", batch_size=8))
+
+
+def test_memory_does_not_grow_with_the_number_of_rows() -> None:
+    """The order of 10 TB in 80,000 shards of a million rows is a few numbers for each shard."""
+    from halving.data.order import Order
+
+    order = Order([1_000_000] * 80_000, seed=0, epoch=1, lanes=16)
+    held = sum(value.nbytes for value in vars(order).values() if isinstance(value, np.ndarray))
+    assert held < 80_000 * 50

@@ -1,0 +1,356 @@
+"""Shards of an object store on this machine's disk: fetched once, kept while they are used, never more than allowed, never damaged."""
+
+import multiprocessing
+import os
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from halving import Dataset, InvalidInput, NotFound, Store, StoreError
+from halving.data.shard_cache import ShardCache
+from halving.data.shards import Shard
+from halving.errors import StoreUnavailable
+from halving.store.backoff import backoff
+from tests.s3 import S3, Gate
+from tests.sdk.data.sharded import arrow_file, flat, numbered, numbers, put_shard, sharded, snapshot
+from tests.waiting import wait_for
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def gate(s3: S3) -> Iterator[Gate]:
+    gate = Gate((s3.host, s3.port))
+    yield gate
+    gate.shut()
+
+
+@pytest.fixture
+def remote(s3: S3, gate: Gate) -> Store:
+    """A store that is reached through the gate."""
+    return Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "shards"
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is away is asked often."""
+    monkeypatch.setattr("halving.store.retry.backoff", partial(backoff, 0.1, 0.2))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def random_shard(store: Store, size: int = 100_000) -> Shard:
+    return put_shard(store, secrets.token_bytes(size), 1)
+
+
+def content(cache: ShardCache, shard: Shard) -> bytes:
+    return cache.open(shard).tobytes()
+
+
+# Epochs
+
+
+def test_the_second_epoch_is_read_from_this_machine(remote: Store, gate: Gate, folder: Path) -> None:
+    dataset = sharded(remote, *numbered(61, 5, 100))
+    loader = dataset.loader("train", batch_size=16)
+    first = flat(numbers(loader))
+    assert len(names(folder)) == 3
+    dataset.give_up_at = time.monotonic
+    gate.shut()
+    second = flat(numbers(loader))
+    assert sorted(first) == sorted(second) == list(range(166))
+    again = dataset.loader("train", batch_size=16)
+    assert flat(numbers(again)) == first
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_store_that_is_away_in_mid_epoch_is_waited_for_and_the_order_is_the_same(s3: S3, remote: Store, gate: Gate) -> None:
+    dataset = sharded(remote, *numbered(*[40] * 12))
+    through = Store(remote.root.replace(gate.endpoint, s3.endpoint))
+    wanted = flat(numbers(Dataset(through, "points", dataset.digest).loader("train", batch_size=8, lanes=1)))
+    for path in Path(os.environ["HALVING_CACHE"]).rglob("*"):
+        if path.is_file():
+            path.unlink()
+    iteration = iter(dataset.loader("train", batch_size=8, lanes=1))
+    found = [next(iteration)["n"].tolist()]
+    with pytest.warns(UserWarning, match="dataset points waits for the store"):
+        gate.shut()
+        threading.Timer(3, gate.open).start()
+        found += numbers(iteration)
+    assert flat(found) == wanted
+
+
+def test_a_loop_that_is_left_while_the_store_is_away_ends_its_threads(remote: Store, gate: Gate) -> None:
+    dataset = sharded(remote, *numbered(*[40] * 30))
+    loader = dataset.loader("train", batch_size=8, lanes=1)
+    with pytest.warns(UserWarning, match="dataset points waits for the store") as warned:
+        for _ in loader:
+            gate.shut()
+            wait_for(lambda: warned.list, 60, "the thread that meets the outage")
+            break
+        wait_for(lambda: not [each for each in threading.enumerate() if each.name == "halving-loader"], 60, "the end of the thread")
+    dataset.give_up_at = time.monotonic
+    with pytest.raises(StoreUnavailable):
+        list(loader)
+
+
+# Fetching
+
+
+class Counting(Store):
+    """Writes a line for each shard that is asked of the store."""
+
+    def open_stream(self, name: str) -> Any:
+        with Path("asked").open("a") as file:
+            file.write(f"{name}\n")
+        return super().open_stream(name)
+
+
+def fetch_all(root: str, shards: list[Shard], start: Any) -> None:
+    start.wait()
+    cache = ShardCache(Counting(root))
+    for shard in shards:
+        cache.open(shard)
+
+
+def test_many_processes_and_threads_fetch_a_shard_once(remote: Store) -> None:
+    shards = [random_shard(remote, 1_000_000) for _ in range(4)]
+    start = SPAWN.Event()
+    workers: list[Any] = [SPAWN.Process(target=fetch_all, args=(remote.root, shards, start)) for _ in range(3)]
+    workers += [threading.Thread(target=fetch_all, args=(remote.root, shards, start)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    start.set()
+    for worker in workers:
+        worker.join()
+    assert all(worker.exitcode == 0 for worker in workers[:3])
+    assert sorted(Path("asked").read_text().split()) == sorted(shard.name for shard in shards)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_process_that_is_killed_while_it_fetches_holds_up_nobody(remote: Store, gate: Gate, folder: Path) -> None:
+    shard = random_shard(remote)
+    gate.swallow()
+    start = SPAWN.Event()
+    start.set()
+    process = SPAWN.Process(target=fetch_all, args=(remote.root, [shard], start))
+    process.start()
+    wait_for(lambda: folder.exists() and names(folder) == [f"{shard.sha256}.part"], 60, "the beginning of a fetch")
+    os.kill(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
+    process.join()
+    gate.open()
+    assert np.array_equal(ShardCache(remote).open(shard), np.frombuffer(remote.read(shard.name), np.uint8))
+    assert names(folder) == [shard.sha256]
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_child_forked_in_the_middle_of_a_fetch_does_not_hold_its_parents_lock(remote: Store, folder: Path) -> None:
+    shard, pids = random_shard(remote), []
+    cache = ShardCache(remote)
+
+    def fork_within(fetch: Callable[[], None]) -> None:
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        pids.append(pid)
+        raise StoreError("the fetch ends here")
+
+    with pytest.raises(StoreError, match="ends here"):
+        ShardCache(remote, fork_within).open(shard)
+    try:
+        assert len(cache.open(shard)) == shard.bytes
+    finally:
+        os.kill(pids[0], signal.SIGKILL)
+        os.waitpid(pids[0], 0)
+
+
+# Room
+
+
+def test_the_least_recently_used_make_room_and_there_are_never_more_bytes_than_allowed(remote: Store, folder: Path) -> None:
+    a, b, c, d = (random_shard(remote) for _ in range(4))
+    cache = ShardCache(remote, limit=250_000)
+    for shard, kept in ((a, [a]), (b, [a, b]), (a, [a, b]), (c, [a, c]), (d, [c, d]), (c, [c, d]), (a, [a, c])):
+        assert content(cache, shard) == remote.read(shard.name)
+        assert names(folder) == sorted(each.sha256 for each in kept)
+
+
+def test_a_shard_that_is_in_use_stays_also_where_another_process_uses_it(remote: Store, folder: Path) -> None:
+    used, other, third = (random_shard(remote) for _ in range(3))
+    start, done = SPAWN.Event(), SPAWN.Event()
+    ShardCache(remote).fetch(used)
+    process = SPAWN.Process(target=hold, args=(remote.root, used, start, done))
+    process.start()
+    try:
+        start.wait()
+        cache = ShardCache(remote, limit=250_000)
+        cache.open(other)
+        cache.open(third)
+        assert names(folder) == sorted([used.sha256, third.sha256])
+    finally:
+        done.set()
+        process.join()
+    cache.open(other)
+    assert names(folder) == sorted([other.sha256, third.sha256])
+
+
+def hold(root: str, shard: Shard, start: Any, done: Any) -> None:
+    mapped = ShardCache(Store(root)).open(shard)
+    start.set()
+    done.wait()
+    assert len(mapped) == shard.bytes
+
+
+def test_where_all_is_in_use_a_shard_is_held_in_memory_and_nothing_is_deleted(remote: Store, folder: Path) -> None:
+    shards = [random_shard(remote) for _ in range(4)]
+    cache = ShardCache(remote, limit=250_000)
+    with pytest.warns(UserWarning, match="does not take the shards of .*, so they are held in memory: .* HALVING_CACHE_BYTES") as warned:
+        held = [cache.open(shard) for shard in shards]
+    assert len(warned) == 1
+    assert [array.tobytes() for array in held] == [remote.read(shard.name) for shard in shards]
+    assert names(folder) == sorted(shard.sha256 for shard in shards[:2])
+
+
+def test_a_cache_that_is_too_small_for_the_lanes_changes_nothing_in_the_order(
+    remote: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = sharded(remote, *numbered(*[50] * 8))
+    wanted = numbers(dataset.loader("train", batch_size=16))
+    for path in folder.iterdir():
+        path.unlink()
+    monkeypatch.setenv("HALVING_CACHE_BYTES", str(3 * max(shard.bytes for shard in dataset.loader("train", batch_size=1).plan.shards)))
+    with pytest.warns(UserWarning, match="so they are held in memory"):
+        assert numbers(dataset.loader("train", batch_size=16)) == wanted
+    assert len(names(folder)) <= 3
+
+
+def test_a_full_disk_leaves_nothing_behind_and_the_shards_are_held_in_memory(
+    remote: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        monkeypatch.setenv("HALVING_CACHE", str(disk))
+        shards = [random_shard(remote, 700_000) for _ in range(2)]
+        (disk / "others").write_bytes(bytes(600_000))
+        cache = ShardCache(remote, limit=10**9)
+        with pytest.warns(UserWarning, match="No space left on device"):
+            assert [content(cache, shard) for shard in shards] == [remote.read(shard.name) for shard in shards]
+        assert names(disk / "shards") == []
+        (disk / "others").unlink()
+        content(cache, shards[0])
+        assert names(disk / "shards") == [shards[0].sha256]
+        content(cache, shards[1])  # the disk is full by what may be deleted
+        assert names(disk / "shards") == [shards[1].sha256]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("wrong", ["a file", "below a file"])
+def test_a_cache_that_cannot_be_written_is_named_and_done_without(remote: Store, tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" if wrong == "a file" else tmp_path / "file" / "shards"
+    shard = random_shard(remote)
+    with pytest.warns(UserWarning, match=f"the cache {place} does not take"):
+        assert content(ShardCache(remote, folder=place), shard) == remote.read(shard.name)
+
+
+def test_the_bytes_allowed_are_half_of_what_is_free_or_what_the_environment_says(remote: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = os.statvfs(".").f_bavail * os.statvfs(".").f_frsize
+    assert 0.3 < ShardCache(remote).limit / free < 0.7
+    monkeypatch.setenv("HALVING_CACHE_BYTES", "12345")
+    assert ShardCache(remote).limit == 12345
+    monkeypatch.setenv("HALVING_CACHE_BYTES", "10 GB")
+    with pytest.raises(InvalidInput, match="HALVING_CACHE_BYTES = '10 GB' is not accepted: give a number of bytes"):
+        ShardCache(remote)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut off", "longer", "empty"])
+def test_a_copy_that_is_damaged_is_fetched_again(remote: Store, folder: Path, damage: str) -> None:
+    shard = random_shard(remote)
+    cache = ShardCache(remote)
+    cache.fetch(shard)
+    copy = folder / shard.sha256
+    with copy.open("r+b") as file:
+        if damage == "changed":
+            file.seek(50_000)
+            file.write(b"damage")
+        elif damage == "longer":
+            file.seek(0, 2)
+            file.write(b"1")
+        else:
+            file.truncate(0 if damage == "empty" else 99_999)
+    assert cache.opened(shard) is None
+    assert content(cache, shard) == remote.read(shard.name)
+
+
+def test_a_copy_that_was_only_touched_is_kept(remote: Store, gate: Gate, folder: Path) -> None:
+    shard = random_shard(remote)
+    ShardCache(remote).fetch(shard)
+    (folder / shard.sha256).touch()
+    gate.shut()
+    assert ShardCache(remote).opened(shard) is not None
+
+
+def test_a_copy_that_the_disk_has_changed_behind_everybodys_back_is_fetched_again_where_it_cannot_be_read(
+    remote: Store, folder: Path
+) -> None:
+    dataset = sharded(remote, *numbered(50, 60))
+    wanted = numbers(dataset.loader("train", batch_size=16))
+    for name in names(folder):
+        found = (folder / name).stat()
+        (folder / name).write_bytes(bytes(found.st_size))
+        os.utime(folder / name, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert numbers(dataset.loader("train", batch_size=16)) == wanted
+
+
+def test_a_shard_that_is_damaged_in_the_store_is_named_and_not_kept(s3: S3, remote: Store, folder: Path) -> None:
+    good, other = arrow_file(numbered(50)[0]), arrow_file(numbered(60)[0])
+    for content_, says in (
+        (bytes(len(good)), "its content hashes to"),
+        (good[:-1], "it has .* bytes, not"),
+        (good + b"1", "it has more than"),
+    ):
+        shard = put_shard(remote, good, 50)
+        with s3.filesystem().open_output_stream(remote.path(shard.name)) as stream:
+            stream.write(content_)
+        cache = ShardCache(remote)
+        for _ in range(2):
+            with pytest.raises(StoreError, match=f"the shard {shard.name} of the store .* is damaged .*: {says}"):
+                cache.open(shard)
+        assert names(folder) == []
+        remote.delete(shard.name)
+    assert other
+
+
+def test_a_shard_that_is_missing_is_named(remote: Store, folder: Path) -> None:
+    tables = numbered(50, 60)
+    shards = [put_shard(remote, arrow_file(table), table.num_rows) for table in tables]
+    remote.delete(shards[1].name)
+    loader = snapshot(remote, {"train": shards}).loader("train", batch_size=16)
+    with pytest.raises(NotFound, match=shards[1].name):
+        list(loader)
+    assert f"{shards[1].sha256}.part" not in names(folder)

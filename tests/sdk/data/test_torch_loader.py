@@ -1,0 +1,127 @@
+"""PyTorch's workers prepare the batches of a loader, and change neither them nor what counts as handed out."""
+
+import multiprocessing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from halving import Dataset, InvalidInput, Store
+from halving.data.loader import Loader
+from tests.sdk.data.sharded import flat, numbered, numbers, sharded
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create.*:UserWarning"),  # more workers than cores
+    pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
+]
+SLOW = pytest.mark.slow  # spawned workers import torch
+WORKERS = [(0, None), (1, "fork"), (2, "fork"), (3, "fork"), pytest.param(2, "spawn", marks=SLOW)]
+
+
+def of_torch(loader: Loader, workers: int, start: str | None, **options: Any) -> Any:
+    return loader.torch(workers, multiprocessing_context=start, **options)
+
+
+@pytest.fixture
+def dataset(any_store: Store) -> Dataset:
+    return sharded(any_store, *numbered(61, 5, 100))
+
+
+@pytest.mark.parametrize(("workers", "start"), WORKERS)
+def test_the_number_of_workers_changes_neither_the_batches_nor_their_order(dataset: Dataset, workers: int, start: str | None) -> None:
+    wanted = dataset.loader("train", batch_size=16)
+    loader = dataset.loader("train", batch_size=16)
+    batches = of_torch(loader, workers, start)
+    assert len(batches) == len(loader) == 11
+    for epoch in (1, 2):
+        assert loader.epoch == epoch
+        assert numbers(batches) == numbers(wanted)
+    assert loader.state_dict() == wanted.state_dict()
+
+
+@pytest.mark.parametrize(("workers", "start"), [(0, None), (2, "fork"), pytest.param(3, "spawn", marks=SLOW)])
+def test_what_workers_have_prepared_ahead_is_not_counted_and_a_resume_goes_on_with_the_next_row(
+    store: Store, workers: int, start: str | None
+) -> None:
+    dataset = sharded(store, *numbered(61, 5, 100))
+    wanted = numbers(dataset.loader("train", batch_size=16))
+    loader = dataset.loader("train", batch_size=16)
+    batches = of_torch(loader, workers, start)
+    iteration = iter(batches)
+    found = [next(iteration)["n"].tolist() for _ in range(4)]
+    assert batches.state_dict() == loader.state_dict()
+    assert (loader.epoch, loader.position) == (1, 64)
+    again = of_torch(dataset.loader("train", batch_size=16), workers, start)
+    again.load_state_dict(loader.state_dict())
+    assert found + numbers(again) == wanted
+
+
+def test_workers_that_stay_get_the_epoch_and_the_position_of_each_iteration(store: Store) -> None:
+    dataset = sharded(store, *numbered(61, 5, 100))
+    loader = dataset.loader("train", batch_size=16)
+    batches = of_torch(loader, 2, "fork", persistent_workers=True)
+    for number, _ in enumerate(batches):
+        if number == 3:
+            break
+    before = {child.pid for child in multiprocessing.active_children()}
+    wanted = dataset.loader("train", batch_size=16, epoch=2)
+    assert numbers(batches) == numbers(wanted)
+    loader.load_state_dict({**loader.state_dict(), "epoch": 7, "position": 32})
+    wanted.load_state_dict({**loader.state_dict(), "epoch": 7, "position": 32})
+    assert numbers(batches) == numbers(wanted)
+    assert {child.pid for child in multiprocessing.active_children()} == before != set()
+
+
+@pytest.mark.parametrize(("workers", "start"), [(0, None), (2, "fork")])
+def test_ranks_share_each_global_batch(store: Store, workers: int, start: str | None) -> None:
+    dataset = sharded(store, *numbered(61, 5, 100))
+    shares = [numbers(of_torch(dataset.loader("train", batch_size=16, rank=rank, world_size=3), workers, start)) for rank in range(3)]
+    assert [flat(parts) for parts in zip(*shares, strict=True)] == numbers(dataset.loader("train", batch_size=16))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_numbers_are_tensors_and_text_is_lists(store: Store, workers: int) -> None:
+    table = pa.table(
+        {
+            "x": pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32(), 2)),
+            "y": pa.array([1, 2, 3], pa.uint16()),
+            "b": [True, False, True],
+            "t": pa.array([1, 2, 3], pa.timestamp("s")),
+            "s": ["a", None, "b"],
+            "l": [[1], [], None],
+        }
+    )
+    (batch,) = sharded(store, table).loader("train", batch_size=8, shuffle=False).torch(workers)
+    assert torch.equal(batch["x"], torch.tensor([[1.0, 2.0]] * 3))
+    assert (batch["y"].dtype, batch["y"].tolist()) == (torch.uint16, [1, 2, 3])
+    assert torch.equal(batch["b"], torch.tensor([True, False, True]))
+    assert torch.equal(batch["t"], torch.tensor([1, 2, 3]))
+    assert batch["s"] == ["a", None, "b"]
+    assert [each if each is None else each.tolist() for each in batch["l"]] == [[1], [], None]
+
+
+def pairs(rows: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], list[str]]:
+    return rows["n"].to_numpy() * 2, [str(value) for value in rows["n"].to_pylist()]
+
+
+@pytest.mark.parametrize(("workers", "start"), [(0, None), (2, "fork"), pytest.param(2, "spawn", marks=SLOW)])
+def test_what_a_transform_returns_has_tensors_for_its_arrays(store: Store, workers: int, start: str | None) -> None:
+    dataset = sharded(store, *numbered(20, 20))
+    loader = dataset.loader("train", batch_size=16, transform=pairs)
+    for doubled, texts in of_torch(loader, workers, start):
+        assert isinstance(doubled, torch.Tensor)
+        assert [str(value) for value in (doubled // 2).tolist()] == list(texts)
+
+
+def fails(rows: pa.RecordBatch) -> None:
+    raise InvalidInput("in the transform")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_in_a_worker_is_raised_as_it_is(store: Store, workers: int) -> None:
+    loader = sharded(store, *numbered(20)).loader("train", batch_size=16, transform=fails)
+    with pytest.raises(InvalidInput, match="in the transform"):
+        list(loader.torch(workers))
+    assert loader.position == 0
