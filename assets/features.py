@@ -9,7 +9,7 @@ from pydantic import Field
 from assets.events import Materialized, expected_failures
 from halving.errors import InvalidInput, NotFound
 from resources.backend import Backend
-from resources.features.registered_views import register
+from resources.features.registered_views import check_registered, register
 from resources.features.view import FeatureView
 from resources.features.wanted import online_address, project_views
 from resources.sweep_spec.base import listed
@@ -63,8 +63,9 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
         from resources.features.materialize import materialize_day
 
         with expected_failures():
-            register(backend.catalog, view)
+            check_registered(backend.catalog, view)
             done = materialize_day(backend.store, view, date.fromisoformat(context.partition_key), late=config.late)
+            register(backend.catalog, view)
         made, change = done.partition, "new" if done.new else "unchanged"
         context.log.info(f"{view.key} of {made.day}: {made.rows} rows, {change}")
         shown = {
@@ -98,7 +99,7 @@ def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
         with expected_failures():
             address = online_address(backend.store)
             for view in views:
-                register(backend.catalog, view)
+                check_registered(backend.catalog, view)
                 try:
                     pushed = push(backend.store, view, address)
                 except NotFound as error:

@@ -92,7 +92,7 @@ def run_materialize(arguments: argparse.Namespace) -> int:
     JSON: ``{"view", "days": [{"day", "rows", "bytes", "digest", "new"}], "failed": [{"day", "error"}]}``.
     """
     from resources.features.materialize import materialize_all
-    from resources.features.registered_views import register
+    from resources.features.registered_views import check_registered, register
     from resources.features.wanted import project_view
 
     if arguments.first is None and arguments.last is not None:
@@ -101,11 +101,13 @@ def run_materialize(arguments: argparse.Namespace) -> int:
     if last is not None and last < arguments.first:
         raise InvalidInput(f"--to = {last} is not accepted: it is before --from = {arguments.first}")
     view, backend = project_view(arguments.view), backend_of(arguments)
-    register(backend.catalog, view)
+    check_registered(backend.catalog, view)
     if arguments.first is None:
         done = materialize_all(backend.store, view, late=arguments.late)
     else:
         done = _materialize_days(backend.store, view, arguments.first, last, arguments.late)
+    if done.days:
+        register(backend.catalog, view)
     days: list[dict[str, Any]] = [
         {
             "day": day.isoformat(),
@@ -135,7 +137,7 @@ def run_push(arguments: argparse.Namespace) -> int:
     JSON: ``[{"view", "entities", "taken"}]``: how many entities have features, and of how many these were newer than what was online.
     """
     from resources.features.online import push
-    from resources.features.registered_views import register
+    from resources.features.registered_views import check_registered
     from resources.features.wanted import online_address, project_view, project_views
 
     if arguments.views:
@@ -145,7 +147,7 @@ def run_push(arguments: argparse.Namespace) -> int:
     backend = backend_of(arguments)
     address, data = online_address(backend.store), []
     for view in views:
-        register(backend.catalog, view)
+        check_registered(backend.catalog, view)
         pushed = push(backend.store, view, address, until=arguments.until)
         data.append({"view": view.key, "entities": pushed.entities, "taken": pushed.taken})
 

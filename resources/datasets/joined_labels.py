@@ -15,7 +15,7 @@ from resources.datasets.file_sources import Part
 from resources.datasets.sources import OpenedSource, open_source, slices
 from resources.features.join import Joined, join_features
 from resources.features.partitions import digest_of_partitions
-from resources.features.registered_views import register
+from resources.features.registered_views import check_registered, register
 from resources.features.wanted import views_of
 from resources.sweep_spec.dataset import DatasetSource
 
@@ -39,10 +39,12 @@ def open_rows(store: Store, catalog: Catalog, source: DatasetSource) -> Iterator
         return
     views = views_of(source)
     for view in views.values():
-        register(catalog, view)
+        check_registered(catalog, view)
     labels = _reader(opened)
     time = source.label_time or LABEL_TIME
     with join_features(store, labels, source.features, views, time=time, timezone=source.timezone) as joined:
+        for view in views.values():
+            register(catalog, view)
         facts = {"kind": "features", "labels": opened.facts, "features": source.features, **_partitions(joined, list(views))}
         key = opened.default_group or tuple(name for name in labels.schema.names if name != source.target)
         yield OpenedSource([Part(None, lambda: iter(joined.reader))], facts, key, opened.check_unchanged)

@@ -34,11 +34,23 @@ class Consumers:
     models: list[str] = field(default_factory=list)
 
 
-def register(catalog: Catalog, view: FeatureView) -> RegisteredView:
-    """Record a version of a view; the same definition again changes nothing.
+def check_registered(catalog: Catalog, view: FeatureView) -> None:
+    """Refuse a definition that its version cannot have, before anything is done by it.
 
     Raises:
         InvalidInput: the version is registered with another definition, which needs a version of its own; the message says why.
+    """
+    with catalog.read() as session:
+        row = session.get(FeatureViewRow, (view.name, view.version))
+        if row is not None:
+            check_change(parse_view(row.definition), view, row.transform_sha256, transform_digest(view))
+
+
+def register(catalog: Catalog, view: FeatureView) -> RegisteredView:
+    """Record a version of a view once it is materialised: until then its author may change it. The same definition again changes nothing.
+
+    Raises:
+        InvalidInput: as :func:`check_registered`.
     """
     digest, definition = transform_digest(view), view.plain()
     with catalog.read() as session:

@@ -52,6 +52,21 @@ def test_without_days_all_that_the_source_has_are_materialised(command: Command)
     assert f"clicks@1: {clicks.DAYS + 1} days, {clicks.DAYS + 1} of them new" in command("materialize", "clicks@1")[1]
 
 
+def test_a_version_may_be_mended_until_a_day_of_it_is_made(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALVING_FEATURES", str(tmp_path))
+    text = (CHECKOUT / "features" / "clicks.yaml").read_text()
+    for place, (text_now, status, told) in enumerate(
+        [
+            (text.replace("event_time: ts", "event_time: time"), 1, "time"),
+            (text, 0, ""),
+            (text.replace("ttl: 2d", "ttl: 3d"), 1, "ttl was 2d and is 3d. Give version: 2"),
+        ]
+    ):
+        (tmp_path / "clicks.yaml").write_text(text_now)
+        done, out, err = command("materialize", "clicks@1", *MARCH)
+        assert (place, done, told in out + err) == (place, status, True)
+
+
 def test_what_is_pushed_is_looked_up_by_entity(command: Command) -> None:
     command("materialize", "clicks@1", *MARCH)
     assert json.loads(command("push", "--until", "2026-03-03T20:00", "--json")[1])[0]["entities"] == clicks.USERS

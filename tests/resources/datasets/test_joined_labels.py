@@ -107,6 +107,18 @@ def test_a_label_stays_in_its_split_when_its_features_change(backend: Backend) -
         assert old == new
 
 
+def test_a_definition_that_the_version_was_not_materialised_by_is_refused(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    materialize_day(backend.store, project_view("clicks@1"), DAYS[0])
+    taken(backend, spec())
+    text = (CHECKOUT / "features" / "clicks.yaml").read_text()
+    (tmp_path / "clicks.yaml").write_text(text.replace("ttl: 2d", "ttl: 9d"))
+    monkeypatch.setenv("HALVING_FEATURES", str(tmp_path))
+    with pytest.raises(InvalidInput, match="ttl was 2d and is 9d"):
+        taken(backend, spec())
+
+
 def test_a_view_that_was_never_materialised_is_named_with_the_command(backend: Backend) -> None:
     with pytest.raises(NotFound, match=r"clicks@1 has not been materialised in .*; halving features materialize does it"):
         taken(backend, spec())

@@ -8,7 +8,15 @@ import pytest
 from halving import InvalidInput, NotFound
 from resources.backend import Backend
 from resources.features.materialize import materialize_all
-from resources.features.registered_views import Consumers, all_consumers, consumers, register, registered_views, views_of_model
+from resources.features.registered_views import (
+    Consumers,
+    all_consumers,
+    check_registered,
+    consumers,
+    register,
+    registered_views,
+    views_of_model,
+)
 from resources.features.view import FeatureView, parse_view
 from resources.features.wanted import project_view
 from resources.registry.versions import as_dict
@@ -50,8 +58,9 @@ def test_a_new_feature_that_may_be_null_keeps_the_version_and_any_other_change_i
         ({"schema": {"ctr": "float", "night": "bool"}}, "schema.ctr was double and is float"),
         ({"schema": {"ctr": "double", "night": "bool"}, "delay": "2h"}, "delay was 1h and is 2h"),
     ]:
-        with pytest.raises(InvalidInput, match=f"{why}.*Give version: 2"):
-            register(catalog, view(**changes))
+        for act in (check_registered, register):
+            with pytest.raises(InvalidInput, match=f"{why}.*Give version: 2"):
+                act(catalog, view(**changes))
     assert registered_views(catalog) == {"clicks@1": grown}
     register(catalog, view(version=2, delay="2h"))
     assert list(registered_views(catalog)) == ["clicks@1", "clicks@2"]
