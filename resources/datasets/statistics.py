@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 MOST_CLASSES = 100
 """A target with more values is a number to predict, or has classes that nobody would read."""
 
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _LONGEST = 100  # characters of a text that is shown
 _TARGET_KINDS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
 Statistics = dict[str, dict[str, Any]]
@@ -65,7 +65,7 @@ def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
         values = values.flatten()
     kind = values.type
     if not (pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
-        bounds = pc.min_max(values).as_py()
+        bounds = pc.min_max(_comparable(values)).as_py()
         if bounds["min"] is not None and bounds["min"] == bounds["min"]:  # a column of NaN alone has none
             found |= {bound: _plain(value) for bound, value in bounds.items()}
     if is_target and any(is_kind(column.type) for is_kind in _TARGET_KINDS):
@@ -78,6 +78,13 @@ def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
     return found
 
 
+def _comparable(values: pa.Array) -> pa.Array:
+    """Of the types that Arrow does not compare: durations in seconds, and half precision as single."""
+    if pa.types.is_duration(values.type):
+        return pc.divide(values.cast(pa.int64()).cast(pa.float64(), safe=False), float(_PER_SECOND[values.type.unit]))
+    return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+
+
 def _plain(value: Any) -> Any:
     """As JSON has it, in an order that the value has, too: a text's beginning, a moment in ISO 8601."""
     if isinstance(value, str):
@@ -86,6 +93,4 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, Decimal):
         return float(value)
-    if isinstance(value, timedelta):
-        return value.total_seconds()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,75 @@
+"""Every type that a snapshot accepts is held as it was given, with its nulls, and its statistics are JSON."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from halving import Dataset, InvalidInput
+from resources.backend import Backend
+from resources.datasets.data_checks import check_data
+from resources.datasets.snapshots import take_snapshot
+from resources.sweep_spec.dataset import DatasetSource
+
+ROWS = 200
+
+
+def _column(make: Callable[[int], Any], kind: pa.DataType | None = None) -> pa.Array:
+    """Every seventh value is null."""
+    return pa.array([None if row % 7 == 3 else make(row) for row in range(ROWS)], kind)
+
+
+COLUMNS = {
+    "a float": _column(lambda row: float("nan") if row % 50 == 0 else float("inf") if row % 51 == 0 else row / 3),
+    "half": _column(lambda row: np.float16(row), pa.float16()),
+    "decimal": _column(lambda row: Decimal(row) / 4),
+    "moment": _column(lambda row: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=row)),
+    "day": _column(lambda row: date(2026, 1, 1) + timedelta(days=row)),
+    "time": _column(lambda row: time(row % 24, 2, 3)),
+    "duration": _column(lambda row: timedelta(seconds=row)),
+    "bool": _column(lambda row: row % 3 == 0),
+    "text": _column(lambda row: "é" * (row % 9)),
+    "bytes": _column(lambda row: bytes([row]) * row),
+    "four bytes": _column(lambda row: b"abcd", pa.binary(4)),
+    "list": _column(lambda row: [row] * (row % 4)),
+    "lists": _column(lambda row: [[row], [], None]),
+    "pair": _column(lambda row: [1.0, None], pa.list_(pa.float32(), 2)),
+    "struct": _column(lambda row: {"a": row, "b": [str(row)] * (row % 3)}),
+    "null.only": pa.nulls(ROWS, pa.float64()),
+}
+
+
+def test_values_come_back_as_they_were_given(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+    table = pa.table({"id": range(ROWS), **COLUMNS, "label": [row % 2 for row in range(ROWS)]})
+    empty = table.schema.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    source = provide(lambda: iter([*empty, *table.to_batches(max_chunksize=17)]))
+    snapshot = take_snapshot(backend.store, backend.catalog, source)
+    dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
+    found = dataset.read().sort_by("id")
+    for name in table.column_names:
+        assert str(found[name].to_pylist()) == str(table[name].to_pylist()), name  # by their text, for NaN is not equal to itself
+    assert {check.name for check in check_data(dataset, source, None) if not check.passed} == set()
+    statistics = json.loads(json.dumps(dataset.manifest["statistics"]["train"]))
+    assert statistics["duration"]["max"] < ROWS
+    assert statistics["null.only"] == {"nulls": dataset.splits["train"]}
+    assert statistics["day"]["min"] < "2026-01-20"
+
+
+@pytest.mark.parametrize(
+    ("column", "named"),
+    [
+        (pa.nulls(3), "null"),
+        (pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64())), "map"),
+        (pa.UnionArray.from_sparse(pa.array([0, 0, 0], pa.int8()), [pa.array([1, 2, 3])]), "sparse_union"),
+    ],
+)
+def test_a_type_that_cannot_be_held_is_refused_by_column(
+    backend: Backend, provide: Callable[..., DatasetSource], column: pa.Array, named: str
+) -> None:
+    with pytest.raises(InvalidInput, match=f"its column 'x' has the type {named}.*give numbers, texts, binary values, times"):
+        take_snapshot(backend.store, backend.catalog, provide(pa.table({"x": column, "label": [0, 1, 0]})))
