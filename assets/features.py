@@ -42,16 +42,16 @@ def feature_assets() -> list[dg.AssetsDefinition]:
     return [*map(feature_view, views), *([online_features(online)] if online else [])]
 
 
-def asset_key(view: FeatureView) -> dg.AssetKey:
-    """``feature_view/clicks_v1``: Dagster's keys have no ``@``."""
-    return dg.AssetKey(["feature_view", f"{view.name}_v{view.version}"])
+def asset_key(view: str) -> dg.AssetKey:
+    """``feature_view/clicks_v1`` for ``clicks@1``: Dagster's keys have no ``@``."""
+    return dg.AssetKey(["feature_view", view.replace("@", "_v")])
 
 
 def feature_view(view: FeatureView) -> dg.AssetsDefinition:
     """The asset of a version of a view: a day's run materialises the rows whose events are of that day, in UTC."""
 
     @dg.asset(
-        key=asset_key(view),
+        key=asset_key(view.key),
         description=f"The features {listed(view.features)} of {listed(view.entity)}, by the day of their events; of {view.source.place}.",
         group_name=GROUP,
         partitions_def=dg.DailyPartitionsDefinition(start_date=(view.start or _FIRST_DAY).isoformat()),
@@ -76,7 +76,7 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
             "generation": made.generation,
             "file": backend.store.address(made.name),
         }
-        asset = asset_key(view).to_user_string()
+        asset = asset_key(view.key).to_user_string()
         return Materialized(asset, partition=context.partition_key, version=f"sha256:{made.sha256}", metadata=shown).result()
 
     return of_a_day
@@ -89,7 +89,7 @@ def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
         name="online_features",
         description="The latest known features of each entity, for serving (HALVING_ONLINE).",
         group_name=GROUP,
-        deps=[asset_key(view) for view in views],
+        deps=[asset_key(view.key) for view in views],
         retry_policy=_RETRIES,
     )
     def latest(context: dg.AssetExecutionContext, backend: Backend) -> dg.MaterializeResult:

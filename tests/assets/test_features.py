@@ -10,13 +10,17 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+from assets.datasets import materialized_snapshot
 from assets.features import asset_key, feature_assets
+from halving import Dataset
 from halving.features import OnlineFeatures
 from pipelines.definitions import defs
 from resources.backend import Backend
-from resources.features.partitions import partitions
+from resources.datasets.snapshots import take_snapshot
+from resources.features.partitions import digest_of_partitions, partitions
 from resources.features.registered_views import registered_views
 from resources.features.view import load_view
+from resources.sweep_spec.dataset import DatasetSource
 from tests.backends import CHECKOUT
 
 DAYS = ("2026-03-01", "2026-03-02")
@@ -108,6 +112,20 @@ def test_what_was_known_last_is_pushed_and_read_as_it_was_computed(folder: Path,
         assert online.read([{"user_id": user} for user in (1, 2, 3)])["pages"].to_pylist() == [13, 5, None]
 
 
+def test_a_snapshot_says_of_which_days_of_a_view_it_was_made(folder: Path, backend: Backend, instance: dg.DagsterInstance) -> None:
+    assets = define(folder, transform="tests.assets.test_features:as_they_are")
+    for day in DAYS:
+        assert made(backend, instance, assets, "feature_view/visits_v1", day).success
+    labels = "SELECT i AS user_id, TIMESTAMPTZ '2026-03-03 00:00:00+00' AS ts, i % 2 AS bought FROM range(60) t(i)"
+    dataset = {"name": "bought", "labels": {"sql": labels}, "features": ["visits@1:pages"], "target": "bought"}
+    snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(dataset))
+    event = materialized_snapshot(snapshot, Dataset(backend.store, snapshot.name, snapshot.digest).manifest).event()
+    digest = digest_of_partitions(partitions(backend.store, "visits", 1))
+    assert event.tags is not None
+    assert event.tags["dagster/input_data_version/feature_view/visits_v1"] == digest
+    assert event.metadata["inputs"].value == {"feature_view/visits_v1": digest}
+
+
 def test_the_online_store_may_be_elsewhere(
     folder: Path, backend: Backend, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +155,7 @@ def test_a_view_that_is_not_accepted_keeps_no_sweep_from_running(folder: Path, c
 
 def test_this_projects_view_is_in_the_definitions_with_its_days() -> None:
     graph = defs.resolve_asset_graph()
-    view = graph.get(asset_key(load_view(CHECKOUT / "features" / "clicks.yaml")))
+    view = graph.get(asset_key(load_view(CHECKOUT / "features" / "clicks.yaml").key))
     assert isinstance(view.partitions_def, dg.DailyPartitionsDefinition)
     assert view.partitions_def.start.date() == date(2026, 3, 1)
     assert graph.get(dg.AssetKey("online_features")).parent_keys == {view.key}
