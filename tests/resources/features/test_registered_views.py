@@ -21,7 +21,6 @@ from resources.features.view import FeatureView, parse_view
 from resources.features.wanted import project_view
 from resources.registry.versions import as_dict
 from resources.sweep_spec import SweepSpec
-from tests.backends import *  # noqa: F403
 from tests.backends import CHECKOUT
 from tests.server.registry import promoted
 
