@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 
 from assets.events import GROUP, Materialized, expected_failures
+from assets.features import asset_key
 from halving import Dataset, NotFound
 from resources.backend import Backend
 from resources.datasets.data_checks import CHECKS, DataCheck, check_data
@@ -64,8 +65,14 @@ def materialized_snapshot(snapshot: Snapshot, manifest: Mapping[str, Any], befor
         shown["classes"] = classes
     if before is not None:
         shown["changed"] = {"since": before["digest"], **compare(before, manifest)}
+    joined = manifest["lineage"]["source"].get("views", {})  # of labels with features
     return Materialized(
-        "dataset_snapshot", partition=snapshot.key, version=snapshot.digest, metadata=shown, page=("datasets", snapshot.name)
+        "dataset_snapshot",
+        partition=snapshot.key,
+        version=snapshot.digest,
+        inputs={asset_key(view).to_user_string(): about["partitions"] for view, about in joined.items()},
+        metadata=shown,
+        page=("datasets", snapshot.name),
     )
 
 

@@ -1,12 +1,14 @@
 """Clicks of a small shop, made up: who clicked what they were shown, hour by hour, and the orders that are to be predicted.
 
-``features/clicks.yaml`` is the view of them. A user's taste drifts from day to day, and orders follow it: a model learns what
-can be learned from the click rate that was known at the time, and nothing from the future.
+``features/clicks.yaml`` is the view of them, and ``sweeps/clicks.yaml`` the sweep. A user's taste drifts from day to day, and orders
+follow it: a model learns what can be learned from the click rate that was known at the time, and nothing from the future.
 """
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from halving import Run, TrainedRun
 
 USERS, DAYS = 200, 14
 START = np.datetime64("2026-03-01T00:00:00", "us")
@@ -58,6 +60,42 @@ def labels() -> pa.Table:
             "ordered": pa.array(ordered.astype("int64")),
         }
     )
+
+
+def train(run: Run) -> None:
+    """A logistic regression by full-batch gradient descent; reports ``val_loss`` (log loss) and ``val_accuracy`` after every epoch."""
+    inputs, labels = _inputs(run.dataset.read("train")), _ordered(run.dataset.read("train"))
+    val_inputs, val_labels = _inputs(run.dataset.read("validation")), _ordered(run.dataset.read("validation"))
+    weights = np.asarray(run.restore(weights=[0.0] * inputs.shape[1])["weights"])
+    for _ in run.epochs():
+        for _ in range(20):
+            error = _chance(inputs, weights) - labels
+            weights = weights - run.params["lr"] * (inputs.T @ error / len(labels) + run.params["l2"] * weights)
+        chance = np.clip(_chance(val_inputs, weights), 1e-6, 1 - 1e-6)
+        loss = -np.mean(val_labels * np.log(chance) + (1 - val_labels) * np.log(1 - chance))
+        run.report(val_loss=float(loss), val_accuracy=float(np.mean((chance > 0.5) == val_labels)))
+        run.save(weights=weights.tolist())
+
+
+def predict(run: TrainedRun, table: pa.Table) -> np.ndarray:
+    """Whether each visit ends with an order, 0 or 1."""
+    weights = np.asarray(run.restore(weights=None)["weights"])
+    return (_chance(_inputs(table), weights) > 0.5).astype("int64")
+
+
+def _inputs(table: pa.Table) -> np.ndarray:
+    """Shape (rows, 4): 1, the click rate and whether it is of the night, 0 where they were not known, and whether they were."""
+    known = pc.is_valid(table["ctr"])
+    columns = [pc.fill_null(table["ctr"], 0.0), pc.cast(pc.fill_null(table["night"], False), pa.float64()), pc.cast(known, pa.float64())]
+    return np.column_stack([np.ones(table.num_rows), *(column.to_numpy() for column in columns)])
+
+
+def _ordered(table: pa.Table) -> np.ndarray:
+    return table["ordered"].to_numpy()
+
+
+def _chance(inputs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-inputs @ weights))
 
 
 def _taste() -> np.ndarray:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from halving import StoreError
 from halving.cli.output import print_json
 from halving.cli.parser import add_common
-from pipelines import cli_datasets, cli_index, cli_sweeps, cli_trial, cli_views
+from pipelines import cli_datasets, cli_features, cli_index, cli_sweeps, cli_trial, cli_views
 from pipelines.cli_views import backend_of, console_of, newest_sweep
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def add_commands(commands: Any) -> None:
     index = _command(commands, "index", description, cli_index.run_index)
     index.add_argument("--rebuild", action="store_true", help="read every run again; meanwhile the index stays as it is")
     cli_datasets.add_datasets_commands(commands)
+    cli_features.add_features_commands(commands)
     _add_retention(commands)
 
 

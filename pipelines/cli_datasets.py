@@ -198,8 +198,7 @@ def _print_snapshot(console: "Console", snapshot: "Snapshot", dataset: "Dataset"
     if max(shards.values()) > 1:
         uneven = f"{deviation['rows']:.1%} in rows, {deviation['bytes']:.1%} in bytes"
         console.print(f"the most uneven shard is off its split's mean by {uneven}", highlight=False)
-    facts = ", ".join(f"{name} {value}" for name, value in lineage["source"].items() if name != "kind")
-    console.print(f"source: {facts}", highlight=False, markup=False)
+    console.print(f"source: {_facts(lineage['source'])}", highlight=False, markup=False)
     console.print(f"taken {lineage['made_at']}, digest {snapshot.digest}", highlight=False)
     console.print(f"schema {snapshot.schema_sha256[:16]}; after {lineage['before'] or 'no other snapshot'}", highlight=False)
     whole = merged(manifest["statistics"].values())
@@ -207,6 +206,15 @@ def _print_snapshot(console: "Console", snapshot: "Snapshot", dataset: "Dataset"
     print_table(console, ("column", "type", "nulls", "min", "max"), rows, right=["nulls", "min", "max"])
     if classes := whole[snapshot.target].get("classes"):
         console.print(f"classes: {_splits(classes)}", highlight=False)
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    """What lineage says of a source, for people; what a part of it says in brackets."""
+
+    def shown(value: Any) -> str:
+        return f"({_facts(value)})" if isinstance(value, dict) else " and ".join(value) if isinstance(value, list) else str(value)
+
+    return ", ".join(f"{name} {shown(value)}" for name, value in facts.items() if name != "kind")
 
 
 def _bounds(column: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"spec": {…, with all defaults}, "warnings": [...]}``.
     """
+    from resources.features.wanted import views_of
     from resources.scheduling.warm_start import warm_start_sources
     from resources.search.rules import max_trials
     from resources.sweep_spec import check_functions, load_spec
@@ -19,6 +20,8 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     spec = load_spec(arguments.spec)
     check_functions(spec)
+    if spec.snapshot is None:
+        views_of(spec.dataset)  # raises when there is no such view
     if spec.warm_start:
         warm_start_sources(backend_of(arguments).catalog, spec)  # raises when one of them does not fit
     warnings = lint(spec)

@@ -153,8 +153,8 @@ def run_models(arguments: argparse.Namespace) -> int:
     """List model versions.
 
     JSON: ``{"models": [{"model", "version", "number", "stage", "metrics", "project", "run", "sweep", "trial", "checkpoint", "snapshot",
-    "framework", "source", "description", "tags", "created_at"}]}``, newest last. Of a version that a client registered the sweep, trial,
-    checkpoint and snapshot are null, of others the source.
+    "framework", "source", "description", "tags", "created_at", "features"}]}``, newest last. Of a version that a client registered the
+    sweep, trial, checkpoint and snapshot are null, of others the source.
     """
     from resources.catalog.models import versions_of
     from resources.registry.versions import as_dict
@@ -162,17 +162,19 @@ def run_models(arguments: argparse.Namespace) -> int:
     backend, console = backend_of(arguments), console_of(arguments)
     with backend.catalog.read() as session:
         versions = versions_of(session)
+        data = [as_dict(session, row) for row in versions]
     if arguments.json:
-        print_json({"models": [as_dict(row) for row in versions]})
+        print_json({"models": data})
         return 0
     if not versions:
         console.print("there are no model versions yet: run [bold]halving sweep sweeps/digits.yaml[/]")
         return 0
     rows = []
-    for row in versions:
+    for row, version in zip(versions, data, strict=True):
         metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
-        rows.append([row.model, row.version, row.stage, metrics, row.run or "", (row.checkpoint or row.source or "")[:19]])
-    print_table(console, ("model", "version", "stage", "test metrics", "run", "checkpoint"), rows, first=True)
+        features = ", ".join(version["features"]) or NONE
+        rows.append([row.model, row.version, row.stage, metrics, row.run or "", (row.checkpoint or row.source or "")[:19], features])
+    print_table(console, ("model", "version", "stage", "test metrics", "run", "checkpoint", "features"), rows, first=True)
     return 0
 
 
@@ -181,9 +183,12 @@ def run_change_of_stage(arguments: argparse.Namespace) -> int:
     from resources.registry.versions import archive, as_dict, promote
 
     change = promote if arguments.command == "promote" else archive
-    row = change(backend_of(arguments).catalog, arguments.model, arguments.version)
+    catalog = backend_of(arguments).catalog
+    row = change(catalog, arguments.model, arguments.version)
+    with catalog.read() as session:
+        data = as_dict(session, row)
     message = f"model {row.model} {row.version} is {row.stage}"
-    return answer(arguments, as_dict(row), lambda console: console.print(message, highlight=False))
+    return answer(arguments, data, lambda console: console.print(message, highlight=False))
 
 
 def run_retention(arguments: argparse.Namespace) -> int:

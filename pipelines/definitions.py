@@ -2,14 +2,21 @@
 
 import dagster as dg
 
-from assets import checkpoints, datasets, reports, sweeps, trials
+from assets import checkpoints, datasets, features, reports, sweeps, trials
 from pipelines import controls, jobs, maintenance, orphans, schedules, sensors
 from pipelines.step_outputs import step_outputs
 from resources.backend import Backend
 from resources.execution.kubernetes.cluster_config import load_cluster
 
 defs = dg.Definitions(
-    assets=[datasets.dataset_snapshot, sweeps.sweep, trials.trial, reports.evaluation_report, checkpoints.promoted_checkpoint],
+    assets=[
+        datasets.dataset_snapshot,
+        sweeps.sweep,
+        trials.trial,
+        reports.evaluation_report,
+        checkpoints.promoted_checkpoint,
+        *features.feature_assets(),
+    ],
     asset_checks=[datasets.data_checks],
     jobs=[
         jobs.sweep,

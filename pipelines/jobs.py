@@ -31,6 +31,7 @@ from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
 from resources.execution.wiring import make_runner, make_scheduler
 from resources.execution.worker import work
+from resources.features.wanted import views_of
 from resources.registry.promotion import evaluate
 from resources.registry.versions import promote
 from resources.scheduling import intents
@@ -59,6 +60,8 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     with expected_failures():
         check_functions(spec, trains=_trains(context, backend))
+        if spec.snapshot is None:
+            views_of(spec.dataset)  # raises when there is no such view
         warm_start_sources(backend.catalog, spec, _known_projects(context, backend))  # raises when one of them does not fit
         made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
         snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by)

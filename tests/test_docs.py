@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
+from resources.features.view import load_view, parse_view
 from resources.sweep_spec import parse_spec
 from tests.backends import SMALL
 
 DOCS = Path(__file__).parent.parent / "docs"
-EXAMPLES = re.findall(r"```yaml\n(.*?)```", (DOCS / "search.md").read_text(), re.DOTALL)
+EXAMPLES, DATA = (re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL) for page in ("search.md", "data.md"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
@@ -20,5 +21,16 @@ def test_every_example_of_a_spec_is_part_of_one(example: str) -> None:
     parse_spec({**SMALL, "strategy": {"random": {"budget": 27}}, **given})
 
 
+@pytest.mark.parametrize("example", DATA, ids=range(len(DATA)))
+def test_every_example_of_data_is_accepted(example: str) -> None:
+    given: dict[str, Any] = yaml.safe_load(example)
+    if "entity" in given:
+        assert parse_view(given) == load_view(DOCS.parent / "features" / "clicks.yaml")
+        return
+    rows = {} if given["dataset"].keys() & {"source", "labels"} else {"source": "my_project:load"}
+    parse_spec({**SMALL, "dataset": {"name": "points", "target": "label", **rows, **given["dataset"]}})
+
+
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
+    assert len(DATA) >= 4

@@ -9,6 +9,7 @@ from resources.catalog.index_tables import RunIndexRow, RunNameRow, RunRow, RunV
 from resources.catalog.tables import (
     AttemptRow,
     Base,
+    FeatureViewRow,
     IntentRow,
     ModelVersionRow,
     RegisteredModelRow,
@@ -27,6 +28,7 @@ __all__ = [
     "Base",
     "Catalog",
     "ExperimentRow",
+    "FeatureViewRow",
     "IntentRow",
     "LoggedModelRow",
     "ModelVersionRow",

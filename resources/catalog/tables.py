@@ -59,6 +59,19 @@ class SnapshotRow(Base):
     created_at: Mapped[datetime]
 
 
+class FeatureViewRow(Base):
+    """A version of a feature view. ``definition`` is its YAML as it is now, to which features that may be null were added since
+    ``created_at``; ``transform_sha256`` is of the transform's code (null: it has none)."""
+
+    __tablename__ = "feature_views"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    definition: Mapped[dict[str, Any]]
+    transform_sha256: Mapped[str | None]
+    created_at: Mapped[datetime]
+
+
 class SweepRow(Base):
     """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished or rejected; or failed.
     Without a predictor searching → finished. ``driver``: job, sensors, or api (external loops).

@@ -48,7 +48,9 @@ class _File:
         return f"{self.shown} {self.size} {self.written}"
 
 
-def open_files(given: str | list[str], form: str | None) -> tuple[list[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
+def open_files(
+    given: str | list[str], form: str | None, field: str
+) -> tuple[list[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
     """The parts of files that are given by paths and patterns, sorted by path; what lineage says; and the check that none has changed.
 
     Raises:
@@ -57,15 +59,15 @@ def open_files(given: str | list[str], form: str | None) -> tuple[list[Part], di
     patterns = [given] if isinstance(given, str) else given
 
     def find() -> list[_File]:
-        return [file for pattern in patterns for file in _matching("dataset.source.files", pattern)]
+        return [file for pattern in patterns for file in _matching(f"{field}.files", pattern)]
 
     files = find()
-    kinds = {file.identity: form or _format_of(file.shown) for file in files}
-    parts = [Part(file.identity, _reader(file, kinds[file.identity])) for file in files]
-    return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), _unchanged("dataset.source.files", files, find)
+    kinds = {file.identity: form or _format_of(field, file.shown) for file in files}
+    parts = [Part(file.identity, _reader(field, file, kinds[file.identity])) for file in files]
+    return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), _unchanged(f"{field}.files", files, find)
 
 
-def open_folder(place: str, by_reference: bool) -> tuple[list[Part], dict[str, Any], Callable[[], None]]:
+def open_folder(place: str, by_reference: bool, field: str) -> tuple[list[Part], dict[str, Any], Callable[[], None]]:
     """One part for each file of a folder: a row of ``path, label, bytes, sha256`` and ``content``, or by reference ``location``.
 
     Raises:
@@ -73,16 +75,16 @@ def open_folder(place: str, by_reference: bool) -> tuple[list[Part], dict[str, A
     """
 
     def find() -> list[_File]:
-        filesystem, base = _place("dataset.source.folder", place)
-        return _listed("dataset.source.folder", place, filesystem, base)
+        filesystem, base = _place(f"{field}.folder", place)
+        return _listed(f"{field}.folder", place, filesystem, base)
 
     files = find()
     if not files:
-        raise InvalidInput(f"dataset.source.folder = {place!r} is not accepted: the folder holds no files")
-    _, base = _place("dataset.source.folder", place)
+        raise InvalidInput(f"{field}.folder = {place!r} is not accepted: the folder holds no files")
+    _, base = _place(f"{field}.folder", place)
     parts = [Part(file.identity, _row_of(file, file.path[len(base) :].lstrip("/"), by_reference)) for file in files]
     facts = {"kind": "folder", "folder": place, "by_reference": by_reference, "count": len(files)}
-    return parts, facts, _unchanged("dataset.source.folder", files, find)
+    return parts, facts, _unchanged(f"{field}.folder", files, find)
 
 
 def _unchanged(field: str, before: list[_File], find: Callable[[], list[_File]]) -> Callable[[], None]:
@@ -153,22 +155,20 @@ def _shown(given: str, path: str) -> str:
     return f"{scheme}://{path}" if mark else path
 
 
-def _format_of(path: str) -> str:
+def _format_of(field: str, path: str) -> str:
     for ending, form in _FORMATS.items():
         if path.lower().endswith(ending):
             return form
-    raise InvalidInput(
-        f"dataset.source.files = {path!r} is not accepted: its name does not say what it is; give format: parquet, csv or json"
-    )
+    raise InvalidInput(f"{field}.files = {path!r} is not accepted: its name does not say what it is; give format: parquet, csv or json")
 
 
-def _reader(file: _File, form: str) -> Callable[[], Iterator[pa.RecordBatch]]:
+def _reader(field: str, file: _File, form: str) -> Callable[[], Iterator[pa.RecordBatch]]:
     def read() -> Iterator[pa.RecordBatch]:
         try:
             with store_faults(f"cannot read {file.shown}"):
                 yield from {"parquet": _parquet, "csv": _csv, "json": _json}[form](file)
         except pa.ArrowInvalid as error:
-            raise InvalidInput(f"dataset.source.files: {file.shown!r} is not accepted: as {form} it cannot be read: {error}") from None
+            raise InvalidInput(f"{field}.files: {file.shown!r} is not accepted: as {form} it cannot be read: {error}") from None
 
     return read
 

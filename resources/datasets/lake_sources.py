@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 10_000
 
 
-def open_delta(table: str | None, version: int | None) -> tuple[list[Part], dict[str, Any]]:
+def open_delta(table: str | None, version: int | None, field: str) -> tuple[list[Part], dict[str, Any]]:
     """One part for each data file of a Delta table's version.
 
     Raises:
@@ -27,21 +27,21 @@ def open_delta(table: str | None, version: int | None) -> tuple[list[Part], dict
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
     except ImportError:
-        raise ExtraMissing("dataset.source.delta needs deltalake: pip install 'halving-platform[lake]'") from None
+        raise ExtraMissing(f"{field}.delta needs deltalake: pip install 'halving-platform[lake]'") from None
     try:
         opened = DeltaTable(str(table), version=version)
         fragments = list(opened.to_pyarrow_dataset().get_fragments())
         schema = opened.to_pyarrow_dataset().schema
     except TableNotFoundError:
-        raise InvalidInput(f"dataset.source.delta = {table!r} is not accepted: there is no Delta table") from None
+        raise InvalidInput(f"{field}.delta = {table!r} is not accepted: there is no Delta table") from None
     except DeltaError as error:
         newest = _newest_delta(str(table))
-        raise InvalidInput(f"dataset.source.version = {version} of {table!r} is not accepted: {error}; the newest is {newest}") from None
+        raise InvalidInput(f"{field}.version = {version} of {table!r} is not accepted: {error}; the newest is {newest}") from None
     parts = [Part(fragment.path, _fragment(fragment, schema)) for fragment in sorted(fragments, key=lambda fragment: fragment.path)]
     return _in_order_of_commits(opened, parts), {"kind": "delta", "delta": table, "version": opened.version(), "count": len(parts)}
 
 
-def open_iceberg(source: Source) -> tuple[list[Part], dict[str, Any]]:
+def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]]:
     """One part for each data file of an Iceberg table's snapshot.
 
     Raises:
@@ -53,22 +53,22 @@ def open_iceberg(source: Source) -> tuple[list[Part], dict[str, Any]]:
         from pyiceberg.exceptions import NoSuchTableError
         from pyiceberg.io.pyarrow import ArrowScan
     except ImportError:
-        raise ExtraMissing("dataset.source.iceberg needs pyiceberg: pip install 'halving-platform[lake]'") from None
+        raise ExtraMissing(f"{field}.iceberg needs pyiceberg: pip install 'halving-platform[lake]'") from None
     name = source.catalog or "default"
     try:
         catalog = load_catalog(name)
     except ValueError as error:
         raise InvalidInput(
-            f"dataset.source.catalog = {name!r} is not accepted: {error}; PyIceberg reads .pyiceberg.yaml and PYICEBERG_*"
+            f"{field}.catalog = {name!r} is not accepted: {error}; PyIceberg reads .pyiceberg.yaml and PYICEBERG_*"
         ) from None
     try:
         table = catalog.load_table(str(source.iceberg))
     except NoSuchTableError as error:
-        raise InvalidInput(f"dataset.source.iceberg = {source.iceberg!r} is not accepted: {error}") from None
+        raise InvalidInput(f"{field}.iceberg = {source.iceberg!r} is not accepted: {error}") from None
     if source.snapshot is None or table.snapshot_by_id(source.snapshot) is None:
         known = [entry.snapshot_id for entry in table.history()][-5:]
         raise InvalidInput(
-            f"dataset.source.snapshot = {source.snapshot} is not accepted: {source.iceberg} has the snapshots {known} (newest last)"
+            f"{field}.snapshot = {source.snapshot} is not accepted: {source.iceberg} has the snapshots {known} (newest last)"
         )
     scan = table.scan(snapshot_id=source.snapshot)
     entries = table.inspect.entries(source.snapshot).to_pylist()

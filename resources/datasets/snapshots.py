@@ -33,11 +33,12 @@ from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.dvc_tracking import track
 from resources.datasets.file_sources import Part
 from resources.datasets.former import PARTS, Former, find_former
+from resources.datasets.joined_labels import open_rows
 from resources.datasets.known_snapshots import DESCRIBED, Snapshot, find_schema, known_snapshot, usable
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_copies import push_shards
 from resources.datasets.shard_writing import ShardWriter, read_hashes, rows_of
-from resources.datasets.sources import OpenedSource, open_source, slices, transformed
+from resources.datasets.sources import OpenedSource, slices, transformed
 from resources.datasets.splits import Dealer, fold_names, make_dealer
 from resources.datasets.spool import Spool
 from resources.datasets.staging import staging_folder
@@ -65,18 +66,18 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource, made_by
         InvalidInput: the source's result, a column or the size is not accepted, or the source changed while it was read.
         StoreError: the store refuses, or the disk is full.
     """
-    opened = open_source(source)
     code = _code_of(source)
     recipe = source.model_dump(mode="json", exclude_none=True)
     transform = sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
     former = find_former(store, catalog, recipe, transform)
-    added = former.added(opened.parts) if former is not None else None
-    if former is not None and added == []:
-        return _finish(store, catalog, former.manifest, source, transform)
-    with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
-        spools, dealer, schema = _spool(store, folder, source, opened, former if added is not None else None, added or opened.parts)
-        opened.check_unchanged()
-        manifest = _cut(store, folder, source, spools, former, appended=added is not None, schema=schema)
+    with open_rows(store, catalog, source) as opened:
+        added = former.added(opened.parts) if former is not None else None
+        if former is not None and added == []:
+            return _finish(store, catalog, former.manifest, source, transform)
+        with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
+            spools, dealer, schema = _spool(store, folder, source, opened, former if added is not None else None, added or opened.parts)
+            opened.check_unchanged()
+            manifest = _cut(store, folder, source, spools, former, appended=added is not None, schema=schema)
     manifest |= {
         "recipe": recipe,
         "key": list(dealer.key),
@@ -184,7 +185,8 @@ def _spool(
         for split, rows, hashes in parts_of_splits:
             spools.append(split, rows, hashes)
     if dealer is None or schema is None:
-        raise InvalidInput(f"dataset.source = {str(source.source)!r} is not accepted: it has no rows")
+        field, value = source.given
+        raise InvalidInput(f"dataset.{field} = {str(value)!r} is not accepted: it has no rows")
     for spool in spools.by_split.values():
         spool.complete()
     return spools.by_split, dealer, schema
@@ -291,7 +293,7 @@ def _finish(store: Store, catalog: Catalog, manifest: dict[str, Any], source: Da
         new = session.get(SnapshotRow, manifest["digest"]) is None
         if new:
             recipe = source.model_dump(mode="json", exclude_none=True)
-            row = SnapshotRow(**described, source=str(source.source), recipe=recipe, transform_sha256=transform, created_at=utcnow())
+            row = SnapshotRow(**described, source=source.described, recipe=recipe, transform_sha256=transform, created_at=utcnow())
             session.add(row)
     return replace(known_snapshot(catalog, manifest["digest"]), new=new)
 
@@ -307,8 +309,8 @@ def _schema_sha256(schema: pa.Schema) -> str:
 
 def _code_of(source: DatasetSource) -> dict[str, str]:
     """The source text of the functions that give the rows, by the spec's field."""
-    named = {"source": source.source if isinstance(source.source, str) else None, "transform": source.transform}
-    return {field: _text_of(import_function(f"dataset.{field}", path)) for field, path in named.items() if path is not None}
+    named = dict([source.given, ("transform", source.transform)])
+    return {field: _text_of(import_function(f"dataset.{field}", path)) for field, path in named.items() if isinstance(path, str)}
 
 
 def _text_of(function: Callable[..., Any]) -> str:

@@ -45,18 +45,19 @@ def open_source(source: DatasetSource) -> OpenedSource:
     Raises:
         InvalidInput: there is nothing to read, or no function of the name.
     """
-    given = source.source
+    name, given = source.given
+    field = f"dataset.{name}"
     if isinstance(given, str):
-        return _function(given)
+        return _function(field, given)
     if given.files is not None:
-        return OpenedSource(*open_files(given.files, given.format))
+        return OpenedSource(*open_files(given.files, given.format, field))
     if given.folder is not None:
-        return _folder(given.folder, given.by_reference)
+        return _folder(given.folder, given.by_reference, field)
     if given.sql is not None:
-        return OpenedSource([Part(None, partial(_query, given.sql))], {"kind": "sql", "query": given.sql})
+        return OpenedSource([Part(None, partial(_query, field, given.sql))], {"kind": "sql", "query": given.sql})
     from resources.datasets.lake_sources import open_delta, open_iceberg
 
-    parts, facts = open_delta(given.delta, given.version) if given.delta is not None else open_iceberg(given)
+    parts, facts = open_delta(given.delta, given.version, field) if given.delta is not None else open_iceberg(given, field)
     return OpenedSource(parts, facts)
 
 
@@ -84,34 +85,34 @@ def transformed(source: DatasetSource, batches: Iterable[pa.RecordBatch]) -> Ite
         yield from made.to_batches()
 
 
-def _function(path: str) -> OpenedSource:
-    load = import_function("dataset.source", path)
+def _function(field: str, path: str) -> OpenedSource:
+    load = import_function(field, path)
     facts = {"kind": "function", "function": path}
     try:
         loaded = load()
     except Exception as error:
-        raise InvalidInput(_raised(path, error)) from error
+        raise InvalidInput(_raised(field, path, error)) from error
     if isinstance(loaded, str | os.PathLike):
         folder = Path(loaded) if "://" not in str(loaded) else str(loaded)
         if isinstance(folder, Path) and not folder.is_dir():
-            raise InvalidInput(f"dataset.source = {path!r} is not accepted: it returned {str(loaded)!r}, which is not a folder")
-        opened = _folder(str(loaded), by_reference=False)
+            raise InvalidInput(f"{field} = {path!r} is not accepted: it returned {str(loaded)!r}, which is not a folder")
+        opened = _folder(str(loaded), by_reference=False, field=field)
         return OpenedSource(opened.parts, {**opened.facts, **facts}, opened.default_group, opened.check_unchanged)
-    return OpenedSource([Part(None, lambda: _loaded_batches(path, loaded))], facts)
+    return OpenedSource([Part(None, lambda: _loaded_batches(field, path, loaded))], facts)
 
 
-def _folder(place: str, by_reference: bool) -> OpenedSource:
-    parts, facts, check = open_folder(place, by_reference)
+def _folder(place: str, by_reference: bool, field: str) -> OpenedSource:
+    parts, facts, check = open_folder(place, by_reference, field)
     return OpenedSource(parts, facts, ("sha256",), check)  # the same file in two places is in one split
 
 
-def _loaded_batches(path: str, loaded: Any) -> Iterator[pa.RecordBatch]:
+def _loaded_batches(field: str, path: str, loaded: Any) -> Iterator[pa.RecordBatch]:
     """Record batches of a function's result."""
     if hasattr(loaded, "to_batches"):  # a table, or a pyarrow.dataset
         loaded = loaded.to_batches()
     if isinstance(loaded, str | bytes) or not isinstance(loaded, Iterable):
         raise InvalidInput(
-            f"dataset.source = {path!r} is not accepted: it returned {type(loaded).__name__}; return a pyarrow.Table "
+            f"{field} = {path!r} is not accepted: it returned {type(loaded).__name__}; return a pyarrow.Table "
             "(pyarrow.Table.from_pandas for a DataFrame), an iterator of record batches, or a folder's path"
         )
     given = iter(loaded)
@@ -121,21 +122,21 @@ def _loaded_batches(path: str, loaded: Any) -> Iterator[pa.RecordBatch]:
         except HalvingError:
             raise
         except Exception as error:
-            raise InvalidInput(_raised(path, error)) from error
+            raise InvalidInput(_raised(field, path, error)) from error
         if rows is None:
             return
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise InvalidInput(
-                f"dataset.source = {path!r} is not accepted: it gave {type(rows).__name__} among its rows; give pyarrow record batches"
+                f"{field} = {path!r} is not accepted: it gave {type(rows).__name__} among its rows; give pyarrow record batches"
             )
         yield from rows.to_batches() if isinstance(rows, pa.Table) else [rows]
 
 
-def _raised(path: str, error: Exception) -> str:
-    return f"dataset.source = {path!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
+def _raised(field: str, path: str, error: Exception) -> str:
+    return f"{field} = {path!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
 
 
-def _query(query: str) -> Iterator[pa.RecordBatch]:
+def _query(field: str, query: str) -> Iterator[pa.RecordBatch]:
     """The rows of a SELECT, in its order, in bounded memory."""
     import duckdb
 
@@ -145,10 +146,10 @@ def _query(query: str) -> Iterator[pa.RecordBatch]:
         try:
             statements = connection.extract_statements(query)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise InvalidInput(f"dataset.source.sql = {query!r:.200} is not accepted: give one SELECT")
+                raise InvalidInput(f"{field}.sql = {query!r:.200} is not accepted: give one SELECT")
             yield from connection.sql(query).to_arrow_reader(_QUERY_ROWS)
         except duckdb.Error as error:
-            raise InvalidInput(f"dataset.source.sql = {query!r:.200} is not accepted: {error}") from None
+            raise InvalidInput(f"{field}.sql = {query!r:.200} is not accepted: {error}") from None
 
 
 def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> Iterator[pa.RecordBatch]:

@@ -130,7 +130,9 @@ def _parts(store: Store, references: Sequence[Reference], views: dict[str, Featu
         if reference.key not in parts:
             days = partitions(store, view.name, view.version)
             if not days:
-                raise NotFound(f"the feature view {view.key} has not been materialised in {store.root}; materialize it first")
+                raise NotFound(
+                    f"the feature view {view.key} has not been materialised in {store.root}; halving features materialize does it"
+                )
             parts[reference.key] = _View(view, view.definition(dict(days[-1].definition.entity)), days)
         parts[reference.key].references.append(reference)
     return list(parts.values())

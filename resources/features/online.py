@@ -97,7 +97,7 @@ def push(
     moment = time.time_ns() // 1000 if until is None else micros(until)
     known = partitions(store, view.name, view.version)
     if not known:
-        raise NotFound(f"the feature view {view.key} has not been materialised in {store.root}; materialize it first")
+        raise NotFound(f"the feature view {view.key} has not been materialised in {store.root}; halving features materialize does it")
     ttl = view.ttl_micros
     first, last = date.min if ttl is None else day_of(moment - ttl), day_of(moment)
     chosen = [one for one in known if one.rows and first <= one.day <= last and (days is None or one.day in days)]

@@ -5,10 +5,10 @@ import inspect
 import re
 import textwrap
 from collections import Counter
+from datetime import date
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Self
-from zoneinfo import ZoneInfo
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -17,7 +17,7 @@ from halving.errors import InvalidInput
 from halving.features.definition import TYPES, Definition
 from halving.features.reference import IDENTIFIER, IDENTIFIER_RULE, Reference
 from halving.trial.import_string import import_function
-from resources.sweep_spec.base import MOST, MOST_VALUES, FunctionPath, Strict, did_you_mean, listed, must
+from resources.sweep_spec.base import MOST, MOST_VALUES, FunctionPath, Strict, TimeZone, did_you_mean, listed, must
 from resources.sweep_spec.parsing import problems_of_model
 
 EVENT, KNOWN = "_event", "_known"
@@ -43,19 +43,10 @@ def _feature_type(value: str) -> str:
     return value
 
 
-def _zone(value: str) -> str:
-    try:
-        ZoneInfo(value)
-    except (KeyError, ValueError, OSError):
-        raise ValueError("give a time zone's name, for example UTC or Europe/Berlin") from None
-    return value
-
-
 Identifier = Annotated[str, must(IDENTIFIER.fullmatch, IDENTIFIER_RULE)]
 Column = Annotated[str, Field(min_length=1, max_length=250)]
 Duration = Annotated[str, AfterValidator(_duration)]
 FeatureType = Annotated[str, AfterValidator(_feature_type)]
-TimeZone = Annotated[str, AfterValidator(_zone)]
 
 
 class Source(Strict):
@@ -102,6 +93,7 @@ class FeatureView(Strict):
     features: dict[Identifier, FeatureType] = Field(
         alias="schema", min_length=1, max_length=MOST_VALUES, description=f"The features by name, each with a type of {listed(TYPES)}."
     )
+    start: date | None = Field(default=None, description="The first day that Dagster offers to materialise (default: 2024-01-01).")
     online: bool = Field(default=False, description="Whether the latest known features are pushed to the online store.")
 
     @model_validator(mode="after")
@@ -212,7 +204,8 @@ def view_of(reference: Reference, views: dict[str, FeatureView]) -> FeatureView:
         known = sorted(views)
         hint = did_you_mean(reference.key, known)
         raise InvalidInput(
-            f"feature {str(reference)!r} is not accepted: there is no feature view {reference.key}{hint}; there are {listed(known)}"
+            f"feature {str(reference)!r} is not accepted: there is no feature view {reference.key}{hint}; "
+            f"there are {', '.join(known) or 'none: define one in features/NAME.yaml'}"
         )
     if reference.feature not in view.features:
         hint = did_you_mean(reference.feature, view.features)

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from halving.errors import HalvingError, InvalidInput, NotFound
 from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, utcnow
 from resources.catalog.models import champion_of, versions_of
+from resources.features.registered_views import features_of
 from resources.registry.registered_models import create_model, now_ms
 
 
@@ -112,11 +113,11 @@ def parse_version(version: str) -> tuple[int, int, int]:
     return major, minor, patch
 
 
-def as_dict(row: ModelVersionRow) -> dict[str, Any]:
-    """A version as ``halving models --json`` and the API give it."""
+def as_dict(session: Session, row: ModelVersionRow) -> dict[str, Any]:
+    """A version as ``halving models --json`` and the API give it; ``features`` are those that its sweep's spec names."""
     names = ("model", "version", "number", "stage", "metrics", "project", "run", "sweep", "trial", "checkpoint", "snapshot", "framework")
     more = ("source", "description", "tags", "created_at")
-    return {name: getattr(row, name) for name in (*names, *more)}
+    return {**{name: getattr(row, name) for name in (*names, *more)}, "features": features_of(session, row)}
 
 
 def _version(session: Session, model: str, version: str) -> ModelVersionRow:

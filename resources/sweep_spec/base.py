@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Self
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
@@ -104,6 +105,14 @@ def _name(value: str) -> str:
         raise ValueError(NAME_RULE) from None
 
 
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (KeyError, ValueError, OSError):
+        raise ValueError("give a time zone's name, for example UTC or Europe/Berlin") from None
+    return value
+
+
 def _value(given: Any) -> str | int | float | bool:
     if isinstance(given, str) and len(given) > LONGEST_TEXT:
         raise ValueError(f"it has {len(given)} characters; give at most {LONGEST_TEXT}")
@@ -116,6 +125,7 @@ def _value(given: Any) -> str | int | float | bool:
 
 FunctionPath = Annotated[str, must(is_import_path, "give module:function, for example examples.digits:train")]
 Name = Annotated[str, AfterValidator(_name)]
+TimeZone = Annotated[str, AfterValidator(_zone)]
 Digest = Annotated[str, must(_DIGEST.fullmatch, "give sha256: and 64 hexadecimal digits")]
 Metric = Annotated[str, Field(min_length=1, max_length=250)]
 # A plain validator, because pydantic would report a wrong value of a union once for each of its members.

@@ -4,9 +4,11 @@ import math
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from resources.sweep_spec.base import LONGEST_TEXT, Bounds, FunctionPath, Name, Strict, is_import_path, listed
+from halving.errors import InvalidInput
+from halving.features.reference import REFERENCE_RULE, parse_reference, parse_references
+from resources.sweep_spec.base import LONGEST_TEXT, MOST_VALUES, Bounds, FunctionPath, Name, Strict, TimeZone, is_import_path, listed
 
 REQUIRED_SPLITS = ("test", "train", "validation")
 """A trial trains on the first, compares itself on the second, and the winner is judged on the third."""
@@ -139,6 +141,17 @@ class DataChecks(Strict):
     min_class_rows: int = Field(default=5, ge=1, description="For the check of small_classes.")
 
 
+def _reference(given: str) -> str:
+    try:
+        parse_reference(given)
+    except InvalidInput:
+        raise ValueError(REFERENCE_RULE) from None
+    return given
+
+
+FeatureReference = Annotated[str, AfterValidator(_reference)]
+
+
 class DatasetSource(Strict):
     """Where the data comes from and how it is split; its content becomes an immutable snapshot.
 
@@ -146,11 +159,27 @@ class DatasetSource(Strict):
     """
 
     name: Name = Field(description="The dataset's name; its snapshots are named NAME@HASH.")
-    source: Annotated[FunctionPath | Source, BeforeValidator(_source)] = Field(
-        description="module:function that returns a pyarrow.Table, record batches or a folder; or files, folder, sql, delta, iceberg."
+    source: Annotated[FunctionPath | Source, BeforeValidator(_source)] | None = Field(
+        default=None,
+        description="module:function that returns a pyarrow.Table, record batches or a folder; or files, folder, sql, delta, iceberg.",
+    )
+    labels: Annotated[FunctionPath | Source, BeforeValidator(_source)] | None = Field(
+        default=None,
+        description="In place of source: rows to which features are joined, as they were known at the time of each; given like source.",
+    )
+    features: Annotated[list[FeatureReference], Field(min_length=1, max_length=MOST_VALUES)] | None = Field(
+        default=None, description="Of feature views, for the labels: VIEW@VERSION:FEATURE, for example clicks@1:ctr."
+    )
+    label_time: Column | None = Field(
+        default=None, description="The labels' column of timestamps at which features are wanted (default: ts)."
+    )
+    timezone: TimeZone | None = Field(
+        default=None, description="What label_time is in where it has no time zone (default: such labels are refused)."
     )
     transform: FunctionPath | None = Field(
-        default=None, description="module:function, pyarrow.Table to pyarrow.Table, applied to the rows part by part as they are read."
+        default=None,
+        description="module:function, pyarrow.Table to pyarrow.Table, applied to the rows part by part as they are read; "
+        "to labels with their features.",
     )
     target: str = Field(max_length=LONGEST_TEXT, description="The column to predict.")
     splits: dict[Name, float] = Field(
@@ -176,6 +205,18 @@ class DatasetSource(Strict):
     shard_mib: int = Field(default=128, ge=1, le=2**12, description="About how large each file of the snapshot is, in MiB.")
 
     @model_validator(mode="after")
+    def _rows_of_one_kind(self) -> Self:
+        if self.features is None and self.labels is None and self.source is not None:
+            if unused := [field for field in ("label_time", "timezone") if getattr(self, field) is not None]:
+                raise ValueError(f"{listed(unused)} would have no effect without features; leave it out")
+        elif self.features is not None and self.labels is not None and self.source is None:
+            parse_references(self.features, [self.target])  # each becomes a column of its own
+        else:
+            given = [field for field in ("source", "labels", "features") if getattr(self, field) is not None]
+            raise ValueError(f"give source, or labels with the features that are joined to them; got {listed(given)}")
+        return self
+
+    @model_validator(mode="after")
     def _whole(self) -> Self:
         if missing := set(REQUIRED_SPLITS) - set(self.splits):
             raise ValueError(f"splits has {listed(self.splits)}, but must have {listed(sorted(missing))} too")
@@ -190,6 +231,19 @@ class DatasetSource(Strict):
         if self.folds and len(self.splits) > len(REQUIRED_SPLITS):
             raise ValueError(f"folds = {self.folds} deals what is not test, so splits must be train, validation and test, not {shares}")
         return self
+
+    @property
+    def given(self) -> tuple[str, str | Source]:
+        """The field that says where rows come from, and its value: ``source``, or ``labels`` where features are joined to them."""
+        if self.labels is not None:
+            return "labels", self.labels
+        assert self.source is not None  # by _rows_of_one_kind
+        return "source", self.source
+
+    @property
+    def described(self) -> str:
+        """Where the rows come from, for people: ``files data/*.parquet``, ``my_project:labels with clicks@1:ctr``."""
+        return str(self.given[1]) + (f" with {listed(self.features)}" if self.features else "")
 
     @property
     def shard_bytes(self) -> int:

@@ -30,8 +30,9 @@ def check_functions(spec: SweepSpec, *, trains: bool = True) -> None:
     if spec.predictor is not None:
         import_function("predictor", spec.predictor)
     if spec.snapshot is None:
-        if isinstance(spec.dataset.source, str):
-            import_function("dataset.source", spec.dataset.source)
+        field, rows = spec.dataset.given
+        if isinstance(rows, str):
+            import_function(f"dataset.{field}", rows)
         if spec.dataset.transform is not None:
             import_function("dataset.transform", spec.dataset.transform)
     check_sampler(spec)

@@ -13,6 +13,7 @@ from halving.errors import NotFound
 from halving.store.store import blob_name
 from resources.catalog import ModelVersionRow, RegisteredModelRow
 from resources.catalog.models import champion_of, models_of, versions_of
+from resources.features.registered_views import features_of
 from resources.registry.versions import archive, as_dict, promote
 from server.access.once import Once
 from server.answers import Number, answer
@@ -48,6 +49,7 @@ class Version(BaseModel):
     description: str | None
     tags: dict[str, str]
     created_at: datetime
+    features: list[str] = Field(description="Of feature views, which it was trained with and is to be served.", examples=[["clicks@1:ctr"]])
 
 
 class Model(BaseModel):
@@ -77,6 +79,7 @@ class Champion(BaseModel):
     input_schema: dict[str, Any] = Field(description="Column to Arrow type.", examples=[{"pixel_0_0": "double"}])
     output_schema: dict[str, Any] = Field(examples=[{"type": "int64", "classes": [0, 1]}])
     metrics: dict[str, Number | None] = Field(description="On the test split.", examples=[{"accuracy": 0.97}])
+    features: list[str] = Field(description="To look up in the online store and hand to it.", examples=[["clicks@1:ctr"]])
     url: str | None = Field(description="Where to fetch the checkpoint until then, without a token: on S3, or below this server's address.")
     expires_at: datetime | None
 
@@ -86,7 +89,7 @@ def list_models(state: Shared, caller: Viewer) -> Response:
     """All models with their versions."""
     with state.catalog.read() as session:
         versions = {model: list(rows) for model, rows in groupby(versions_of(session), key=lambda row: row.model)}
-        models = [_as_dict(row, versions.get(row.name, [])) for row in models_of(session) if caller.sees(row.name)]
+        models = [_as_dict(session, row, versions.get(row.name, [])) for row in models_of(session) if caller.sees(row.name)]
     return answer({"models": models})
 
 
@@ -98,7 +101,7 @@ def one_model(model: ModelName, state: Shared, caller: Viewer) -> Response:
         row = session.get(RegisteredModelRow, model)
         if row is None:
             raise NotFound(_no_model(session, model, caller))
-        found = _as_dict(row, versions_of(session, model))
+        found = _as_dict(session, row, versions_of(session, model))
     return answer(found)
 
 
@@ -111,30 +114,31 @@ def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
         if row is None:
             known = session.get(RegisteredModelRow, model)
             raise NotFound(f"model {model!r} has no champion" if known else _no_model(session, model, caller))
+        features = features_of(session, row)
     names = ("model", "version", "checkpoint", "source", "framework", "input_schema", "output_schema", "metrics")
     url, expires_at = checkpoint_link(state, row.checkpoint) if row.checkpoint else (None, None)
-    return answer({**{name: getattr(row, name) for name in names}, "url": url, "expires_at": expires_at})
+    return answer({**{name: getattr(row, name) for name in names}, "features": features, "url": url, "expires_at": expires_at})
 
 
 @router.post("/{model}/versions/{version}/promote", response_model=Version)
 def make_champion(model: ModelName, version: VersionName, state: Shared, caller: Viewer, once: Once) -> Response:
     """Make a version the champion and archive the one before. An archived version can become champion again: that is a rollback."""
     caller.check(model, f"model {model!r}")
-    return once(lambda session: (200, as_dict(promote(state.catalog, model, version, session))))
+    return once(lambda session: (200, as_dict(session, promote(state.catalog, model, version, session))))
 
 
 @router.post("/{model}/versions/{version}/archive", response_model=Version)
 def take_out_of_use(model: ModelName, version: VersionName, state: Shared, caller: Viewer, once: Once) -> Response:
     """Take a version out of use."""
     caller.check(model, f"model {model!r}")
-    return once(lambda session: (200, as_dict(archive(state.catalog, model, version, session))))
+    return once(lambda session: (200, as_dict(session, archive(state.catalog, model, version, session))))
 
 
-def _as_dict(model: RegisteredModelRow, rows: list[ModelVersionRow]) -> dict[str, Any]:
+def _as_dict(session: Session, model: RegisteredModelRow, rows: list[ModelVersionRow]) -> dict[str, Any]:
     names = {row.number: row.version for row in rows}
     aliases = {alias: names[number] for alias, number in model.aliases.items()}
     about = {"description": model.description, "tags": model.tags, "aliases": aliases}
-    return {"model": model.name, **about, "versions": [as_dict(row) for row in rows]}
+    return {"model": model.name, **about, "versions": [as_dict(session, row) for row in rows]}
 
 
 def _no_model(session: Session, model: str, caller: Caller) -> str:

@@ -107,6 +107,8 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
         return Response(status_code=304, headers=headers)
     summary = summarize(state.catalog, study)
     report, version = outcome_of(state.catalog, study)
+    with state.catalog.read() as session:
+        model = as_dict(session, version) if version else None
     copied = ("id", "name", "created_at", "finished_at", "snapshot", "commit", "driver", "spec")
     return answer(
         {
@@ -116,7 +118,7 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
             "problem": state.loops.problem(study),
             "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
             "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest} if report else None,
-            "model": as_dict(version) if version else None,
+            "model": model,
             "timeline": asdict(timeline_of(state.catalog, study)),
             "intent": None,
         },

@@ -8,6 +8,7 @@ from halving.errors import InvalidInput
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 IDENTIFIER_RULE = "give 1-128 letters, digits or _, beginning with a letter"
+REFERENCE_RULE = "give VIEW@VERSION:FEATURE, for example clicks@1:ctr, or clicks@1:ctr as another_name"
 _REFERENCE = re.compile(
     r"(?P<view>[A-Za-z]\w*)@(?P<version>[1-9]\d{0,8}):(?P<feature>[A-Za-z]\w*)(?:\s+as\s+(?P<column>[A-Za-z]\w*))?", re.ASCII
 )
@@ -40,9 +41,7 @@ def parse_reference(text: str) -> Reference:
     """
     found = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise InvalidInput(
-            f"feature {text!r} is not accepted: give VIEW@VERSION:FEATURE, for example clicks@1:ctr, or clicks@1:ctr as another_name"
-        )
+        raise InvalidInput(f"feature {text!r} is not accepted: {REFERENCE_RULE}")
     return Reference(found["view"], int(found["version"]), found["feature"], found["column"] or found["feature"])
 
 

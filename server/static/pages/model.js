@@ -143,6 +143,7 @@ function Lineage({ version }) {
   const dataset = sweep?.spec.dataset?.name ?? run?.parent?.dataset;
   const steps = [
     ["snapshot", dataset ? html`<a href=${`/datasets/${encodeURIComponent(dataset)}?snapshot=${version.snapshot}`}>${dataset} <code>${shortDigest(version.snapshot)}</code></a>` : html`<code>${shortDigest(version.snapshot)}</code>`, "the data, as it was"],
+    ...(version.features.length ? [["features", html`<span>${version.features.join(", ")}</span>`, "known at each label's time"]] : []),
     ["commit", commit ? html`<code title=${commit}>${commit.slice(0, 12)}</code>` : NONE, dirty ? "with changes, which the run keeps" : "the code"],
     ["sweep", html`<a href=${`/sweeps/${version.sweep}`}>${version.sweep}</a>`, sweep ? `${sweep.trials.length} trials` : ""],
     ["trial", html`<a href=${`/runs/${encodeURIComponent(version.model)}/${version.run}`}>${version.run}</a>`, run ? `${run.epoch} epochs` : ""],

@@ -1,0 +1,114 @@
+"""``feature_view/clicks_v1``: one asset for each view of the project, with a partition for each day; and ``online_features``."""
+
+from collections.abc import Sequence
+from datetime import date
+
+import dagster as dg
+from pydantic import Field
+
+from assets.events import Materialized, expected_failures
+from halving.errors import InvalidInput, NotFound
+from resources.backend import Backend
+from resources.features.registered_views import check_registered, register
+from resources.features.view import FeatureView
+from resources.features.wanted import online_address, project_views
+from resources.sweep_spec.base import listed
+
+GROUP = "features"
+_FIRST_DAY = date(2024, 1, 1)
+_RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)  # while the store or the database is unavailable
+
+
+class FirstRows(dg.Config):
+    """For the first days of a view."""
+
+    late: bool = Field(
+        default=False, description="The first rows of the view really became known long after their events, as their created times say."
+    )
+
+
+def feature_assets() -> list[dg.AssetsDefinition]:
+    """The assets of this project's views; none where there are none.
+
+    A view that is not accepted is said in the log of the code location and takes the features' assets with it, not the sweeps: those that
+    run load this again and again, while somebody edits a view.
+    """
+    try:
+        views = list(project_views().values())
+    except InvalidInput as error:
+        dg.get_dagster_logger("halving.features").error(f"no feature view has an asset, because one is not accepted: {error}")
+        return []
+    online = [view for view in views if view.online]
+    return [*map(feature_view, views), *([online_features(online)] if online else [])]
+
+
+def asset_key(view: str) -> dg.AssetKey:
+    """``feature_view/clicks_v1`` for ``clicks@1``: Dagster's keys have no ``@``."""
+    return dg.AssetKey(["feature_view", view.replace("@", "_v")])
+
+
+def feature_view(view: FeatureView) -> dg.AssetsDefinition:
+    """The asset of a version of a view: a day's run materialises the rows whose events are of that day, in UTC."""
+
+    @dg.asset(
+        key=asset_key(view.key),
+        description=f"The features {listed(view.features)} of {listed(view.entity)}, by the day of their events; of {view.source.place}.",
+        group_name=GROUP,
+        partitions_def=dg.DailyPartitionsDefinition(start_date=(view.start or _FIRST_DAY).isoformat()),
+        kinds={"duckdb", "parquet"},
+        metadata={"view": dg.MetadataValue.json(view.plain())},
+        retry_policy=_RETRIES,
+    )
+    def of_a_day(context: dg.AssetExecutionContext, config: FirstRows, backend: Backend) -> dg.MaterializeResult:
+        from resources.features.materialize import materialize_day
+
+        with expected_failures():
+            check_registered(backend.catalog, view)
+            done = materialize_day(backend.store, view, date.fromisoformat(context.partition_key), late=config.late)
+            register(backend.catalog, view)
+        made, change = done.partition, "new" if done.new else "unchanged"
+        context.log.info(f"{view.key} of {made.day}: {made.rows} rows, {change}")
+        shown = {
+            "dagster/row_count": made.rows,
+            "bytes": made.bytes,
+            "digest": f"sha256:{made.sha256}",
+            "change": change,
+            "generation": made.generation,
+            "file": backend.store.address(made.name),
+        }
+        asset = asset_key(view.key).to_user_string()
+        return Materialized(asset, partition=context.partition_key, version=f"sha256:{made.sha256}", metadata=shown).result()
+
+    return of_a_day
+
+
+def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
+    """The asset of the online store: a run pushes what is newer than what is there, of every view with ``online: true``."""
+
+    @dg.asset(
+        name="online_features",
+        description="The latest known features of each entity, for serving (HALVING_ONLINE).",
+        group_name=GROUP,
+        deps=[asset_key(view.key) for view in views],
+        retry_policy=_RETRIES,
+    )
+    def latest(context: dg.AssetExecutionContext, backend: Backend) -> dg.MaterializeResult:
+        from resources.features.online import push
+
+        shown: dict[str, dg.MetadataValue] = {}
+        with expected_failures():
+            address = online_address(backend.store)
+            for view in views:
+                check_registered(backend.catalog, view)
+                try:
+                    pushed = push(backend.store, view, address)
+                except NotFound as error:
+                    if len(views) == 1:
+                        raise
+                    context.log.warning(str(error))
+                    shown[view.key] = dg.MetadataValue.text("not materialised yet")
+                else:
+                    shown[view.key] = dg.MetadataValue.text(f"{pushed.entities} entities, {pushed.taken} of them newer")
+        return dg.MaterializeResult(metadata=shown)
+
+    return latest

@@ -1,0 +1,70 @@
+"""The rows of a spec that names features: its labels, each with what was known at its time. They are joined as a snapshot reads them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from halving import Store
+from halving.errors import InvalidInput
+from resources.catalog import Catalog
+from resources.datasets.canonical import canonical, canonical_schema
+from resources.datasets.file_sources import Part
+from resources.datasets.sources import OpenedSource, open_source, slices
+from resources.features.join import Joined, join_features
+from resources.features.partitions import digest_of_partitions
+from resources.features.registered_views import check_registered, register
+from resources.features.wanted import views_of
+from resources.sweep_spec.dataset import DatasetSource
+
+LABEL_TIME = "ts"
+
+
+@contextmanager
+def open_rows(store: Store, catalog: Catalog, source: DatasetSource) -> Iterator[OpenedSource]:
+    """What a spec's source has, and its labels joined with features where it names some; to be read within the ``with`` block.
+
+    A label's split is decided by its own columns, so that it stays where it is when its features change.
+
+    Raises:
+        InvalidInput: the source, a view or the labels are not accepted.
+        NotFound: a view has not been materialised.
+        StoreError: the store cannot be read, or the temporary disk is full.
+    """
+    opened = open_source(source)
+    if source.features is None:
+        yield opened
+        return
+    views = views_of(source)
+    for view in views.values():
+        check_registered(catalog, view)
+    labels = _reader(opened)
+    time = source.label_time or LABEL_TIME
+    with join_features(store, labels, source.features, views, time=time, timezone=source.timezone) as joined:
+        for view in views.values():
+            register(catalog, view)
+        facts = {"kind": "features", "labels": opened.facts, "features": source.features, **_partitions(joined, list(views))}
+        key = opened.default_group or tuple(name for name in labels.schema.names if name != source.target)
+        yield OpenedSource([Part(None, lambda: iter(joined.reader))], facts, key, opened.check_unchanged)
+
+
+def _reader(opened: OpenedSource) -> pa.RecordBatchReader:
+    """The labels as one stream of one schema."""
+    batches = slices(rows for part in opened.parts for rows in part.read())
+    first = next(batches, None)
+    if first is None:
+        raise InvalidInput("dataset.labels is not accepted: it has no rows")
+    schema = canonical_schema(first.schema, "dataset.labels")
+    return pa.RecordBatchReader.from_batches(schema, (canonical(rows, schema, "dataset.labels") for rows in chain([first], batches)))
+
+
+def _partitions(joined: Joined, views: list[str]) -> dict[str, Any]:
+    """Which days of each view were looked at, and the digest of what they were."""
+    found = {}
+    for view in views:
+        days = [one for one in joined.partitions if one.definition.key == view]
+        shown = {"first": days[0].day.isoformat(), "last": days[-1].day.isoformat()} if days else {}
+        found[view] = {"days": len(days), **shown, "partitions": digest_of_partitions(days)}
+    return {"views": found, "partitions": joined.digest}

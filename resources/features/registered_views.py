@@ -1,0 +1,129 @@
+"""The registry of feature views in the catalog: which definition each version has, and who uses it."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from halving.errors import NotFound
+from halving.features.reference import parse_reference
+from resources.catalog import Catalog, FeatureViewRow, ModelVersionRow, SweepRow, utcnow
+from resources.features.registry import check_change
+from resources.features.view import FeatureView, parse_view, transform_digest
+
+_FEATURES = SweepRow.spec[("dataset", "features")]
+
+
+@dataclass(frozen=True)
+class RegisteredView:
+    """A version of a view as the catalog knows it: its newest definition, and when the version was registered."""
+
+    view: FeatureView
+    transform_sha256: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Consumers:
+    """Who uses a version of a view: sweeps by their ids, and the model versions that were promoted from them, ``ctr 1.0.0``."""
+
+    sweeps: list[str] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
+
+
+def check_registered(catalog: Catalog, view: FeatureView) -> None:
+    """Refuse a definition that its version cannot have, before anything is done by it.
+
+    Raises:
+        InvalidInput: the version is registered with another definition, which needs a version of its own; the message says why.
+    """
+    with catalog.read() as session:
+        row = session.get(FeatureViewRow, (view.name, view.version))
+        if row is not None:
+            check_change(parse_view(row.definition), view, row.transform_sha256, transform_digest(view))
+
+
+def register(catalog: Catalog, view: FeatureView) -> RegisteredView:
+    """Record a version of a view once it is materialised: until then its author may change it. The same definition again changes nothing.
+
+    Raises:
+        InvalidInput: as :func:`check_registered`.
+    """
+    digest, definition = transform_digest(view), view.plain()
+    with catalog.read() as session:
+        row = session.get(FeatureViewRow, (view.name, view.version))
+        if row is not None and (row.definition, row.transform_sha256) == (definition, digest):
+            return _registered(row)
+    with catalog.write(exclusive=True) as session:
+        row = session.get(FeatureViewRow, (view.name, view.version))
+        if row is None:
+            row = FeatureViewRow(name=view.name, version=view.version, created_at=utcnow())
+            session.add(row)
+        else:
+            check_change(parse_view(row.definition), view, row.transform_sha256, digest)
+        row.definition, row.transform_sha256 = definition, digest
+        session.flush()
+        return _registered(row)
+
+
+def registered_views(catalog: Catalog) -> dict[str, RegisteredView]:
+    """All versions that were registered, by ``clicks@1``."""
+    query = select(FeatureViewRow).order_by(FeatureViewRow.name, FeatureViewRow.version)
+    with catalog.read() as session:
+        found = [_registered(row) for row in session.scalars(query)]
+    return {one.view.key: one for one in found}
+
+
+def consumers(catalog: Catalog, name: str, version: int) -> Consumers:
+    """The sweeps whose spec names features of a version of a view, and the models that were promoted from these."""
+    return all_consumers(catalog).get(f"{name}@{version}", Consumers())
+
+
+def all_consumers(catalog: Catalog) -> Mapping[str, Consumers]:
+    """The consumers of each version that has some, by ``clicks@1``; the oldest first."""
+    promoted = select(ModelVersionRow).where(ModelVersionRow.sweep.is_not(None)).order_by(ModelVersionRow.created_at)
+    found: dict[str, Consumers] = defaultdict(Consumers)
+    with catalog.read() as session:
+        sweeps = session.execute(select(SweepRow.id, _FEATURES).order_by(SweepRow.created_at))
+        wanted = {sweep: _by_view(features) for sweep, features in sweeps if features}
+        for sweep, views in wanted.items():
+            for view in views:
+                found[view].sweeps.append(sweep)
+        for row in session.scalars(promoted):
+            for view in wanted.get(str(row.sweep), ()):
+                found[view].models.append(f"{row.model} {row.version}")
+    return found
+
+
+def views_of_model(catalog: Catalog, model: str, version: str) -> dict[str, list[str]]:
+    """The views that a version of a model was trained with: of each, ``clicks@1``, the features as its sweep's spec has them.
+
+    All of them, one after the other, are what :class:`halving.features.OnlineFeatures` is to serve it.
+
+    Raises:
+        NotFound: there is no such version.
+    """
+    with catalog.read() as session:
+        row = session.get(ModelVersionRow, (model, version))
+        if row is None:
+            raise NotFound(f"no version {version!r} of model {model!r}; `halving models` lists those that there are")
+        return _by_view(features_of(session, row))
+
+
+def features_of(session: Session, version: ModelVersionRow) -> list[str]:
+    """The features that a model's version was trained with, as its sweep's spec has them; none of one that a client registered."""
+    return session.scalar(select(_FEATURES).where(SweepRow.id == version.sweep)) or []
+
+
+def _by_view(features: list[str]) -> dict[str, list[str]]:
+    views: dict[str, list[str]] = defaultdict(list)
+    for feature in features:
+        views[parse_reference(feature).key].append(feature)
+    return dict(views)
+
+
+def _registered(row: FeatureViewRow) -> RegisteredView:
+    return RegisteredView(parse_view(row.definition), row.transform_sha256, row.created_at)

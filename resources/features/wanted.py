@@ -1,0 +1,70 @@
+"""Which features a spec wants, and where this process finds them: views in a folder of the project, values in the online store."""
+
+import os
+from pathlib import Path
+
+from halving import Store
+from halving.errors import InvalidInput
+from halving.features.reference import parse_references
+from resources.features.view import FeatureView, check_functions, load_views, view_of
+from resources.sweep_spec.dataset import DatasetSource
+
+FOLDER = "HALVING_FEATURES"
+"""The folder of the views' YAML files (default: ``features`` in the working directory)."""
+
+ONLINE = "HALVING_ONLINE"
+"""The address of the online store (default: a file of SQLite's in the store, where that is a folder)."""
+
+
+def project_views() -> dict[str, FeatureView]:
+    """The views of this project, by ``clicks@1``.
+
+    Raises:
+        InvalidInput: one is wrong, or two are the same version.
+    """
+    return load_views(os.environ.get(FOLDER) or "features")
+
+
+def project_view(key: str) -> FeatureView:
+    """One view of this project.
+
+    Raises:
+        InvalidInput: there is none; names those that there are.
+    """
+    views = project_views()
+    if key not in views:
+        folder = Path(os.environ.get(FOLDER) or "features").absolute()
+        raise InvalidInput(f"feature view {key!r} is not accepted: {folder} has {', '.join(sorted(views)) or 'none'}")
+    return views[key]
+
+
+def views_of(source: DatasetSource) -> dict[str, FeatureView]:
+    """The views of the features that a spec names, by ``clicks@1``; what they name is imported.
+
+    Raises:
+        InvalidInput: there is no such view or feature, or no such function; names what there is.
+    """
+    if source.features is None:
+        return {}
+    views, wanted = project_views(), {}
+    for reference in parse_references(source.features, [source.target]):
+        wanted[reference.key] = view_of(reference, views)
+    for view in wanted.values():
+        check_functions(view)
+    return wanted
+
+
+def online_address(store: Store) -> str:
+    """Where the online store is.
+
+    Raises:
+        InvalidInput: nothing says so, and the store is not a folder that could hold it.
+    """
+    if address := os.environ.get(ONLINE):
+        return address
+    if store.folder is None:
+        raise InvalidInput(
+            f"{ONLINE} is not set, and the store {store.root} is no folder that could hold the online store: "
+            "set it to redis://HOST:PORT/NUMBER, or to the path of a file"
+        )
+    return str(store.folder / "features" / "online.db")

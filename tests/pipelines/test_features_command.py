@@ -1,0 +1,115 @@
+"""``halving features``: days are materialised, pushed and looked up, and what is refused is named."""
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from examples import clicks
+from halving.cli.main import main
+from resources.backend import Backend
+from resources.features.partitions import partitions
+from tests.backends import CHECKOUT
+from tests.pipelines.shell import Shell
+
+Command = Callable[..., tuple[int, str, str]]
+MARCH = ("--from", "2026-03-01", "--to", "2026-03-03")
+
+
+@pytest.fixture
+def command(backend: Backend, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """``halving features …`` on the store: its status, output and errors."""
+    monkeypatch.setenv("HALVING_FEATURES", str(CHECKOUT / "features"))
+    monkeypatch.delenv("HALVING_ONLINE", raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = main(["features", *arguments, "--root", backend.store.root])
+        out, err = capsys.readouterr()
+        return status, " ".join(out.split()), err
+
+    return run
+
+
+def test_days_are_materialised_once_and_listed(command: Command, backend: Backend) -> None:
+    status, out, _ = command("materialize", "clicks@1", *MARCH)
+    assert (status, "3 days, 3 of them new" in out) == (0, True)
+    again = json.loads(command("materialize", "clicks@1", *MARCH, "--json")[1])
+    known = partitions(backend.store, "clicks", 1)
+    assert [(day["day"], day["digest"], day["new"]) for day in again["days"]] == [
+        (one.day.isoformat(), f"sha256:{one.sha256}", False) for one in known
+    ]
+    (listed,) = json.loads(command("list", "--json")[1])
+    assert (listed["key"], listed["features"]) == ("clicks@1", {"ctr": "double", "night": "bool"})
+    assert (listed["days"], listed["first"], listed["last"]) == (3, "2026-03-01", "2026-03-03")
+    assert datetime.fromisoformat(listed["registered_at"])
+    assert "3 days, 2026-03-01 to 2026-03-03" in command("list")[1]
+
+
+def test_without_days_all_that_the_source_has_are_materialised(command: Command) -> None:
+    assert f"clicks@1: {clicks.DAYS + 1} days, {clicks.DAYS + 1} of them new" in command("materialize", "clicks@1")[1]
+
+
+def test_a_version_may_be_mended_until_a_day_of_it_is_made(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALVING_FEATURES", str(tmp_path))
+    text = (CHECKOUT / "features" / "clicks.yaml").read_text()
+    for place, (text_now, status, told) in enumerate(
+        [
+            (text.replace("event_time: ts", "event_time: time"), 1, "time"),
+            (text, 0, ""),
+            (text.replace("ttl: 2d", "ttl: 3d"), 1, "ttl was 2d and is 3d. Give version: 2"),
+        ]
+    ):
+        (tmp_path / "clicks.yaml").write_text(text_now)
+        done, out, err = command("materialize", "clicks@1", *MARCH)
+        assert (place, done, told in out + err) == (place, status, True)
+
+
+def test_what_is_pushed_is_looked_up_by_entity(command: Command) -> None:
+    command("materialize", "clicks@1", *MARCH)
+    assert json.loads(command("push", "--until", "2026-03-03T20:00", "--json")[1])[0]["entities"] == clicks.USERS
+    found = json.loads(command("get", "clicks@1:ctr", "clicks@1:night", "--entity", "user_id=3", "--at", "2026-03-03T20:00", "--json")[1])
+    assert 0 <= found["ctr"] <= 1
+    assert found["night"] is False
+    assert json.loads(command("get", "clicks@1:ctr", "--entity", "user_id=3", "--json")[1]) == {"ctr": None}  # two days are over
+
+
+def test_a_spec_with_a_feature_that_does_not_exist_is_refused_before_anything_runs(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = yaml.safe_load((CHECKOUT / "sweeps" / "clicks.yaml").read_text())
+    assert main(["check", Shell(tmp_path).spec(spec)]) == 0
+    spec["dataset"]["features"] = ["clicks@1:rate"]
+    assert main(["check", Shell(tmp_path).spec(spec)]) == 1
+    assert "feature 'clicks@1:rate' is not accepted: clicks@1 has no such feature" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_examples_commands_end_with_a_model_that_names_its_features(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    assert shell.run("features", "materialize", "clicks@1", "--from", "2026-03-01", "--to", "2026-03-15")[0] == 0
+    status, out, err = shell.run("sweep", "sweeps/clicks.yaml")
+    assert status == 0, out + err
+    (model,) = shell.data("models")["models"]
+    assert (model["stage"], model["features"]) == ("champion", ["clicks@1:ctr", "clicks@1:night"])
+    assert model["metrics"]["accuracy"] > 0.66  # 0.64 of the visits end without an order
+    (view,) = shell.data("features", "list")
+    assert (view["sweeps"], view["models"]) == ([model["sweep"]], ["clicks 1.0.0"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("materialize", "clicks@2"), "feature view 'clicks@2' is not accepted"),
+        (("materialize", "clicks@1", "--to", "2026-03-03"), "--to needs --from"),
+        (("materialize", "clicks@1", "--from", "2026-03-03", "--to", "2026-03-01"), "it is before --from = 2026-03-03"),
+        (("push",), "clicks@1 has not been materialised"),
+        (("get", "clicks@1:ctr", "--entity", "user_id=3"), "online.db"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_reason(command: Command, arguments: tuple[str, ...], told: str) -> None:
+    status, _, err = command(*arguments)
+    assert status == 1
+    assert told in err
