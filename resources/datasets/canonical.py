@@ -42,9 +42,14 @@ def canonical(rows: pa.RecordBatch, schema: pa.Schema, field: str = "dataset.sou
     columns = []
     for column in schema:
         values = rows.column(column.name)
+        if not _has_fields(values.type, column.type):
+            raise InvalidInput(
+                f"{field} is not accepted: in the column {column.name!r} the first rows are {column.type}, later ones {values.type}; "
+                "give all of them the same fields"
+            )
         try:
             columns.append(_settled(_plain(values).cast(column.type)))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except pa.ArrowException as error:
             raise InvalidInput(
                 f"{field} is not accepted: in the column {column.name!r} the first rows have the type {column.type}, later ones "
                 f"{values.type} with values that do not fit: {error}"
@@ -110,6 +115,17 @@ def _canonical_type(kind: pa.DataType, column: str, field: str) -> pa.DataType:
             "structs of them (a column that is all null needs a type, too)"
         )
     return kind
+
+
+def _has_fields(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether structs in a type have the fields of those in another; a cast would drop and invent some."""
+    if pa.types.is_struct(wanted) and pa.types.is_struct(kind):
+        names = {wanted.field(number).name: wanted.field(number).type for number in range(wanted.num_fields)}
+        given = {kind.field(number).name: kind.field(number).type for number in range(kind.num_fields)}
+        return names.keys() == given.keys() and all(_has_fields(given[name], names[name]) for name in names)
+    if pa.types.is_nested(wanted) and pa.types.is_nested(kind) and kind.num_fields == wanted.num_fields == 1:
+        return _has_fields(kind.field(0).type, wanted.field(0).type)
+    return True
 
 
 def _plain(values: pa.Array) -> pa.Array:

@@ -37,6 +37,15 @@ CHECKS = {
 }
 _SHOWN = 5  # rows to look at
 _LONGEST = 80  # characters of a value that is shown
+_NOT_SCALAR = (
+    "list",
+    "large_list",
+    "fixed_size_list",
+    "struct",
+    "binary",
+    "large_binary",
+    "fixed_size_binary",
+)  # beginnings of Arrow's names
 _AT_ONCE = 50_000_000  # hashes that are sorted at a time: 1 GB of memory
 Row = dict[str, str]
 
@@ -99,7 +108,8 @@ def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | 
 def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     ranges = source.checks.ranges
     whole = merged(dataset.manifest["statistics"].values())
-    if unknown := sorted(name for name in ranges if not isinstance(whole.get(name, {}).get("min", 0), int | float) or name not in whole):
+    plain = {name for name, kind in dataset.manifest["schema"].items() if "list" not in kind}
+    if unknown := sorted(name for name in ranges if name not in plain or not isinstance(whole[name].get("min", 0), int | float)):
         return False, f"checks.ranges names columns that are not numbers: {listed(unknown)}", []
     wrong = {}
     for name, bounds in ranges.items():
@@ -116,7 +126,7 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
     def outside(rows: pa.RecordBatch) -> NDArray[np.bool_]:
         masks = []
         for name in wrong:
-            column, bounds = pc.cast(rows.column(name), pa.float64()), ranges[name]
+            column, bounds = rows.column(name).cast(pa.float64(), safe=False), ranges[name]
             masks += [pc.less(column, bounds.min)] if bounds.min is not None else []
             masks += [pc.greater(column, bounds.max)] if bounds.max is not None else []
         return _any(masks)
@@ -178,10 +188,11 @@ def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     has_classes = merged(dataset.manifest["statistics"].values())[source.target].get("classes") is not None
-    left_out = {source.target, source.split_column}
-    found = lone_predictors(
-        _sample(dataset), source.target, has_classes, [name for name in dataset.manifest["schema"] if name not in left_out]
-    )
+    scalar = [name for name, kind in dataset.manifest["schema"].items() if not kind.startswith(_NOT_SCALAR)]
+    if source.target not in scalar:
+        return True, "the target is neither a class nor a number", []
+    features = [name for name in scalar if name not in (source.target, source.split_column)]
+    found = lone_predictors(_sample(dataset, [*features, source.target]), source.target, has_classes, features)
     if not found:
         return True, "no single column predicts the target", []
     how = "balanced accuracy" if has_classes else "R²"
@@ -239,7 +250,7 @@ def _repeated(dataset: Dataset, kind: int) -> tuple[int, int, Words, Words]:
 def _hashes(dataset: Dataset, split: str, kind: int, part: int, parts: int) -> Iterator[Words]:
     """Of each shard the hashes that belong to one of so many parts of them all."""
     for shard in shards_of(dataset.manifest, split):
-        hashes = read_hashes(dataset.store, shard)[0][:, kind]
+        hashes = read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, kind]
         yield hashes[hashes % np.uint64(parts) == part] if parts > 1 else hashes
 
 
@@ -249,7 +260,7 @@ def _with_hashes(dataset: Dataset, kind: int, wanted: Words) -> list[Row]:
     for split in sorted(dataset.splits):
         left = _SHOWN
         for shard in shards_of(dataset.manifest, split):
-            hashes = read_hashes(dataset.store, shard)[0][:, kind]
+            hashes = read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, kind]
             for place in np.flatnonzero(np.isin(hashes, wanted))[:left].tolist():
                 table = pa.Table.from_batches(rows_of(dataset.store, shard))
                 found.append((int(hashes[place]), _shown(split, table.slice(place, 1).to_pylist()[0])))
@@ -272,7 +283,7 @@ def _looked_up(dataset: Dataset, is_wrong: Callable[[pa.RecordBatch], NDArray[np
     return found
 
 
-def _sample(dataset: Dataset, most: int = 20_000) -> pa.Table:
+def _sample(dataset: Dataset, columns: list[str], most: int = 20_000) -> pa.Table:
     """Rows of what is trained on, from all over it."""
     names = [name for name in sorted(dataset.splits) if name == "train" or name.startswith("fold-")]
     shards = [shard for name in names for shard in shards_of(dataset.manifest, name)]
@@ -281,7 +292,9 @@ def _sample(dataset: Dataset, most: int = 20_000) -> pa.Table:
     for shard in chosen:
         batches = rows_of(dataset.store, shard)
         each = max(1, most // len(chosen) // len(batches))
-        parts += [rows.take(pa.array(np.unique(np.linspace(0, rows.num_rows - 1, each).astype(np.int64)))) for rows in batches]
+        parts += [
+            rows.select(columns).take(pa.array(np.unique(np.linspace(0, rows.num_rows - 1, each).astype(np.int64)))) for rows in batches
+        ]
     return pa.Table.from_batches(parts)
 
 

@@ -85,7 +85,7 @@ def _unshared(store: Store, manifest: Mapping[str, Any], other: Mapping[str, Any
         rows += sum(shard.rows for shard in shards)
         if rows > MOST_ROWS:
             return None
-        found[split] = np.concatenate([_NONE, *(read_hashes(store, shard)[0][:, 0] for shard in shards)])
+        found[split] = np.concatenate([_NONE, *(read_hashes(store, shard, manifest["hashes"])[0][:, 0] for shard in shards)])
     return found
 
 

@@ -1,6 +1,7 @@
 """Files as sources: Parquet, CSV and JSON by their rows, and folders in which each file is a row. In a folder or on an object store."""
 
 import fnmatch
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
+_FORMATS |= {".tar": "tar", ".tar.gz": "tar", ".tgz": "tar"}
 _FORMATS |= {".ndjson": "json", ".json.gz": "json", ".jsonl.gz": "json"}
 _SHOWN = 3
 _CHUNK = 1 << 20
@@ -59,7 +61,8 @@ def open_files(
     patterns = [given] if isinstance(given, str) else given
 
     def find() -> list[_File]:
-        return [file for pattern in patterns for file in _matching(f"{field}.files", pattern)]
+        found = [file for pattern in patterns for file in _matching(f"{field}.files", pattern)]
+        return list({file.shown: file for file in found}.values())  # one that two patterns match is read once
 
     files = find()
     kinds = {file.identity: form or _format_of(field, file.shown) for file in files}
@@ -159,15 +162,17 @@ def _format_of(field: str, path: str) -> str:
     for ending, form in _FORMATS.items():
         if path.lower().endswith(ending):
             return form
-    raise InvalidInput(f"{field}.files = {path!r} is not accepted: its name does not say what it is; give format: parquet, csv or json")
+    raise InvalidInput(
+        f"{field}.files = {path!r} is not accepted: its name does not say what it is; give format: parquet, csv, json or tar"
+    )
 
 
 def _reader(field: str, file: _File, form: str) -> Callable[[], Iterator[pa.RecordBatch]]:
     def read() -> Iterator[pa.RecordBatch]:
         try:
             with store_faults(f"cannot read {file.shown}"):
-                yield from {"parquet": _parquet, "csv": _csv, "json": _json}[form](file)
-        except pa.ArrowInvalid as error:
+                yield from {"parquet": _parquet, "csv": _csv, "json": _json, "tar": _tar}[form](file)
+        except (pa.ArrowInvalid, tarfile.TarError, ValueError) as error:
             raise InvalidInput(f"{field}.files: {file.shown!r} is not accepted: as {form} it cannot be read: {error}") from None
 
     return read
@@ -197,6 +202,38 @@ def _json(file: _File) -> Iterator[pa.RecordBatch]:
 
     with file.filesystem.open_input_stream(file.path) as stream:
         yield from json.open_json(stream, json.ReadOptions(use_threads=False, block_size=_BLOCK))
+
+
+def _tar(file: _File) -> Iterator[pa.RecordBatch]:
+    """A row for each sample of a WebDataset: the members that follow each other with the same name up to its first dot."""
+    with file.filesystem.open_input_stream(file.path, compression=None) as stream, tarfile.open(fileobj=stream, mode="r|*") as tar:
+        sample: dict[str, Any] = {}
+        for member in tar:
+            if not member.isfile():
+                continue
+            folder, _, name = member.name.rpartition("/")
+            key, _, ending = name.partition(".")
+            key = f"{folder}/{key}" if folder else key
+            if sample and sample["key"] != key:
+                yield _sample_row(sample)
+                sample = {}
+            content = tar.extractfile(member)
+            sample |= {"key": key, ending.lower(): content.read() if content is not None else b""}
+        if sample:
+            yield _sample_row(sample)
+
+
+def _sample_row(sample: dict[str, Any]) -> pa.RecordBatch:
+    """``cls`` is a number and ``txt`` a text, as WebDataset decodes them; anything else are bytes."""
+    columns = {}
+    for ending, content in sample.items():
+        if ending == "key":
+            columns[ending] = pa.array([content])
+        elif ending == "cls":
+            columns[ending] = pa.array([int(content)], pa.int64())
+        else:
+            columns[ending] = pa.array([content.decode()]) if ending == "txt" else pa.array([content], pa.large_binary())
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _row_of(file: _File, path: str, by_reference: bool) -> Callable[[], Iterator[pa.RecordBatch]]:

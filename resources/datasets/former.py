@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 
 from halving import Dataset, Store
 from halving.data.dataset import snapshot_folder
@@ -48,19 +48,35 @@ class Former:
         return [part for part in parts if part.identity not in self.parts]
 
 
+def newest_digest(catalog: Catalog, name: str) -> str | None:
+    """The digest of a dataset's newest snapshot."""
+    with catalog.read() as session:
+        return session.scalar(_newest(name).with_only_columns(SnapshotRow.digest))
+
+
 def find_former(store: Store, catalog: Catalog, recipe: dict[str, Any], transform_sha256: str) -> Former | None:
     """The newest snapshot of the dataset, if its rows were dealt and cut as the recipe says and its shards are all there."""
-    newest = select(SnapshotRow).where(SnapshotRow.name == recipe["name"]).order_by(SnapshotRow.created_at.desc()).limit(1)
     with catalog.read() as session:
-        row = session.scalar(newest)
+        row = session.scalar(_newest(recipe["name"]))
         if row is None or any(row.recipe.get(field) != recipe.get(field) for field in _DEALING):
             return None
-        digest, same_code = row.digest, row.transform_sha256 == transform_sha256
+        digest = row.digest
+        same_code = row.transform_sha256 == transform_sha256 and _place(row.recipe) == _place(recipe)
     try:
         manifest = Dataset(store, recipe["name"], digest).manifest
     except NotFound:
         return None
     return Former(manifest, _parts(store, manifest) if same_code else None)
+
+
+def _newest(name: str) -> Select[SnapshotRow]:
+    return select(SnapshotRow).where(SnapshotRow.name == name).order_by(SnapshotRow.created_at.desc()).limit(1)
+
+
+def _place(recipe: dict[str, Any]) -> Any:
+    """The source without the version of it: of another place, or read in another way, a part of the same name is not the same."""
+    source = recipe.get("source")
+    return {field: value for field, value in source.items() if field not in ("version", "snapshot")} if isinstance(source, dict) else source
 
 
 def _parts(store: Store, manifest: dict[str, Any]) -> frozenset[str] | None:
@@ -75,4 +91,4 @@ def _lost(store: Store, manifest: dict[str, Any]) -> bool:
     """Whether the store lacks a shard, or has it in another size: then the source is read again, and what is missing is written."""
     there = {name: size for name, size, _ in store.files("shards/sha256")}
     shards = [shard for split in manifest["shards"] for shard in shards_of(manifest, split)]
-    return any(there.get(shard.name) != shard.bytes or shard.row_hashes_name not in there for shard in shards)
+    return any(there.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in there for shard in shards)

@@ -1,6 +1,7 @@
 """Tables of a lake as sources, at a version that never changes: Delta (``deltalake``) and Iceberg (``pyiceberg``); the extra ``lake``."""
 
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,11 @@ def open_delta(table: str | None, version: int | None, field: str) -> tuple[list
     except DeltaError as error:
         newest = _newest_delta(str(table))
         raise InvalidInput(f"{field}.version = {version} of {table!r} is not accepted: {error}; the newest is {newest}") from None
-    parts = [Part(fragment.path, _fragment(fragment, schema)) for fragment in sorted(fragments, key=lambda fragment: fragment.path)]
+    columns = sha256(str(schema).encode()).hexdigest()[:16]  # a file is read anew when the table gets a column
+    parts = [
+        Part(f"{fragment.path} {columns}", _fragment(fragment, schema))
+        for fragment in sorted(fragments, key=lambda fragment: fragment.path)
+    ]
     return _in_order_of_commits(opened, parts), {"kind": "delta", "delta": table, "version": opened.version(), "count": len(parts)}
 
 
@@ -81,9 +86,11 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
 
         return read
 
+    columns = sha256(str(scan.projection()).encode()).hexdigest()[:16]
+
     def identity(task: Any) -> str:
         deleted = sorted(file.file_path for file in task.delete_files)
-        return " ".join([task.file.file_path, *deleted])
+        return " ".join([task.file.file_path, columns, *deleted])
 
     parts = [Part(identity(task), reader(task)) for task in tasks]
     return parts, {"kind": "iceberg", "iceberg": source.iceberg, "snapshot": source.snapshot, "catalog": name, "count": len(parts)}
@@ -100,7 +107,7 @@ def _in_order_of_commits(table: Any, parts: list[Part]) -> list[Part]:
     """Older files first: rows that are appended come behind those that were there."""
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     written = {PurePosixPath(action["path"]).name: action["modification_time"] for action in actions}
-    return sorted(parts, key=lambda part: (written[PurePosixPath(str(part.identity)).name], part.identity))
+    return sorted(parts, key=lambda part: (written[PurePosixPath(str(part.identity).rpartition(" ")[0]).name], part.identity))
 
 
 def _newest_delta(table: str) -> int:

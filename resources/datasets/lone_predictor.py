@@ -65,6 +65,6 @@ def _numbers(values: pa.Array) -> NDArray[np.float64] | None:
         values = values.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         return None
-    numbers = values.cast(pa.float64()) if not pa.types.is_boolean(values.type) else values.cast(pa.uint8()).cast(pa.float64())
+    numbers = values.cast(pa.float64(), safe=False) if not pa.types.is_boolean(values.type) else values.cast(pa.uint8()).cast(pa.float64())
     plain: NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)
     return np.where(np.isfinite(plain), plain, np.nan)

@@ -38,8 +38,8 @@ def push_shards(store: Store, manifest: dict[str, Any]) -> None:
     found = {name: size for name, size, _ in there.files("shards/sha256")}
     for split in manifest["shards"]:
         for shard in shards_of(manifest, split):
-            if found.get(shard.name) != shard.bytes:
-                _copy(store, there, shard.row_hashes_name)
+            if found.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in found:
+                _copy(store, there, shard.row_hashes_name(manifest["hashes"]))
                 _copy(store, there, shard.name, shard)
 
 
@@ -64,8 +64,8 @@ def fetch(dataset: Dataset, source: Store) -> Iterator[Fault | None]:
         yield fault
     for split in dataset.manifest["shards"]:
         for shard in shards_of(dataset.manifest, split):
-            if not dataset.store.exists(shard.row_hashes_name):
-                _copy(source, dataset.store, shard.row_hashes_name)
+            if not dataset.store.exists(name := shard.row_hashes_name(dataset.manifest["hashes"])):
+                _copy(source, dataset.store, name)
 
 
 def _fault(store: Store, shard: Shard) -> str | None:

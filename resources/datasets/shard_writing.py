@@ -40,12 +40,14 @@ class ShardWriter:
     """Writes shards into a store by way of ``folder``, which is best on the store's own disk.
 
     Attributes:
+        rules: of what is hashed and counted of a row; see :meth:`halving.data.shards.Shard.row_hashes_name`.
         stored: bytes of shards that the store did not have yet.
     """
 
     store: Store
     folder: Path
     target: str
+    rules: str
     shard_bytes: int
     stored: int = 0
 
@@ -92,7 +94,7 @@ class ShardWriter:
         if not there:
             self.stored += shard.bytes
         # What a snapshot lists is not touched again. Any other that is there may be about to be deleted, because none lists it yet.
-        if only is None or not there or not self.store.exists(shard.row_hashes_name):
+        if only is None or not there or not self.store.exists(shard.row_hashes_name(self.rules)):
             self._publish_hashes(shard, spool.hashes(begin, end), statistics)  # first: a shard that is there has them
             self.store.take_over(shard.name, path)
         return shard, statistics
@@ -104,12 +106,12 @@ class ShardWriter:
         columns = [pa.array(np.ascontiguousarray(column)) for column in hashes.T]
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_table(pa.table(columns, schema=schema), max_chunksize=_HASH_BATCH)
-        self.store.take_over(shard.row_hashes_name, path)
+        self.store.take_over(shard.row_hashes_name(self.rules), path)
 
 
-def read_hashes(store: Store, shard: Shard) -> tuple[Words, Statistics]:
+def read_hashes(store: Store, shard: Shard, rules: str) -> tuple[Words, Statistics]:
     """The hashes of a shard's rows, shape (rows, kinds), and the shard's statistics. The kinds are :data:`ROW` and perhaps `GROUP`."""
-    with store.open_file(shard.row_hashes_name) as file, pa.ipc.open_file(file) as reader:
+    with store.open_file(shard.row_hashes_name(rules)) as file, pa.ipc.open_file(file) as reader:
         hashes: Words = np.stack([column.to_numpy() for column in reader.read_all().columns], axis=1)
         return hashes, json.loads(reader.schema.metadata[_STATISTICS])
 

@@ -1,9 +1,9 @@
 """Taking a dataset snapshot: an immutable set of shards, named by their content.
 
 ``datasets/NAME/HASH/manifest.json`` lists the shards of each split; they lie in ``shards/sha256/`` and are shared by all snapshots that
-have them in common. The digest is a SHA-256 over the list of shards, the schema and the target column. Rows are read once, dealt into
-splits and spooled to disk, then cut; so a snapshot of any size takes the memory of some batches, and twice its size on disk until it is
-done.
+have them in common. The digest is a SHA-256 over the list of shards, the schema, the target column and the dataset's name. Rows are read
+once, dealt into splits and spooled to disk, then cut; so a snapshot of any size takes the memory of some batches, and twice its size on
+disk until it is done.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.dvc_tracking import track
 from resources.datasets.file_sources import Part
-from resources.datasets.former import PARTS, Former, find_former
+from resources.datasets.former import PARTS, Former, find_former, newest_digest
 from resources.datasets.joined_labels import open_rows
 from resources.datasets.known_snapshots import DESCRIBED, Snapshot, find_schema, known_snapshot, usable
 from resources.datasets.row_hashes import Words, column_words, hash_rows
@@ -68,10 +68,11 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource, made_by
     """
     code = _code_of(source)
     recipe = source.model_dump(mode="json", exclude_none=True)
-    transform = sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
+    transform = sha256(json.dumps(_modules_of(source), sort_keys=True).encode()).hexdigest()
+    newest = newest_digest(catalog, source.name)
     former = find_former(store, catalog, recipe, transform)
     with open_rows(store, catalog, source) as opened:
-        added = former.added(opened.parts) if former is not None else None
+        added = former.added(opened.parts) if former is not None and former.parts is not None and _is_readable(store, former) else None
         if former is not None and added == []:
             return _finish(store, catalog, former.manifest, source, transform)
         with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
@@ -85,7 +86,7 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource, made_by
             "source": opened.facts,
             "code": code,
             "packages": _packages(),
-            "before": former.manifest["digest"] if former is not None else None,
+            "before": newest,
             "made_by": made_by or {},
             "made_at": now(),
         },
@@ -101,7 +102,7 @@ def snapshot_for(store: Store, catalog: Catalog, spec: SweepSpec, made_by: dict[
         InvalidInput: there is no such snapshot, it is of another dataset or schema, it is deprecated, or the source is not accepted.
     """
     if spec.snapshot is None:
-        return _of_schema(catalog, take_snapshot(store, catalog, spec.dataset, made_by), spec)
+        return _of_schema(catalog, usable(take_snapshot(store, catalog, spec.dataset, made_by), "dataset"), spec)
     try:
         snapshot = known_snapshot(catalog, spec.snapshot)
     except NotFound as error:
@@ -145,7 +146,7 @@ class _Spools:
         if spool is None:
             spool = self.by_split[split] = Spool(self._folder / "spools" / split, rows.schema)
             for shard in self._former.kept(split, self._source.shard_bytes)[1] if self._former else []:
-                known, begin = read_hashes(self._store, shard)[0], 0
+                known, begin = read_hashes(self._store, shard, _rules_of_hashes(self._source))[0], 0
                 for batch in rows_of(self._store, shard):
                     spool.append(batch, known[begin : begin + batch.num_rows])
                     begin += batch.num_rows
@@ -208,6 +209,7 @@ def _cut(
     store: Store, folder: Path, source: DatasetSource, spools: dict[str, Spool], former: Former | None, *, appended: bool, schema: pa.Schema
 ) -> dict[str, Any]:
     """Cut the spools into shards, and describe what there is then."""
+    rules = _rules_of_hashes(source)
     same_schema = former is not None and former.manifest["schema_sha256"] == _schema_sha256(schema)
     known = {split: former.kept(split, source.shard_bytes) for split in former.manifest["shards"]} if former and same_schema else {}
     untouched = {split: [*kept, *tail] for split, (kept, tail) in known.items() if appended and split not in spools}
@@ -219,14 +221,14 @@ def _cut(
     statistics: dict[str, Statistics] = {split: former.manifest["statistics"][split] for split in untouched} if former else {}
 
     def cut(split: str) -> tuple[list[Shard], Statistics, int]:
-        writer = ShardWriter(store, folder / "cutting" / split, source.target, source.shard_bytes)
+        writer = ShardWriter(store, folder / "cutting" / split, source.target, rules, source.shard_bytes)
         kept, tail = known.get(split, ([], []))
         if not appended or former is None:
             unchanged = spools[split].rows == sum(shard.rows for shard in (*kept, *tail))
             return *writer.cut(spools[split], known=[*kept, *tail] if unchanged else kept), writer.stored
         made, found = writer.cut(spools[split])
         before = former.manifest["statistics"].get(split, {})
-        whole = merged([without(before, (read_hashes(store, shard)[1] for shard in tail)), found])
+        whole = merged([without(before, (read_hashes(store, shard, rules)[1] for shard in tail)), found])
         return [*kept, *made], whole, writer.stored
 
     stored = 0
@@ -242,6 +244,7 @@ def _cut(
         "schema": {column.name: str(column.type) for column in schema},
         "schema_sha256": _schema_sha256(schema),
         "splits": rows,
+        "hashes": rules,
         "shards": {split: [[shard.sha256, shard.rows, shard.bytes] for shard in of_split] for split, of_split in shards.items()},
         "statistics": statistics,
     }
@@ -264,12 +267,12 @@ def _check_splits(source: DatasetSource, rows: dict[str, int]) -> None:
 
 
 def _digest(manifest: dict[str, Any]) -> str:
-    """SHA-256 over ``SPLIT SHA256 ROWS BYTES`` lines of the shards in their order, by split, the schema's hash and the target's name."""
+    """SHA-256 over ``SPLIT SHA256 ROWS BYTES`` lines of the shards in their order, by split, the schema's hash, the target and the name."""
     digest = sha256()
     for split in sorted(manifest["shards"]):
         for shard in shards_of(manifest, split):
             digest.update(f"{split} {shard.sha256} {shard.rows} {shard.bytes}\n".encode())
-    digest.update(f"schema {manifest['schema_sha256']}\ntarget {manifest['target']}\n".encode())
+    digest.update(f"schema {manifest['schema_sha256']}\ntarget {manifest['target']}\nname {manifest['name']}\n".encode())
     return f"sha256:{digest.hexdigest()}"
 
 
@@ -277,9 +280,11 @@ def _publish(store: Store, manifest: dict[str, Any], opened: OpenedSource) -> No
     """The manifest appears last, and with it the snapshot."""
     folder = snapshot_folder(manifest["name"], manifest["digest"])
     identities = [part.identity for part in opened.parts]
-    with contextlib.suppress(AlreadyExists):  # the same content from other files, or at another time: the first stays
-        if None not in identities:
+    # The same content from elsewhere, or at another time: the first account of it stays.
+    if None not in identities:
+        with contextlib.suppress(AlreadyExists):
             store.create(f"{folder}/{PARTS}", json.dumps(sorted(map(str, identities)), indent=0).encode(), sole=True)
+    with contextlib.suppress(AlreadyExists):
         store.create(f"{folder}/manifest.json", json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode(), sole=True)
 
 
@@ -298,26 +303,47 @@ def _finish(store: Store, catalog: Catalog, manifest: dict[str, Any], source: Da
     return replace(known_snapshot(catalog, manifest["digest"]), new=new)
 
 
+def _is_readable(store: Store, former: Former) -> bool:
+    """Whether its schema is what a manifest would say of it now."""
+    return _schema_sha256(_schema_of(store, former)) == former.manifest["schema_sha256"]
+
+
 def _schema_of(store: Store, former: Former) -> pa.Schema:
     split, *_ = former.manifest["shards"]
     return rows_of(store, shards_of(former.manifest, split)[0])[0].schema
 
 
+def _rules_of_hashes(source: DatasetSource) -> str:
+    """Eight digits that are equal where the same is hashed and counted of a row."""
+    return sha256(json.dumps([source.group, source.split_column, source.target]).encode()).hexdigest()[:8]
+
+
 def _schema_sha256(schema: pa.Schema) -> str:
-    return sha256(schema.serialize().to_pybytes()).hexdigest()
+    """Of its columns' names and types as text, which is the same in any version of Arrow."""
+    return sha256("".join(f"{column.name}\t{column.type}\n" for column in schema).encode()).hexdigest()
 
 
 def _code_of(source: DatasetSource) -> dict[str, str]:
     """The source text of the functions that give the rows, by the spec's field."""
     named = dict([source.given, ("transform", source.transform)])
-    return {field: _text_of(import_function(f"dataset.{field}", path)) for field, path in named.items() if isinstance(path, str)}
+    return {
+        field: _text_of(import_function(f"dataset.{field}", path))[:_LONGEST_CODE] for field, path in named.items() if isinstance(path, str)
+    }
 
 
-def _text_of(function: Callable[..., Any]) -> str:
+def _modules_of(source: DatasetSource) -> list[str]:
+    """The source text of the modules that these functions are in: they may call others there."""
+    named = [value for value in (source.given[1], source.transform) if isinstance(value, str)]
+    functions = [import_function("dataset", path) for path in named]
+    return [_text_of(inspect.getmodule(function) or function) for function in functions]
+
+
+def _text_of(code: Any) -> str:
+    """The source text of a function or a module; its name where there is none, as of a built-in."""
     try:
-        return inspect.getsource(function)[:_LONGEST_CODE]
-    except (OSError, TypeError):  # a built-in, or one that was typed in
-        return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
+        return inspect.getsource(code)
+    except (OSError, TypeError):
+        return str(getattr(code, "__qualname__", code))
 
 
 def _packages() -> dict[str, str]:

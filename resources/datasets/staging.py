@@ -2,10 +2,12 @@
 
 import contextlib
 import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from halving import Store
 from halving.store.filesystem import store_faults
@@ -20,17 +22,27 @@ def staging_folder(store: Store) -> Iterator[Path]:
     Raises:
         StoreError: the disk refuses it.
     """
-    base = store.folder / "shards" if store.folder is not None else Path(tempfile.gettempdir()) / "halving-snapshots"
+    base = store.folder / "shards" if store.folder is not None else Path(tempfile.gettempdir()) / f"halving-snapshots-{os.getuid()}"
     with store_faults(f"cannot prepare a snapshot in {base}"):
         base.mkdir(parents=True, exist_ok=True)
         _delete_abandoned(base)
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        folder, lock = _locked(base)
     try:
-        with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it when the process dies
-            yield folder
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        lock.close()
+
+
+def _locked(base: Path) -> tuple[Path, IO[str]]:
+    """A new folder and its lock, which the system lets go of when the process dies."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        lock = (folder / "lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, lock
+        lock.close()  # before it was locked, another process took it for abandoned
 
 
 def _delete_abandoned(base: Path) -> None:

@@ -65,9 +65,7 @@ def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
         values = values.flatten()
     kind = values.type
     if not (pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
-        bounds = pc.min_max(_comparable(values)).as_py()
-        if bounds["min"] is not None and bounds["min"] == bounds["min"]:  # a column of NaN alone has none
-            found |= {bound: _plain(value) for bound, value in bounds.items()}
+        found |= _bounds(_comparable(values))
     if is_target and any(is_kind(column.type) for is_kind in _TARGET_KINDS):
         counted = pc.value_counts(column.drop_null())
         if len(counted) > MOST_CLASSES:
@@ -76,6 +74,17 @@ def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
             pairs = zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)
             found["classes"] = {str(value): count for value, count in sorted(pairs)}
     return found
+
+
+def _bounds(values: pa.Array) -> dict[str, Any]:
+    """``min`` and ``max``; nothing where there are none, or none that Python has: times after the year 9999, texts that are not UTF-8."""
+    try:
+        bounds = pc.min_max(values).as_py()
+    except (pa.ArrowNotImplementedError, OverflowError, UnicodeDecodeError, ValueError):
+        return {}
+    if bounds["min"] is None or bounds["min"] != bounds["min"]:  # a column of NaN alone has none
+        return {}
+    return {bound: _plain(value) for bound, value in bounds.items()}
 
 
 def _comparable(values: pa.Array) -> pa.Array:

@@ -24,9 +24,10 @@ class Source(Strict):
     """Rows that no code of yours loads: files, a folder of files, a query, or a table of a lake."""
 
     files: Location | list[Location] | None = Field(
-        default=None, description="Parquet, CSV or JSON files: paths, s3://… addresses, or patterns of them with * and ?."
+        default=None,
+        description="Parquet, CSV or JSON files, or WebDataset's tars: paths, s3://… addresses, or patterns of them with * and ?.",
     )
-    format: Literal["parquet", "csv", "json"] | None = Field(default=None, description="Of the files (default: as their names end).")
+    format: Literal["parquet", "csv", "json", "tar"] | None = Field(default=None, description="Of the files (default: as their names end).")
     folder: Location | None = Field(
         default=None, description="A folder or an s3://… address; each file is a row: path, label (its first folder), content."
     )

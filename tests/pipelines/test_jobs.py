@@ -16,6 +16,7 @@ from pipelines.definitions import defs
 from resources.backend import Backend
 from resources.catalog import SweepRow
 from resources.datasets.data_checks import CHECKS
+from resources.datasets.known_snapshots import list_snapshots
 from resources.scheduling.sweeps import extend_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
 from resources.sweep_spec.consistency import contradictions
@@ -117,8 +118,12 @@ def test_nothing_is_trained_on_a_snapshot_that_leaks_and_the_check_shows_the_row
     assert [dict(record.data)["split"] for record in checks["leaked_rows"].metadata["rows"].records] == ["test", "train"]
     with backend.catalog.read() as session:
         assert list(session.scalars(select(SweepRow.id))) == []
-    parsed = small(dataset={**dataset, "checks": {"leaked_rows": "warn"}})
-    assert slots(backend, parsed) > 0
+    (taken,) = list_snapshots(backend.catalog)
+    named = config_of(small(dataset=dataset, snapshot=taken.digest))
+    with dg.DagsterInstance.ephemeral() as instance:
+        again = planning.execute_in_process(run_config=named, resources={"backend": backend}, instance=instance, raise_on_error=False)
+    assert not again.success, "also where the snapshot is named, though it is there"
+    assert slots(backend, small(dataset={**dataset, "checks": {"leaked_rows": "warn"}})) > 0
 
 
 def test_the_newest_snapshot_is_checked_again_from_dagsters_page(backend: Backend, small: Small) -> None:

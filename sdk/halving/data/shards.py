@@ -30,10 +30,13 @@ class Shard:
         """Where it lies in a store: ``shards/sha256/ab/abcdef…``."""
         return f"shards/sha256/{self.sha256[:2]}/{self.sha256}"
 
-    @property
-    def row_hashes_name(self) -> str:
-        """Where the hash of each of its rows lies, in the same order, with the statistics of its columns; derived, and not for training."""
-        return f"{self.name}.rows"
+    def row_hashes_name(self, rules: str) -> str:
+        """Where hashes of each of its rows lie, in the same order, with the statistics of its columns; derived, and not for training.
+
+        Args:
+            rules: the manifest's ``hashes``: what is hashed of a row depends on the spec, and shards are shared.
+        """
+        return f"{self.name}.{rules}.rows"
 
 
 def shards_of(manifest: Mapping[str, Any], split: str) -> list[Shard]:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple
 
 from halving.errors import NotFound
@@ -22,7 +21,7 @@ UNFINISHED_AGE = timedelta(days=1)  # as Store.clear_abandoned; a marker file go
 UNRECORDED_AGE = timedelta(days=7)  # an epoch's checkpoint is recorded at the epoch's end; well above halving.store.store.REFRESH_SECONDS
 _UNFINISHED = re.compile(r"\.claim-.+|\..+\.\d+\.[0-9a-f]{8}")  # halving.store.create_once, and halving.store.local_files' temporary names
 _BLOB = re.compile("artifacts/sha256/../([0-9a-f]{64})")
-_SHARD = re.compile(r"shards/sha256/../[0-9a-f]{64}(?:\.rows)?")
+_SHARD = re.compile(r"shards/sha256/../[0-9a-f]{64}(?:\.[0-9a-f]{8}\.rows)?")
 _DIGEST = re.compile(rb"sha256:[0-9a-f]{64}")
 _LISTED_SHARD = re.compile(rb'"([0-9a-f]{64})"')
 _READERS = 16  # requests to an object store at the same time
@@ -69,9 +68,9 @@ def find_orphan_files(
     if blobs and named_blobs is not None:
         for digest in blobs.keys() - set(named_blobs) - _recorded_digests(store):
             yield blobs[digest]
-    if shards:
-        listed = _listed_shards(store)
-        yield from (orphan for orphan in shards if Path(orphan.name).stem not in listed)
+    listed = _listed_shards(store) if shards else None
+    if listed is not None:
+        yield from (orphan for orphan in shards if orphan.name.rpartition("/")[2].partition(".")[0] not in listed)
 
 
 def delete_orphan_file(store: Store, orphan: OrphanFile, now: datetime) -> None:
@@ -101,9 +100,12 @@ def owner_of_orphan_file(name: str, age: timedelta, protected: Collection[tuple[
     return None
 
 
-def _listed_shards(store: Store) -> set[str]:
-    """What the manifests of all snapshots list."""
-    names = [name for name, _, _ in store.files("datasets") if name.endswith("/manifest.json")]
+def _listed_shards(store: Store) -> set[str] | None:
+    """What the manifests of all snapshots list; None where one is lost that DVC can bring back, for nobody knows what it lists."""
+    there = {name for name, _, _ in store.files("datasets")}
+    if any(name.endswith(".dvc") and f"{name.removesuffix('.dvc')}/manifest.json" not in there for name in there):
+        return None
+    names = [name for name in there if name.endswith("/manifest.json")]
     return {shard.decode() for name in names for shard in _LISTED_SHARD.findall(store.read(name))}
 
 

@@ -153,3 +153,17 @@ def test_hashes_are_compared_in_parts_that_memory_holds(checked: Checked, monkey
         assert again[name].reason == whole[name].reason
     assert whole["duplicates"].reason.startswith("20 rows")
     assert whole["leaked_rows"].reason.startswith("9 rows")
+
+
+def test_the_hashes_of_groups_are_those_of_the_spec_though_snapshots_share_shards(checked: Checked) -> None:
+    day = [str(number // 60) for number in range(300)]
+    assert checked(visits(site=day), group="user")["leaked_groups"].passed
+    assert checked(visits(site=day), group="site")["leaked_groups"].passed
+    assert checked(visits(site=day))["leaked_groups"].reason == "the spec has no group"
+    assert not checked(visits(site=["one"] * 300), group="site")["leaked_groups"].passed
+    assert checked(visits(site=day), group="user")["leaked_groups"].passed
+
+
+def test_a_range_of_lists_is_refused(checked: Checked) -> None:
+    found = checked(visits(pair=pa.array([[1, 2]] * 300, pa.list_(pa.int64(), 2))), checks={"ranges": {"pair": {"max": 1}}})
+    assert found["ranges"].reason == "checks.ranges names columns that are not numbers: pair"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from halving import Dataset, NotFound, Store, StoreError
@@ -82,9 +83,9 @@ def test_shards_of_a_killed_snapshot_go_after_a_week_unless_one_has_them(backend
     kept = take(backend)
     orphan = backend.store.path("shards/sha256/ab/" + "ab" * 32)
     Path(orphan).parent.mkdir(exist_ok=True)
-    for name in (orphan, f"{orphan}.rows"):
+    for name in (orphan, f"{orphan}.0123abcd.rows"):
         Path(name).write_bytes(b"of a snapshot that was killed")
-    for days, found in ((6.9, []), (7.1, ["shards/sha256/ab/" + "ab" * 32, "shards/sha256/ab/" + "ab" * 32 + ".rows"])):
+    for days, found in ((6.9, []), (7.1, ["shards/sha256/ab/" + "ab" * 32, "shards/sha256/ab/" + "ab" * 32 + ".0123abcd.rows"])):
         now = datetime.now(UTC) + timedelta(days=days)
         orphans = [one for one in find_orphan_files(backend.store, (), now) if one.name.startswith("shards")]
         assert sorted(one.name for one in orphans) == found
@@ -98,17 +99,40 @@ def test_a_shard_that_is_taken_again_is_not_deleted_meanwhile(backend: Backend) 
     """It was left by a killed snapshot, and is old; then a snapshot finds it there, and retention is about to delete it."""
     dataset = take(backend)
     shard = shards_of(dataset.manifest, "test")[0]
-    for name in (shard.name, shard.row_hashes_name):
+    names = [shard.name, shard.row_hashes_name(dataset.manifest["hashes"])]
+    for name in names:
         os.utime(backend.store.path(name), (time.time() - 864_000,) * 2)
     for folder in ("datasets", "catalog.db"):
         subprocess.run(["rm", "-r", backend.store.path(folder)], check=True)
     now = datetime.now(UTC)
     orphans = [one for one in find_orphan_files(backend.store, (), now) if one.name.startswith("shards")]
-    assert {one.name for one in orphans} == {shard.name, shard.row_hashes_name}
+    assert {one.name for one in orphans} == set(names)
     again = take(Backend(root=backend.store.root))
     for one in orphans:
         delete_orphan_file(backend.store, one, now)
     assert again.read("test").equals(dataset.read("test"))
+
+
+def test_no_shard_goes_while_a_manifest_is_lost_that_dvc_can_bring_back(backend: Backend) -> None:
+    dataset = take(backend)
+    Path(backend.store.path(f"{dataset.folder}/manifest.json")).unlink()
+    assert not [
+        one for one in find_orphan_files(backend.store, (), datetime.now(UTC) + timedelta(days=30)) if one.name.startswith("shards")
+    ]
+
+
+def test_a_snapshot_whose_parts_were_written_before_it_was_killed_gets_its_manifest(backend: Backend, tmp_path: Path) -> None:
+    """The files are touched meanwhile, so the parts are told otherwise than they were."""
+    pq.write_table(images(500), tmp_path / "rows.parquet")
+    source = DatasetSource.model_validate({"name": "points", "source": {"files": str(tmp_path / "rows.parquet")}, "target": "label"})
+    taken = take_snapshot(backend.store, backend.catalog, source)
+    dataset = Dataset(backend.store, "points", taken.digest)
+    for lost in (f"{dataset.folder}/manifest.json", f"{dataset.folder}.dvc", "catalog.db"):
+        Path(backend.store.path(lost)).unlink()
+    os.utime(tmp_path / "rows.parquet", (0, 0))
+    again = take_snapshot(backend.store, Backend(root=backend.store.root).catalog, source)
+    assert again.digest == taken.digest
+    assert Dataset(backend.store, "points", again.digest).read().num_rows == 500
 
 
 def test_two_that_take_the_same_snapshot_at_once_have_one(tmp_path: Path) -> None:

@@ -411,3 +411,59 @@ def test_a_loader_hands_out_the_rows_of_a_split_each_once(backend: Backend, prov
     other = dataset.loader("train", batch_size=100, fold=1).state_dict()
     with pytest.raises(InvalidInput, match="split = 'train of fold 1' is not accepted"):
         dataset.loader("train", batch_size=100, fold=0).load_state_dict(other)
+
+
+def test_snapshots_of_two_datasets_are_two_though_their_rows_are_equal(backend: Backend) -> None:
+    one, other = (take_snapshot(backend.store, backend.catalog, source(name=name)) for name in ("points", "others"))
+    assert (one.name, other.name) == ("points", "others")
+    assert one.digest != other.digest
+    shards = [opened(backend, snapshot).manifest["shards"] for snapshot in (one, other)]
+    assert shards[0] == shards[1], "which they share"
+
+
+def test_nothing_is_launched_on_a_source_whose_snapshot_is_deprecated(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+    taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
+    deprecate(backend.catalog, taken.digest, "labels of May are wrong")
+    with pytest.raises(InvalidInput, match=f"dataset = '{taken.key}' is not accepted: it is deprecated"):
+        snapshot_for(backend.store, backend.catalog, small_spec())
+
+
+def test_other_rules_of_dealing_are_still_compared_with_the_snapshot_before(backend: Backend) -> None:
+    first, second = (take_snapshot(backend.store, backend.catalog, source(seed=seed)) for seed in (0, 1))
+    assert opened(backend, second).manifest["lineage"]["before"] == first.digest
+
+
+def test_the_held_out_rows_are_the_same_with_folds_and_without(backend: Backend) -> None:
+    plain, folded = (opened(backend, take_snapshot(backend.store, backend.catalog, source(folds=folds))) for folds in (None, 4))
+    assert plain.read("test").equals(folded.read("test"))
+
+
+def test_a_folder_by_reference_is_not_what_it_was_with_its_content(backend: Backend, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    for number in range(60):
+        (tmp_path / "raw" / f"{number}.txt").write_text(str(number))
+    columns = []
+    for by_reference in (False, True):
+        given = {"folder": str(tmp_path / "raw"), "by_reference": by_reference}
+        snapshot = take_snapshot(backend.store, backend.catalog, source(source=given))
+        columns.append(set(opened(backend, snapshot).manifest["schema"]))
+    assert columns[0] ^ columns[1] == {"content", "location"}
+
+
+def test_a_folders_files_may_be_transformed_into_other_columns(backend: Backend, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    for number in range(60):
+        (tmp_path / "raw" / f"{number}.txt").write_text(str(number))
+    spec = source(source={"folder": str(tmp_path / "raw")}, transform="tests.resources.datasets.test_snapshots:lengths")
+    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, spec))
+    assert sorted(dataset.read()["number"].to_pylist()) == list(range(60))
+
+
+def lengths(table: pa.Table) -> pa.Table:
+    return pa.table({"number": [int(content) for content in table["content"].to_pylist()], "label": [0] * table.num_rows})
+
+
+def test_a_file_that_two_patterns_name_is_read_once(backend: Backend, tmp_path: Path) -> None:
+    pq.write_table(images(300), tmp_path / "a.parquet")
+    files = [f"{tmp_path}/*.parquet", f"{tmp_path}/a.parquet"]
+    assert take_snapshot(backend.store, backend.catalog, source(source={"files": files})).rows == 300

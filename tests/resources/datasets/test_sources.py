@@ -1,7 +1,9 @@
 """Rows come from files, folders, queries and tables of a lake as they stand there, in a fixed order and in bounded memory."""
 
+import io
 import json
 import os
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,21 @@ def test_a_folder_by_reference_keeps_the_digest_of_each_file_and_not_its_content
     Path(row["location"]).write_bytes(b"changed")
     with pytest.raises(OSError, match=f"{row['location']} is not any more what the snapshot refers to"):
         dataset.referenced(row)
+
+
+def test_the_samples_of_webdatasets_tars_are_rows(tmp_path: Path, backend: Backend) -> None:
+    for shard in range(2):
+        with tarfile.open(tmp_path / f"{shard}.tar", "w") as tar:
+            for number in range(30 * shard, 30 * shard + 30):
+                members = {"png": bytes([number]) * 50, "cls": str(number % 3).encode(), "txt": f"picture {number}".encode()}
+                for ending, content in members.items():
+                    entry = tarfile.TarInfo(f"train/{number:04}.{ending}")
+                    entry.size = len(content)
+                    tar.addfile(entry, io.BytesIO(content))
+    snapshot = take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path)}, target="cls"))
+    rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("key").to_pylist()
+    assert [row["key"] for row in rows] == [f"train/{number:04}" for number in range(60)]
+    assert rows[31] == {"key": "train/0031", "png": bytes([31]) * 50, "cls": 1, "txt": "picture 31"}
 
 
 def test_a_query_is_a_source_in_its_order(tmp_path: Path) -> None:
@@ -233,7 +250,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, backe
         ({"iceberg": "a"}, "iceberg needs snapshot"),
         ({"files": "a", "version": 3}, "version belongs to delta, not to files; leave it out"),
         ({"file": "a"}, "file: Extra inputs are not permitted|there is no such field"),
-        ({"files": "a", "format": "xml"}, "format: Input should be 'parquet', 'csv' or 'json'"),
+        ({"files": "a", "format": "xml"}, "format: Input should be 'parquet', 'csv', 'json' or 'tar'"),
     ],
 )
 def test_a_source_that_is_none_is_refused_before_anything_runs(source: Any, says: str) -> None:
@@ -249,7 +266,7 @@ def test_a_source_that_is_none_is_refused_before_anything_runs(source: Any, says
     [
         ({"files": "{}/*.parquet"}, r"files = '.*/\*.parquet' is not accepted: no file has such a name"),
         ({"files": "{}/none/*.csv"}, "there is no folder .*/none"),
-        ({"files": "{}/rows.bin"}, "rows.bin' is not accepted: its name does not say what it is; give format: parquet, csv or json"),
+        ({"files": "{}/rows.bin"}, "rows.bin' is not accepted: its name does not say what it is; give format: parquet, csv, json or tar"),
         ({"files": "{}/rows.bin", "format": "parquet"}, "rows.bin' is not accepted: as parquet it cannot be read"),
         ({"folder": "{}/empty"}, "folder = '.*/empty' is not accepted: the folder holds no files"),
         ({"folder": "{}/none"}, "there is no folder"),

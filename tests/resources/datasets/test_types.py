@@ -12,7 +12,7 @@ import pytest
 
 from halving import Dataset, InvalidInput
 from resources.backend import Backend
-from resources.datasets.data_checks import check_data
+from resources.datasets.data_checks import CHECKS, check_data
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
 
@@ -26,6 +26,8 @@ def _column(make: Callable[[int], Any], kind: pa.DataType | None = None) -> pa.A
 
 COLUMNS = {
     "a float": _column(lambda row: float("nan") if row % 50 == 0 else float("inf") if row % 51 == 0 else row / 3),
+    "large": _column(lambda row: 10**18 + row),
+    "nanoseconds": pa.array([1_767_225_600_000_000_001 + row for row in range(ROWS)], pa.timestamp("ns")),
     "half": _column(lambda row: np.float16(row), pa.float16()),
     "decimal": _column(lambda row: Decimal(row) / 4),
     "moment": _column(lambda row: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=row)),
@@ -61,6 +63,26 @@ def test_values_come_back_as_they_were_given(backend: Backend, provide: Callable
 
 
 @pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**63 - 1] * ROWS, pa.timestamp("us")),
+        pa.array([10**7] * ROWS, pa.date32()),
+        pa.array([Decimal("1.5")] * ROWS, pa.decimal32(5, 1)),
+        pa.array([b"\xff"] * ROWS).view(pa.string()),
+    ],
+)
+def test_values_that_python_does_not_have_are_held_without_bounds(
+    backend: Backend, provide: Callable[..., DatasetSource], column: pa.Array
+) -> None:
+    source = provide(pa.table({"id": range(ROWS), "x": column, "label": [row % 2 for row in range(ROWS)]}))
+    snapshot = take_snapshot(backend.store, backend.catalog, source)
+    dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
+    assert dataset.manifest["statistics"]["train"]["x"]["nulls"] == 0
+    assert dataset.read("train")["x"].combine_chunks().equals(column.slice(0, dataset.splits["train"]))
+    assert len(check_data(dataset, source, None)) == len(CHECKS)
+
+
+@pytest.mark.parametrize(
     ("column", "named"),
     [
         (pa.nulls(3), "null"),
@@ -73,3 +95,19 @@ def test_a_type_that_cannot_be_held_is_refused_by_column(
 ) -> None:
     with pytest.raises(InvalidInput, match=f"its column 'x' has the type {named}.*give numbers, texts, binary values, times"):
         take_snapshot(backend.store, backend.catalog, provide(pa.table({"x": column, "label": [0, 1, 0]})))
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "says"),
+    [
+        ([{"a": 1}], [{"a": 1, "b": 2}], "later ones struct<a: int64, b: int64>; give all of them the same fields"),
+        ([[{"a": 1}]], [[{"b": 1}]], "give all of them the same fields"),
+        (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), pa.array([[1, 2, 3]], pa.list_(pa.int64(), 3)), "values that do not fit"),
+    ],
+)
+def test_rows_of_another_form_than_the_first_are_refused(
+    backend: Backend, provide: Callable[..., DatasetSource], first: Any, later: Any, says: str
+) -> None:
+    batches = [pa.record_batch({"x": pa.array(given), "label": [1]}) for given in (first, later)]
+    with pytest.raises(InvalidInput, match=f"in the column 'x' .*{says}"):
+        take_snapshot(backend.store, backend.catalog, provide(lambda: iter(batches)))
