@@ -238,7 +238,7 @@ def test_the_image_has_every_package_of_ours() -> None:
     copied = set(re.findall(r"^COPY (\w+) \1$", (DEPLOY / "Containerfile").read_text(), re.MULTILINE))
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
-    assert copied == {*packages, "sdk", "examples", "sweeps"}
+    assert copied == {*packages, "sdk", "examples", "sweeps", "features"}
     assert all((CHECKOUT / folder).is_dir() for folder in copied)
 
 
