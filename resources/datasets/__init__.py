@@ -1,4 +1,4 @@
-"""Dataset snapshots: made from a source, published by content, tracked by DVC.
+"""Dataset snapshots: rows of a source dealt into splits, cut into shards, published by content, and checked; DVC tracks their manifests.
 
-It knows the store and the catalog; it must not know sweeps beyond the source that a spec names.
+It knows the store, the catalog and the features that labels are joined with; it must not know sweeps beyond the dataset that a spec names.
 """
