@@ -64,6 +64,13 @@ function Content({ name, digest }) {
 function columns({ columns, classes, shards, lineage, changed }) {
   const rows = Object.entries(changed?.splits ?? {}).map(([split, [before, now]]) => `${split} ${before} → ${now}`);
   return html`<${Section} title="Columns" count=${columns.length}>
+    <${Facts} pairs=${[
+      ["classes", classes && Object.entries(classes).map(([value, count]) => `${value}: ${count}`).join(", ")],
+      ["since the one before", changed && html`<span>${rows.join(", ")}; ${size(changed.bytes.new)} new</span>`],
+      ["stored in", counted(shards, "shard")],
+      ["taken with", Object.entries(lineage.packages).map(([name, version]) => `${name} ${version}`).join(", ")],
+      ["by", lineage.made_by.dagster_run && html`Dagster's run <code>${lineage.made_by.dagster_run}</code>`],
+    ]} />
     <div class="scroll" tabindex="0" role="region" aria-label="Columns">
       <table>
         <thead><tr><th scope="col">Column</th><th scope="col">Type</th><th scope="col" class="right">Nulls</th><th scope="col" class="right">Smallest</th><th scope="col" class="right">Largest</th></tr></thead>
@@ -74,13 +81,6 @@ function columns({ columns, classes, shards, lineage, changed }) {
         )}</tbody>
       </table>
     </div>
-    <${Facts} pairs=${[
-      ["classes", classes && Object.entries(classes).map(([value, count]) => `${value}: ${count}`).join(", ")],
-      ["since the one before", changed && html`<span>${rows.join(", ")}; ${size(changed.bytes.new)} new</span>`],
-      ["stored in", counted(shards, "shard")],
-      ["taken with", Object.entries(lineage.packages).map(([name, version]) => `${name} ${version}`).join(", ")],
-      ["by", lineage.made_by.dagster_run && html`Dagster's run <code>${lineage.made_by.dagster_run}</code>`],
-    ]} />
   <//>`;
 }
 
