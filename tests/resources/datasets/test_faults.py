@@ -113,6 +113,7 @@ def test_a_shard_that_is_taken_again_is_not_deleted_meanwhile(backend: Backend) 
     assert again.read("test").equals(dataset.read("test"))
 
 
+@pytest.mark.usefixtures("with_dvc")
 def test_no_shard_goes_while_a_manifest_is_lost_that_dvc_can_bring_back(backend: Backend) -> None:
     dataset = take(backend)
     Path(backend.store.path(f"{dataset.folder}/manifest.json")).unlink()
@@ -121,6 +122,7 @@ def test_no_shard_goes_while_a_manifest_is_lost_that_dvc_can_bring_back(backend:
     ]
 
 
+@pytest.mark.usefixtures("with_dvc")
 def test_a_snapshot_whose_parts_were_written_before_it_was_killed_gets_its_manifest(backend: Backend, tmp_path: Path) -> None:
     """The files are touched meanwhile, so the parts are told otherwise than they were."""
     pq.write_table(images(500), tmp_path / "rows.parquet")

@@ -233,6 +233,7 @@ def test_files_of_the_same_content_are_in_the_same_split(backend: Backend, tmp_p
     assert sum(map(len, contents)) == 40
 
 
+@pytest.mark.usefixtures("with_dvc")
 def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the remote should be")
@@ -258,6 +259,7 @@ def test_the_first_two_sweeps_of_a_store_may_track_at_once(tmp_path: Path) -> No
     assert all(Path(f"{folder}.dvc").exists() for folder in folders)
 
 
+@pytest.mark.usefixtures("with_dvc")
 @pytest.mark.parametrize("released", [True, False])
 def test_a_locked_project_is_waited_for_and_one_that_stays_locked_is_an_error(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, released: bool
@@ -318,6 +320,7 @@ def test_a_source_that_cannot_be_a_dataset_is_refused_by_field_and_value(
     assert list(backend.store.files("datasets")) == list(backend.store.files("shards")) == [], "nothing is left"
 
 
+@pytest.mark.usefixtures("with_dvc")
 def test_dvc_brings_a_lost_manifest_back_from_its_remote(backend: Backend) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, source())
     dataset = opened(backend, snapshot)
