@@ -56,7 +56,7 @@ def _asked_for(served: Served) -> dict[str, Any]:
         "params": {"x": 0.4},
         "epochs": 3,
     }
-    answer = httpx2.post(f"{served.url}/api/v1/training-runs", json=body)
+    answer = httpx2.post(f"{served.url}/api/v1/training-runs", json=body, timeout=60)
     assert answer.status_code == 202, answer.text
     return dict(answer.json())
 
