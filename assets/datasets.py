@@ -13,7 +13,7 @@ from resources.datasets.data_checks import CHECKS, DataCheck, check_data
 from resources.datasets.diff import compare
 from resources.datasets.known_snapshots import Snapshot, list_snapshots
 from resources.datasets.snapshots import manifest_before
-from resources.datasets.statistics import merged
+from resources.datasets.statistics import all_columns
 from resources.sweep_spec.dataset import DatasetSource
 
 _SHOWN = ("bytes", "splits", "target", "schema_sha256", "source", "transform_sha256", "digest")
@@ -61,7 +61,7 @@ def materialized_snapshot(snapshot: Snapshot, manifest: Mapping[str, Any], befor
         "columns": _columns(manifest),
         "lineage": dict(manifest["lineage"]),
     }
-    if classes := merged(manifest["statistics"].values())[snapshot.target].get("classes"):
+    if classes := all_columns(manifest)[snapshot.target].get("classes"):
         shown["classes"] = classes
     if before is not None:
         shown["changed"] = {"since": before["digest"], **compare(before, manifest)}
@@ -115,7 +115,7 @@ def _described(check: DataCheck) -> dict[str, dg.MetadataValue]:
 
 def _columns(manifest: Mapping[str, Any]) -> dg.MetadataValue:
     """A table of the columns: type, nulls and bounds."""
-    whole = merged(manifest["statistics"].values())
+    whole = all_columns(manifest)
     records = [
         dg.TableRecord({"column": name, "type": kind, "nulls": whole[name]["nulls"], **_bounds(whole[name])})
         for name, kind in manifest["schema"].items()

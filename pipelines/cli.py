@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from halving import StoreError
 from halving.cli.output import print_json
-from halving.cli.parser import add_common
+from halving.cli.parser import add_command
 from pipelines import cli_datasets, cli_features, cli_index, cli_sweeps, cli_trial, cli_views
 from pipelines.cli_views import backend_of, console_of, newest_sweep
 
@@ -38,14 +37,14 @@ _COMMAND = "halving/command"  # tag of the run that this very command started
 def add_commands(commands: Any) -> None:
     """Add this application's commands to the ``halving`` command."""
     spec, sweep = "a sweep spec, for example sweeps/digits.yaml", "the sweep's id, for example digits-7f3a"
-    _command(commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep, spec=spec)
+    add_command(commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep, spec=spec)
     description = "check a sweep spec and warn of settings that may work badly, without running anything"
-    _command(commands, "check", description, cli_sweeps.run_check, spec=spec)
+    add_command(commands, "check", description, cli_sweeps.run_check, spec=spec)
     for name, description in _CONTROLS.items():
-        control = _command(commands, name, description, cli_sweeps.run_control, sweep=sweep)
+        control = add_command(commands, name, description, cli_sweeps.run_control, sweep=sweep)
     control.add_argument("--max-trials", type=int, required=True, help="how many trials the sweep may start in all")
     description = "replay strategies on a finished sweep's curves: what they would have spent and found"
-    replay = _command(commands, "replay", description, cli_views.run_replay, sweep=sweep)
+    replay = add_command(commands, "replay", description, cli_views.run_replay, sweep=sweep)
     replay.add_argument(
         "--strategy",
         action="append",
@@ -53,16 +52,16 @@ def add_commands(commands: Any) -> None:
         help="as in a spec, for example 'hyperband' or 'asha: {min_budget: 3}'; may be given several times",
     )
     description = "show a sweep's trials, best first, and what early stopping saved"
-    leaderboard = _command(commands, "leaderboard", description, cli_views.run_leaderboard)
+    leaderboard = add_command(commands, "leaderboard", description, cli_views.run_leaderboard)
     leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
     description = "show a trial: its params, why it waits, its results and its attempts"
-    _command(commands, "trial", description, cli_trial.run_trial, trial="the trial's name, for example digits-7f3a.0007")
-    _command(commands, "models", "list the registry's model versions", cli_views.run_models)
+    add_command(commands, "trial", description, cli_trial.run_trial, trial="the trial's name, for example digits-7f3a.0007")
+    add_command(commands, "models", "list the registry's model versions", cli_views.run_models)
     change = cli_views.run_change_of_stage
-    _command(commands, "promote", "make a version the champion", change, model=None, version="for example 1.0.1")
-    _command(commands, "archive", "take a version out of use", change, model=None, version="for example 1.0.0")
+    add_command(commands, "promote", "make a version the champion", change, model=None, version="for example 1.0.1")
+    add_command(commands, "archive", "take a version out of use", change, model=None, version="for example 1.0.0")
     description = "bring the catalog's index of runs up to date with the store; a server does so by itself"
-    index = _command(commands, "index", description, cli_index.run_index)
+    index = add_command(commands, "index", description, cli_index.run_index)
     index.add_argument("--rebuild", action="store_true", help="read every run again; meanwhile the index stays as it is")
     cli_datasets.add_datasets_commands(commands)
     cli_features.add_features_commands(commands)
@@ -71,7 +70,7 @@ def add_commands(commands: Any) -> None:
 
 def _add_retention(commands: Any) -> None:
     description = "delete old points, rollups and checkpoints of runs that no champion, staging version, report or open sweep reaches"
-    retention = _command(commands, "retention", description, cli_views.run_retention)
+    retention = add_command(commands, "retention", description, cli_views.run_retention)
     for name, kept in (
         ("full", "full resolution; rollups stay"),
         ("system", "system metrics at full resolution"),
@@ -83,18 +82,6 @@ def _add_retention(commands: Any) -> None:
     action = retention.add_mutually_exclusive_group()
     action.add_argument("--dry-run", action="store_true", help="only list what would be deleted (the default)")
     action.add_argument("--apply", action="store_true", help="delete it")
-
-
-def _command(
-    commands: Any, name: str, description: str, run: Callable[[argparse.Namespace], int], **needed: str | None
-) -> argparse.ArgumentParser:
-    """Add a command; what it needs are its arguments, each with its help."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=description, description=f"{description[0].upper()}{description[1:]}.")
-    parser.set_defaults(run=run)
-    add_common(parser)
-    for argument, help_text in needed.items():
-        parser.add_argument(argument, help=help_text)
-    return parser
 
 
 def _sweep(arguments: argparse.Namespace) -> int:

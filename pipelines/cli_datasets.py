@@ -2,11 +2,10 @@
 
 import argparse
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import NONE, print_table, size
-from halving.cli.parser import add_common
+from halving.cli.parser import add_command, add_group
 from halving.errors import InvalidInput
 from pipelines.cli_views import answer, backend_of
 
@@ -23,27 +22,22 @@ _SHOWN_FAULTS = 20
 def add_datasets_commands(commands: Any) -> None:
     """Add ``halving datasets`` with its own commands."""
     description = "datasets' snapshots: list, show, diff, deprecate, verify, fetch"
-    parser = commands.add_parser("datasets", help=description, description=f"{description[0].upper()}{description[1:]}.")
-    inner = parser.add_subparsers(metavar="COMMAND", required=True)
+    inner = add_group(commands, "datasets", description)
     reference = "a snapshot as NAME@DIGITS, or the first digits of its digest"
 
-    def add(name: str, described: str, run: Callable[[argparse.Namespace], int], **needed: str) -> argparse.ArgumentParser:
-        one: argparse.ArgumentParser = inner.add_parser(name, help=described, description=f"{described[0].upper()}{described[1:]}.")
-        one.set_defaults(run=run)
-        add_common(one)
-        for argument, help_text in needed.items():
-            one.add_argument(argument, help=help_text)
-        return one
-
-    add("list", "list all snapshots", run_list).add_argument("name", nargs="?", help="only of this dataset")
-    add("show", "show a snapshot: its splits, columns, shards and where it comes from", run_show, snapshot=reference)
-    add("diff", "show what changed from one snapshot to another", run_diff, old=reference, new=reference)
-    one = add("deprecate", "let nothing be launched on a snapshot any more; it is never deleted", run_deprecate, snapshot=reference)
+    add_command(inner, "list", "list all snapshots", run_list).add_argument("name", nargs="?", help="only of this dataset")
+    add_command(inner, "show", "show a snapshot: its splits, columns, shards and where it comes from", run_show, snapshot=reference)
+    add_command(inner, "diff", "show what changed from one snapshot to another", run_diff, old=reference, new=reference)
+    one = add_command(
+        inner, "deprecate", "let nothing be launched on a snapshot any more; it is never deleted", run_deprecate, snapshot=reference
+    )
     action = one.add_mutually_exclusive_group(required=True)
     action.add_argument("--reason", help="why; whoever tries to launch on it reads this")
     action.add_argument("--undo", action="store_true", help="let it be used again")
-    add("verify", "read each shard of a snapshot and check it against its digest", run_verify, snapshot=reference)
-    one = add("fetch", "bring back a snapshot's missing and damaged shards from another store", run_fetch, snapshot=reference)
+    add_command(inner, "verify", "read each shard of a snapshot and check it against its digest", run_verify, snapshot=reference)
+    one = add_command(
+        inner, "fetch", "bring back a snapshot's missing and damaged shards from another store", run_fetch, snapshot=reference
+    )
     one.add_argument("--from", dest="source", metavar="STORE", help="the other store (default: HALVING_DVC_REMOTE)")
 
 
@@ -186,7 +180,7 @@ def _splits(splits: dict[str, int]) -> str:
 
 
 def _print_snapshot(console: "Console", snapshot: "Snapshot", dataset: "Dataset", deviation: dict[str, float]) -> None:
-    from resources.datasets.statistics import merged
+    from resources.datasets.statistics import all_columns
 
     manifest = dataset.manifest
     lineage = manifest["lineage"]
@@ -201,7 +195,7 @@ def _print_snapshot(console: "Console", snapshot: "Snapshot", dataset: "Dataset"
     console.print(f"source: {_facts(lineage['source'])}", highlight=False, markup=False)
     console.print(f"taken {lineage['made_at']}, digest {snapshot.digest}", highlight=False)
     console.print(f"schema {snapshot.schema_sha256[:16]}; after {lineage['before'] or 'no other snapshot'}", highlight=False)
-    whole = merged(manifest["statistics"].values())
+    whole = all_columns(manifest)
     rows = [[name, kind, whole[name]["nulls"], *_bounds(whole[name])] for name, kind in manifest["schema"].items()]
     print_table(console, ("column", "type", "nulls", "min", "max"), rows, right=["nulls", "min", "max"])
     if classes := whole[snapshot.target].get("classes"):

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import NONE, print_pairs, print_table, size
-from halving.cli.parser import add_common
+from halving.cli.parser import add_command, add_group
 from halving.errors import InvalidInput
 from pipelines.cli_views import answer, backend_of
 
@@ -19,25 +19,18 @@ if TYPE_CHECKING:
 def add_features_commands(commands: Any) -> None:
     """Add ``halving features`` with its own commands."""
     description = "feature views: list, materialize, push, get"
-    parser = commands.add_parser("features", help=description, description=f"{description[0].upper()}{description[1:]}.")
-    inner = parser.add_subparsers(metavar="COMMAND", required=True)
+    inner = add_group(commands, "features", description)
 
-    def add(name: str, described: str, run: Any) -> argparse.ArgumentParser:
-        one: argparse.ArgumentParser = inner.add_parser(name, help=described, description=f"{described[0].upper()}{described[1:]}.")
-        one.set_defaults(run=run)
-        add_common(one)
-        return one
-
-    add("list", "list the views of this project and of the catalog, with who uses them", run_list)
-    one = add("materialize", "compute a view's features day by day; a day that is as it was is left alone", run_materialize)
+    add_command(inner, "list", "list the views of this project and of the catalog, with who uses them", run_list)
+    one = add_command(inner, "materialize", "compute a view's features day by day; a day that is as it was is left alone", run_materialize)
     one.add_argument("view", metavar="NAME@VERSION", help="for example clicks@1")
     one.add_argument("--from", dest="first", type=_day, metavar="DAY", help="the first day, 2026-03-01 (default: all days that have rows)")
     one.add_argument("--to", dest="last", type=_day, metavar="DAY", help="the last day, which is included (default: the first)")
     one.add_argument("--late", action="store_true", help="the first rows really became known as late as their created times say")
-    one = add("push", "push the latest known features of each entity to the online store (HALVING_ONLINE)", run_push)
+    one = add_command(inner, "push", "push the latest known features of each entity to the online store (HALVING_ONLINE)", run_push)
     one.add_argument("views", nargs="*", metavar="NAME@VERSION", help="default: all views with online: true")
     one.add_argument("--until", type=_moment, metavar="TIME", help="only what was known by then, 2026-03-10T12:00 (UTC; default: now)")
-    one = add("get", "look an entity's features up in the online store", run_get)
+    one = add_command(inner, "get", "look an entity's features up in the online store", run_get)
     one.add_argument("features", nargs="+", metavar="NAME@VERSION:FEATURE", help="for example clicks@1:ctr")
     one.add_argument("--entity", action="append", required=True, type=_pair, metavar="COLUMN=VALUE", help="may be given several times")
     one.add_argument("--at", type=_moment, metavar="TIME", help="the time against which a view's ttl is measured (UTC; default: now)")

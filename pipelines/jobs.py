@@ -66,7 +66,8 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
         warm_start_sources(backend.catalog, spec, _known_projects(context, backend))  # raises when one of them does not fit
         made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
         snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by)
-        manifest = Dataset(backend.store, snapshot.name, snapshot.digest).manifest
+        dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
+        manifest = dataset.manifest
         is_regression(manifest["schema"][snapshot.target], spec.gates.metric)
     add_partitions(context, DATASETS, [snapshot.key])
     before = manifest_before(backend.store, manifest)
@@ -74,7 +75,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
     context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'unchanged'}")
     taken_by = DatasetSource.model_validate({**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")})
     with expected_failures():
-        checks = check_data(Dataset(backend.store, snapshot.name, snapshot.digest), taken_by, before)
+        checks = check_data(dataset, taken_by, before)
     yield from check_events(context, snapshot.key, checks)
     yield dg.Output({"spec": context.op_config["spec"], "snapshot": snapshot.digest})
 

@@ -2,12 +2,11 @@
 
 import argparse
 import os
-from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import NONE, console, print_json, print_table
-from halving.cli.parser import add_common
+from halving.cli.parser import add_command, add_group
 from server.settings import AUDIT_DAYS, PORT, Settings
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Any) -> None:
     """Add the server's commands to the ``halving`` command."""
-    serve = _command(commands, "serve", "open the API and the page that shows runs, sweeps and models", _serve)
+    serve = add_command(commands, "serve", "open the API and the page that shows runs, sweeps and models", _serve)
     serve.add_argument(
         "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine alone; elsewhere tokens are asked for)"
     )
@@ -35,27 +34,17 @@ def add_commands(commands: Any) -> None:
         metavar="N",
         help=f"after which the audit forgets a write (default: {AUDIT_DAYS:g}; the longest, 36500, is a hundred years)",
     )
-    tokens = commands.add_parser(
-        "tokens", help="make, list and revoke the server's tokens", description="Make, list and revoke the server's tokens."
-    )
-    actions = tokens.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    create = _command(actions, "create", "make a token and print it, this once", _create)
+    actions = add_group(commands, "tokens", "make, list and revoke the server's tokens")
+    create = add_command(actions, "create", "make a token and print it, this once", _create)
     create.add_argument("name", help="who or what uses it, for example ada or ci; each name is used once")
     create.add_argument(
         "--scope", choices=("read", "write", "admin"), default="read", help="each may do what those before it may (default: read)"
     )
     create.add_argument("--project", "-p", metavar="NAME", action="append", help="only runs, sweeps and models of this project; repeatable")
     create.add_argument("--days", type=float, metavar="N", help="after which it no longer holds (default: never)")
-    _command(actions, "list", "list all tokens, also those that no longer hold", _list)
-    revoke = _command(actions, "revoke", "make a token hold no longer, and end the sessions that were opened with it", _revoke)
+    add_command(actions, "list", "list all tokens, also those that no longer hold", _list)
+    revoke = add_command(actions, "revoke", "make a token hold no longer, and end the sessions that were opened with it", _revoke)
     revoke.add_argument("name", help="as `halving tokens list` shows it")
-
-
-def _command(commands: Any, name: str, description: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=description, description=f"{description[0].upper()}{description[1:]}.")
-    parser.set_defaults(run=run)
-    add_common(parser)
-    return parser
 
 
 def _serve(arguments: argparse.Namespace) -> int:

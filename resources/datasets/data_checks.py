@@ -20,7 +20,7 @@ from resources.datasets.diff import compare
 from resources.datasets.lone_predictor import lone_predictors
 from resources.datasets.row_hashes import Words
 from resources.datasets.shard_writing import read_hashes, rows_of
-from resources.datasets.statistics import Statistics, merged
+from resources.datasets.statistics import Statistics, all_columns
 from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 
@@ -37,15 +37,8 @@ CHECKS = {
 }
 _SHOWN = 5  # rows to look at
 _LONGEST = 80  # characters of a value that is shown
-_NOT_SCALAR = (
-    "list",
-    "large_list",
-    "fixed_size_list",
-    "struct",
-    "binary",
-    "large_binary",
-    "fixed_size_binary",
-)  # beginnings of Arrow's names
+# As Arrow's names of types begin.
+_NOT_SCALAR = ("list", "large_list", "fixed_size_list", "struct", "binary", "large_binary", "fixed_size_binary")
 _AT_ONCE = 50_000_000  # hashes that are sorted at a time: 1 GB of memory
 Row = dict[str, str]
 
@@ -95,7 +88,7 @@ def _schema_as_before(dataset: Dataset, source: DatasetSource, before: Mapping[s
 
 def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     allowed = {source.target: 0.0, **source.checks.nulls}
-    whole, rows = merged(dataset.manifest["statistics"].values()), dataset.manifest["rows"]
+    whole, rows = all_columns(dataset.manifest), dataset.manifest["rows"]
     if unknown := sorted(set(allowed) - set(whole)):
         return False, f"checks.nulls names columns that are not there: {listed(unknown)}; there are {listed(whole)}", []
     wrong = {name: whole[name]["nulls"] / rows for name, share in allowed.items() if whole[name]["nulls"] > share * rows}
@@ -107,7 +100,7 @@ def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | 
 
 def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     ranges = source.checks.ranges
-    whole = merged(dataset.manifest["statistics"].values())
+    whole = all_columns(dataset.manifest)
     plain = {name for name, kind in dataset.manifest["schema"].items() if "list" not in kind}
     if unknown := sorted(name for name in ranges if name not in plain or not isinstance(whole[name].get("min", 0), int | float)):
         return False, f"checks.ranges names columns that are not numbers: {listed(unknown)}", []
@@ -142,7 +135,7 @@ def _duplicates(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
 
 
 def _leaked_rows(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
-    if not (source.split_column or source.split_times or source.group):
+    if not (source.split_column or source.split_times):
         return True, "equal rows are in one split, because their hash deals them", []
     _, across, _, some = _repeated(dataset, 0)
     if not across:
@@ -187,7 +180,7 @@ def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
 
 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
-    has_classes = merged(dataset.manifest["statistics"].values())[source.target].get("classes") is not None
+    has_classes = all_columns(dataset.manifest)[source.target].get("classes") is not None
     scalar = [name for name, kind in dataset.manifest["schema"].items() if not kind.startswith(_NOT_SCALAR)]
     if source.target not in scalar:
         return True, "the target is neither a class nor a number", []
@@ -203,7 +196,7 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str
 def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     statistics: dict[str, Statistics] = dataset.manifest["statistics"]
     counts = {split: of[source.target].get("classes") for split, of in statistics.items()}
-    classes = merged(statistics.values())[source.target].get("classes")
+    classes = all_columns(dataset.manifest)[source.target].get("classes")
     if not classes:
         return True, "the target has no classes", []
     least = source.checks.min_class_rows
@@ -234,14 +227,14 @@ def _repeated(dataset: Dataset, kind: int) -> tuple[int, int, Words, Words]:
     twice, across = 0, 0
     some_twice, some_across = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
     for part in range(parts):
-        pairs = []
-        for number, split in enumerate(sorted(dataset.splits)):
+        of_splits = []
+        for split in sorted(dataset.splits):
             of_split = np.concatenate([np.zeros(0, np.uint64), *_hashes(dataset, split, kind, part, parts)])
             values, counts = np.unique(of_split, return_counts=True)
             twice += int((counts - 1).sum())
             some_twice = np.concatenate([some_twice, values[counts > 1]])[:_SHOWN]
-            pairs.append((values, number))
-        values, counts = np.unique(np.concatenate([of_split for of_split, _ in pairs]), return_counts=True)
+            of_splits.append(values)
+        values, counts = np.unique(np.concatenate(of_splits), return_counts=True)
         across += int((counts > 1).sum())
         some_across = np.concatenate([some_across, values[counts > 1]])[:_SHOWN]
     return twice, across, some_twice, some_across
@@ -261,10 +254,11 @@ def _with_hashes(dataset: Dataset, kind: int, wanted: Words) -> list[Row]:
         left = _SHOWN
         for shard in shards_of(dataset.manifest, split):
             hashes = read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, kind]
-            for place in np.flatnonzero(np.isin(hashes, wanted))[:left].tolist():
-                table = pa.Table.from_batches(rows_of(dataset.store, shard))
-                found.append((int(hashes[place]), _shown(split, table.slice(place, 1).to_pylist()[0])))
-                left -= 1
+            places = np.flatnonzero(np.isin(hashes, wanted))[:left]
+            if len(places):
+                rows = pa.Table.from_batches(rows_of(dataset.store, shard)).take(pa.array(places)).to_pylist()
+                found += [(value, _shown(split, row)) for value, row in zip(hashes[places].tolist(), rows, strict=True)]
+                left -= len(places)
             if not left:
                 break
     return [row for _, row in sorted(found, key=lambda pair: pair[0])][: 2 * _SHOWN]

@@ -10,7 +10,7 @@ from halving import Dataset, Store
 from halving.data.shards import shards_of
 from resources.datasets.row_hashes import Words
 from resources.datasets.shard_writing import read_hashes
-from resources.datasets.statistics import merged
+from resources.datasets.statistics import all_columns
 
 MOST_ROWS = 200_000_000
 """Rows in shards that two snapshots do not share: of more, 8 bytes each, the rows are not compared."""
@@ -26,7 +26,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         bounds or classes differ, before and after) and ``bytes`` (``shared``: of shards that both have; ``new``: of the others).
     """
     before, after = old["schema"], new["schema"]
-    had, has = _all_columns(old), _all_columns(new)
+    had, has = all_columns(old), all_columns(new)
     shared = {entry[0] for entries in old["shards"].values() for entry in entries}
     sizes = [(entry[0] in shared, entry[2]) for entries in new["shards"].values() for entry in entries]
     return {
@@ -69,10 +69,6 @@ def compare_rows(store: Store, old: Dataset, new: Dataset) -> dict[str, Any] | N
         "removed": {split: int(counts.sum()) for split, (_, counts) in went.items()},
         "moved": moved,
     }
-
-
-def _all_columns(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return merged(manifest["statistics"].values())
 
 
 def _unshared(store: Store, manifest: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Words] | None:

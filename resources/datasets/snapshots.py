@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from halving import Dataset, Store
 from halving.data.dataset import snapshot_folder
-from halving.data.shards import Shard, shards_of
+from halving.data.shards import Shard, open_shard, shards_of
 from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.store.filesystem import store_faults
 from halving.store.json_files import now
@@ -310,7 +310,8 @@ def _is_readable(store: Store, former: Former) -> bool:
 
 def _schema_of(store: Store, former: Former) -> pa.Schema:
     split, *_ = former.manifest["shards"]
-    return rows_of(store, shards_of(former.manifest, split)[0])[0].schema
+    with open_shard(store, shards_of(former.manifest, split)[0]) as reader:
+        return reader.schema
 
 
 def _rules_of_hashes(source: DatasetSource) -> str:

@@ -18,6 +18,9 @@ class Spool:
 
     Args:
         folder: where its two files go; whoever gives it deletes it.
+
+    Attributes:
+        rows, bytes: of all of it; there when it is complete, as all that reads.
     """
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
@@ -46,20 +49,13 @@ class Spool:
         self.close()
         self._starts = list(accumulate(self._counts, initial=0))
         self._offsets = list(accumulate(self._sizes, initial=0))
+        self.rows, self.bytes = self._starts[-1], self._offsets[-1]
         self._reader = pa.ipc.open_file(pa.OSFile(str(self._rows_path), "rb"))  # not mapped: what was read would count as its memory
 
     def close(self) -> None:
         self._writer.close()
         self._sink.close()
         self._hashes.close()
-
-    @property
-    def rows(self) -> int:
-        return sum(self._counts)
-
-    @property
-    def bytes(self) -> int:
-        return sum(self._sizes)
 
     def bytes_before(self, row: int) -> int:
         """How many bytes the rows before a row have."""

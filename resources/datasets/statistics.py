@@ -1,7 +1,7 @@
 """What a snapshot's columns hold: nulls, the smallest and the largest value, and the classes of its target. Parts add up to the whole."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -36,6 +36,11 @@ def merged(parts: Iterable[Statistics]) -> Statistics:
             if "classes" in found or "classes" in have:
                 have["classes"] = _added(have.get("classes", {}), found.get("classes", {}))
     return whole
+
+
+def all_columns(manifest: Mapping[str, Any]) -> Statistics:
+    """The statistics of all rows of a snapshot, by its manifest, which has them by split."""
+    return merged(manifest["statistics"].values())
 
 
 def without(whole: Statistics, parts: Iterable[Statistics]) -> Statistics:
@@ -80,7 +85,7 @@ def _bounds(values: pa.Array) -> dict[str, Any]:
     """``min`` and ``max``; nothing where there are none, or none that Python has: times after the year 9999, texts that are not UTF-8."""
     try:
         bounds = pc.min_max(values).as_py()
-    except (pa.ArrowNotImplementedError, OverflowError, UnicodeDecodeError, ValueError):
+    except (pa.ArrowNotImplementedError, OverflowError, ValueError):
         return {}
     if bounds["min"] is None or bounds["min"] != bounds["min"]:  # a column of NaN alone has none
         return {}

@@ -4,6 +4,7 @@ A day is what it was until its new file is complete, and stays so where anything
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -55,13 +56,7 @@ def materialize_day(store: Store, view: FeatureView, day: date, *, late: bool = 
         InvalidInput: the source, the transform or a row is not accepted; the message says why, and shows rows.
         StoreError: the store refused.
     """
-    check_functions(view)
-    known = partitions(store, view.name, view.version)
-    with engine(f"materialising the feature view {view.key}", memory) as (connection, folder):
-        entity = stage(connection, view, day)
-        _check_entity(view, entity, known)
-        if not known and not late:
-            check_backfill(connection, view)
+    with _staged(store, view, day, late, memory) as (connection, folder, entity):
         return _materialize(store, view, day, connection, folder, entity)
 
 
@@ -75,13 +70,7 @@ def materialize_all(store: Store, view: FeatureView, *, late: bool = False, memo
         InvalidInput: the source as a whole is not accepted.
         StoreError: the store refused.
     """
-    check_functions(view)
-    known = partitions(store, view.name, view.version)
-    with engine(f"materialising the feature view {view.key}", memory) as (connection, folder):
-        entity = stage(connection, view, None)
-        _check_entity(view, entity, known)
-        if not known and not late:
-            check_backfill(connection, view)
+    with _staged(store, view, None, late, memory) as (connection, folder, entity):
         done = Backfill()
         for day in days_of(connection):
             try:
@@ -104,6 +93,21 @@ def file_schema(definition: Definition) -> "pa.Schema":
             *(pa.field(name, arrow_type(kind)) for name, kind in definition.features.items()),
         ]
     )
+
+
+@contextmanager
+def _staged(
+    store: Store, view: FeatureView, day: date | None, late: bool, memory: str
+) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Path, dict[str, str]]]":
+    """The rows of a day, or of all, read and looked at as a whole; a folder for files; and the entity's types."""
+    check_functions(view)
+    known = partitions(store, view.name, view.version)
+    with engine(f"materialising the feature view {view.key}", memory) as (connection, folder):
+        entity = stage(connection, view, day)
+        _check_entity(view, entity, known)
+        if not known and not late:
+            check_backfill(connection, view)
+        yield connection, folder, entity
 
 
 def _materialize(

@@ -15,7 +15,7 @@ from resources.catalog import SnapshotRow, SweepRow
 from resources.datasets.diff import compare
 from resources.datasets.known_snapshots import find_snapshot
 from resources.datasets.snapshots import manifest_before
-from resources.datasets.statistics import merged
+from resources.datasets.statistics import all_columns
 from server.answers import answer
 from server.identity.caller import Caller, Viewer
 from server.state import Shared
@@ -106,7 +106,7 @@ def one_snapshot(
     found = find_snapshot(state.catalog, f"{name}@{snapshot}", among)
     manifest = halving.Dataset(state.store, found.name, found.digest).manifest
     before = manifest_before(state.store, manifest)
-    whole = merged(manifest["statistics"].values())
+    whole = all_columns(manifest)
     content = {
         "digest": found.digest,
         "columns": [{"name": each, "type": kind, "min": None, "max": None, **whole[each]} for each, kind in manifest["schema"].items()],

@@ -61,17 +61,31 @@ def add_commands(commands: Any) -> None:
     imported.add_argument("--project", "-p", metavar="NAME", help="put every run into this project (default: as the tool has it)")
 
 
-def _command(commands: Any, name: str, summary: str, function: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-    parser.set_defaults(run=_later(function))
-    add_common(parser)
+def add_command(
+    commands: Any, name: str, summary: str, run: Callable[[argparse.Namespace], int], **needed: str | None
+) -> argparse.ArgumentParser:
+    """Add a command with the options that every command has; what it needs are its arguments, each with its help."""
+    parser = _described(commands, name, summary)
+    parser.set_defaults(run=run)
+    parser.add_argument("--root", metavar="ROOT", help="the store (default: HALVING_ROOT, then ./.halving)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document, and nothing else, on the standard output")
+    for argument, help_text in needed.items():
+        parser.add_argument(argument, help=help_text)
     return parser
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """The options that every command has."""
-    parser.add_argument("--root", metavar="ROOT", help="the store (default: HALVING_ROOT, then ./.halving)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document, and nothing else, on the standard output")
+def add_group(commands: Any, name: str, summary: str) -> Any:
+    """Add a command that has commands of its own, and give these, for :func:`add_command`."""
+    return _described(commands, name, summary).add_subparsers(metavar="COMMAND", required=True)
+
+
+def _described(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    return parser
+
+
+def _command(commands: Any, name: str, summary: str, function: str) -> argparse.ArgumentParser:
+    return add_command(commands, name, summary, _later(function))
 
 
 def _later(function: str) -> Callable[[argparse.Namespace], int]:
