@@ -12,14 +12,18 @@ export PYTHONUNBUFFERED = 1
 # Where `make serve` and `make dev` listen; another number is given on the command line, as in: make dev PORT=3005 DAGSTER_PORT=3004
 PORT = 3001
 DAGSTER_PORT = 3000
-# Many tests wait for other processes: four at a time keep two cores busy, where three leave more than a third of them idle. Slow ones wait more.
+# Fast tests compute, and so does a half more of them than there are cores; slow ones wait for other processes.
 ifeq ($(origin PYTEST_XDIST_AUTO_NUM_WORKERS),undefined)
-test: export PYTEST_XDIST_AUTO_NUM_WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
+test: export PYTEST_XDIST_AUTO_NUM_WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 test-slow: export PYTEST_XDIST_AUTO_NUM_WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3)
 endif
+# Property tests are tried on their full number of examples where time does not matter.
+test-all test-slow: export PROPERTY_EXAMPLES = all
+# Runs pytest, and what failed once more, alone.
+RUN_TESTS = $(BIN)/python -m tests.run
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-all test-slow test-cluster check check-page vendor bench dev format migration screenshots clean
+.PHONY: help install demo serve test test-smoke test-all test-slow test-cluster steady check check-page vendor bench dev format migration screenshots clean
 
 help: ## List these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,18 +52,29 @@ dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0
 	trap 'kill $$page 2>/dev/null; wait $$page' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	HALVING_PAGE_URL=http://127.0.0.1:$(PORT) $(BIN)/dagster dev --workspace workspace.yaml --port $(DAGSTER_PORT)
 
-test: install ## Run the fast tests, which need no server: six minutes on two cores
-	$(BIN)/pytest -m "not slow and not service"
+test: install ## Run the fast tests, which need no server and no other process: 4 minutes
+	$(RUN_TESTS) -m "not slow and not service"
 
-test-all: test test-slow test-cluster ## Run all tests: then the slow ones and those on S3, Postgres, a browser, and the cluster that KUBECONFIG names
+test-smoke: install ## Run a test of each part that may stand under it: Postgres, S3, Redis, and the page in Chromium: 1 minute
+	$(RUN_TESTS) -m "smoke and not slow" --numprocesses=2
 
-test-slow: install $(PAGE_TOOLS_IF_NPM)
-	$(BIN)/pytest -m "slow or service" --ignore=tests/kubernetes
+test-slow: install $(PAGE_TOOLS_IF_NPM) ## Run the tests that wait for other processes, and all tests on Postgres, S3, Redis and in Chromium: 45 minutes
+	$(RUN_TESTS) -m "slow or service" --ignore=tests/kubernetes
 
-test-cluster: install  # after the browser's tests: a pod that comes or goes breaks off what Chromium loads
+# After the browser's tests: a pod that comes or goes breaks off what Chromium loads.
+test-cluster: install ## Run the tests on the cluster that KUBECONFIG names: 20 minutes
 	$(BIN)/pytest --numprocesses=2 --exitfirst tests/kubernetes
 
-check: install check-page ## Lint, format, types and import direction
+test-all: test test-slow test-cluster ## Run all tests, each property tried on its full number of examples: 75 minutes
+
+steady: install ## Run the tests that TESTS names, twenty times beside a busy core: 20 times as long as they
+	$(if $(TESTS),,$(error say which tests, as pytest takes them: make steady TESTS="tests/sdk/run -k seed"))
+	@while :; do :; done & load=$$!; trap 'kill $$load' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
+	for round in $$(seq 20); do \
+		echo "round $$round of 20"; $(BIN)/pytest --quiet --exitfirst --numprocesses=2 $(TESTS) || exit 1; \
+	done
+
+check: install check-page ## Run lint, format, types and import direction: 2 minutes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

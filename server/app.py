@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 from fastapi import APIRouter, Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
+from starlette.routing import BaseRoute
 
 from halving import __version__
 from server import routes
@@ -47,6 +49,7 @@ def create_app(settings: Settings) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
         redirect_slashes=False,
         lifespan=_lifespan,
+        routes=_routes(),
     )
     state = app.state.halving = State.of(settings)
     authentication = app.state.authentication = Authentication(state)
@@ -54,21 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
     audit = Audit(state.access_catalog, known, settings.audit_days)
     app.state.routes, app.state.streams, app.state.audit = known, streams, audit
     add_error_handlers(app, state.store.root)
-    # The scheme is for OpenAPI; the gate has looked at the token before.
-    bearer = HTTPBearer(auto_error=False, description="A token: hlv_…")
-    api = APIRouter(
-        prefix="/api/v1",
-        dependencies=[Security(bearer), Depends(check_projects)],
-        responses=documented(400, 401, 403, 404, 405, 409, 413, 421, 422, 429, 503),
-    )
-    for router in routes.ROUTERS:
-        api.include_router(router, max_body_size=MOST_BYTES)
-    app.include_router(api)
-    app.include_router(mlflow.plain)
-    app.include_router(mlflow.page)  # before the API, whose paths would take some of its
-    app.include_router(mlflow.api, max_body_size=MOST_OF_MLFLOW)
-    app.include_router(mlflow.proxy)
-    page = PageFiles()
+    page = _page_files()
     app.add_middleware(Pages, files=page)
     app.add_middleware(
         Gate,
@@ -80,6 +69,30 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.add_middleware(MlflowProblems)  # outside of the gate, whose refusals it translates
     return app
+
+
+@functools.cache
+def _routes() -> list[BaseRoute]:
+    """The routes, which all servers of a process share: working them out takes longer than starting a server."""
+    # The scheme is for OpenAPI; the gate has looked at the token before.
+    bearer = HTTPBearer(auto_error=False, description="A token: hlv_…")
+    api = APIRouter(
+        prefix="/api/v1",
+        dependencies=[Security(bearer), Depends(check_projects)],
+        responses=documented(400, 401, 403, 404, 405, 409, 413, 421, 422, 429, 503),
+    )
+    for router in routes.ROUTERS:
+        api.include_router(router, max_body_size=MOST_BYTES)
+    root = APIRouter()
+    root.include_router(api)
+    root.include_router(mlflow.plain)
+    root.include_router(mlflow.page)  # before the API, whose paths would take some of its
+    root.include_router(mlflow.api, max_body_size=MOST_OF_MLFLOW)
+    root.include_router(mlflow.proxy)
+    return root.routes
+
+
+_page_files = functools.cache(PageFiles)
 
 
 @contextlib.asynccontextmanager

@@ -82,7 +82,7 @@ class _Answer:
 
 
 class PageFiles:
-    """The page's files as they were when the server started.
+    """The page's files as they were when the first server of the process started.
 
     Args:
         static: their folder.

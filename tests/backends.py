@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 
 from resources.backend import Backend
 from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, SnapshotRow, utcnow
+from resources.datasets import snapshots
 from resources.registry.registered_models import create_model
 from resources.registry.versions import number_version
 from resources.sweep_spec import SweepSpec, parse_spec
@@ -68,6 +69,21 @@ def add_version(session: Session, **given: Any) -> ModelVersionRow:
     session.add(row)
     session.flush()
     return row
+
+
+@pytest.fixture
+def with_dvc() -> None:
+    """Snapshots of this test are tracked by DVC, as those of a user are."""
+
+
+@pytest.fixture(autouse=True)
+def sparing_dvc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DVC takes longer than all else about a small snapshot, and what it does is tested where a test asks for it.
+
+    Processes that a test starts track theirs.
+    """
+    if "with_dvc" not in request.fixturenames:
+        monkeypatch.setattr(snapshots, "track", lambda project, folder: None)
 
 
 @pytest.fixture(scope="session")

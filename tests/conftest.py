@@ -3,6 +3,7 @@
 Nothing here imports the platform: the SDK's tests do without Dagster and SQLAlchemy. The platform's fixtures are in tests/backends.py.
 """
 
+import gc
 import os
 import secrets
 import shutil
@@ -18,7 +19,12 @@ from hypothesis import HealthCheck, settings
 from halving import Store
 from tests import redis_server
 from tests.postgres import INSTALLED, Postgres
+from tests.properties import examples
 from tests.s3 import CREDENTIALS, S3
+from tests.started_processes import started_processes
+
+# Modules and collected tests stay until the end. Looking through them for garbage, again and again, takes longer than collecting them.
+gc.disable()
 
 # A shell's background job ignores SIGINT, and what a process ignores its children ignore, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,7 +48,7 @@ for name in (
     os.environ.pop(name, None)
 
 # How long one example takes says more about the machine than about the code.
-settings.register_profile("halving", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("halving", deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("halving")
 
 
@@ -67,6 +73,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             items.remove(item)
         elif _SERVICES & {*variants, *getattr(item, "fixturenames", ())}:
             item.add_marker("service")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Let the garbage collector look at what tests make, and no more at what was imported and collected before them."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Note the processes that a test and its fixtures start."""
+    with started_processes() as started:
+        item.stash[_STARTED] = started
+        return (yield)
+
+
+_STARTED = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(autouse=True)
+def _starting_no_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that starts a process has the marker ``slow``: how long a process takes depends on what else the machine does."""
+    yield
+    if not any(request.node.get_closest_marker(name) for name in ("slow", "service")):
+        started = request.node.stash[_STARTED]
+        assert not started, f"starts a process ({started[0]}): mark it with pytest.mark.slow"
 
 
 def _params(item: pytest.Item) -> dict[str, object]:

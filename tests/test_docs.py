@@ -31,6 +31,14 @@ def test_every_example_of_data_is_accepted(example: str) -> None:
     parse_spec({**SMALL, "dataset": {"name": "points", "target": "label", **rows, **given["dataset"]}})
 
 
+def test_the_table_of_targets_says_what_make_help_says() -> None:
+    readme = (DOCS.parent / "README.md").read_text()
+    table = re.findall(r"^\| `make ([a-z-]+)` \| (.+) \| (.+) \|$", readme.partition("| target |")[2], re.MULTILINE)
+    helped = re.findall(r"^(check|steady|test[a-z-]*):[^#\n]*## Run (.+): (.+)$", (DOCS.parent / "Makefile").read_text(), re.MULTILINE)
+    assert sorted(table) == sorted(helped)
+    assert len(table) == 7
+
+
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
     assert len(DATA) >= 4

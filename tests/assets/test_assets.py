@@ -65,6 +65,7 @@ def versions(backend: Backend) -> list[str]:
 CONCLUDE = "evaluation_report promoted_checkpoint"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [None, "https://halving.example.com/lab/"])
 def test_what_is_materialized_links_to_our_page_where_its_address_is_known(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, page: str | None
@@ -91,6 +92,7 @@ def test_what_is_materialized_links_to_our_page_where_its_address_is_known(
     assert links == {(asset, dg.MetadataValue.url(f"https://halving.example.com/lab/{path}") if page else None) for asset, path in paths}
 
 
+@pytest.mark.slow
 def test_concluding_a_sweep_makes_its_report_and_its_checkpoint_once_however_often(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
@@ -100,6 +102,7 @@ def test_concluding_a_sweep_makes_its_report_and_its_checkpoint_once_however_oft
     assert (status(backend, scheduler.id), versions(backend)) == ("finished", ["1.0.0 champion"])
 
 
+@pytest.mark.slow
 def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
@@ -116,6 +119,7 @@ def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
     assert versions(backend) == ["1.0.0 champion"]
 
 
+@pytest.mark.slow
 def test_a_report_made_again_for_a_new_champion_is_shown_with_the_gate_that_failed(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
@@ -133,6 +137,7 @@ def test_a_report_made_again_for_a_new_champion_is_shown_with_the_gate_that_fail
     assert newest.asset_materialization.metadata["champion"].value == "1.0.0"
 
 
+@pytest.mark.slow
 def test_evaluating_a_finished_sweep_again_does_not_reject_it(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance, small: Callable[..., Any]
 ) -> None:
@@ -144,12 +149,14 @@ def test_evaluating_a_finished_sweep_again_does_not_reject_it(
     assert (status(backend, bad.id), versions(backend)) == ("finished", ["1.0.0 archived", "1.0.1 champion"])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_a_report_is_refused(backend: Backend, small_spec: Spec, instance: dg.DagsterInstance) -> None:
     scheduler = opened(backend, small_spec(max_trials=1), instance, searched=True)
     result = materialize(backend, instance, "promoted_checkpoint", scheduler.id)
     assert f"sweep {scheduler.id} has no evaluation report yet" in said(result)
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_handed_out_runs_and_leaves_one_materialization_for_each_rung(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
@@ -167,6 +174,7 @@ def test_a_trial_that_nobody_asked_for_is_refused(backend: Backend, small_spec: 
     assert f"trial {scheduler.id}.0000 is not waiting for a worker: there is no such trial" in said(result)
 
 
+@pytest.mark.slow
 def test_a_trial_that_raises_fails_its_run_with_the_traceback_on_its_partition(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:

@@ -19,6 +19,7 @@ from benchmarks.results import Part, Table, Target, load, number, spread
 from benchmarks.stores import gauge, loss, metric_bytes, write_run
 
 
+@pytest.mark.slow
 def test_a_part_that_breaks_in_its_own_code_does_not_take_the_others_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: object, **__: object) -> None:
         raise ZeroDivisionError("no rounds")
@@ -32,6 +33,7 @@ def test_a_part_that_breaks_in_its_own_code_does_not_take_the_others_along(tmp_p
     assert "## Importing" in page
 
 
+@pytest.mark.slow
 def test_a_part_that_cannot_be_measured_here_leaves_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     arguments = ["cluster", "--quick", "--folder", str(tmp_path / "bench"), "--out", str(tmp_path / "page.md")]
@@ -120,6 +122,7 @@ def test_numbers_have_three_digits_and_rounds_their_spread() -> None:
     assert spread([3.0]) == "3.00"
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_is_named_by_its_last_words() -> None:
     with pytest.raises(ChildFailed, match="no_such"):
         in_child("benchmarks.log:no_such")

@@ -40,6 +40,7 @@ def manifests(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, 
     return _build(folder / "example")
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_the_example_builds_into_one_namespace_and_current_apis(manifests: list[dict[str, Any]]) -> None:
     assert {item["metadata"].get("namespace", "halving") for item in manifests} == {"halving"}
@@ -48,6 +49,7 @@ def test_the_example_builds_into_one_namespace_and_current_apis(manifests: list[
     assert {("Deployment", name) for name in ("webserver", "daemon", "code-location", "server")} <= names
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_every_container_is_a_user_without_rights_in_an_image_that_it_cannot_write(manifests: list[dict[str, Any]]) -> None:
     for name, pod, container in _containers(manifests):
@@ -59,6 +61,7 @@ def test_every_container_is_a_user_without_rights_in_an_image_that_it_cannot_wri
         assert context["capabilities"] == {"drop": ["ALL"]}, name
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_every_container_says_what_it_needs_and_what_its_memory_may_be(manifests: list[dict[str, Any]]) -> None:
     for name, _, container in _containers(manifests):
@@ -67,6 +70,7 @@ def test_every_container_says_what_it_needs_and_what_its_memory_may_be(manifests
         assert "livenessProbe" in container, name
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_runs_are_started_from_the_image_that_the_code_location_has(manifests: list[dict[str, Any]]) -> None:
     for name, _, container in _containers(manifests):
@@ -76,6 +80,7 @@ def test_runs_are_started_from_the_image_that_the_code_location_has(manifests: l
             assert "@sha256:" in container["image"]
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_roles_stay_in_the_namespace_and_give_no_secret_and_no_wildcard(manifests: list[dict[str, Any]]) -> None:
     assert not [item for item in manifests if item["kind"].startswith("Cluster")]
@@ -84,6 +89,7 @@ def test_roles_stay_in_the_namespace_and_give_no_secret_and_no_wildcard(manifest
         assert not {"secrets", "pods/exec", "roles", "rolebindings", "serviceaccounts/token"} & set(rule["resources"])
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_each_account_may_do_what_the_documentation_says_and_no_more(manifests: list[dict[str, Any]]) -> None:
     roles = {item["metadata"]["name"]: item["rules"] for item in manifests if item["kind"] == "Role"}
@@ -102,12 +108,14 @@ def test_each_account_may_do_what_the_documentation_says_and_no_more(manifests: 
     assert documented == given
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_every_part_has_an_account_of_its_own(manifests: list[dict[str, Any]]) -> None:
     accounts = [pod["serviceAccountName"] for name, pod, _ in _containers(manifests) if not name.startswith("postgres")]
     assert sorted(accounts) == ["halving-code", "halving-control", "halving-server", "halving-webserver"]
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_webserver_and_daemon_know_no_catalog(manifests: list[dict[str, Any]]) -> None:
     for name, _, container in _containers(manifests):
@@ -117,6 +125,7 @@ def test_webserver_and_daemon_know_no_catalog(manifests: list[dict[str, Any]]) -
             assert keys == ["DAGSTER_POSTGRES_URL"]
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_the_server_asks_for_tokens_and_knows_nothing_of_dagsters_database(manifests: list[dict[str, Any]]) -> None:
     ((_, pod, container),) = [found for found in _containers(manifests) if found[0].startswith("server/")]
@@ -139,6 +148,7 @@ def test_the_server_asks_for_tokens_and_knows_nothing_of_dagsters_database(manif
     assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_what_trains_reaches_neither_the_webserver_nor_the_code_location(manifests: list[dict[str, Any]]) -> None:
     policies = {item["metadata"]["name"]: item["spec"] for item in manifests if item["kind"] == "NetworkPolicy"}
@@ -152,6 +162,7 @@ def test_what_trains_reaches_neither_the_webserver_nor_the_code_location(manifes
         assert not _admits(policies["postgres"], {"halving/trial": "a.0001"})
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_the_patches_that_the_documentation_shows_are_accepted(tmp_path: Path) -> None:
     folder = tmp_path / "kubernetes"
@@ -170,6 +181,7 @@ def test_the_patches_that_the_documentation_shows_are_accepted(tmp_path: Path) -
     assert "ipBlock" in webserver["spec"]["ingress"][0]["from"][-1]
 
 
+@pytest.mark.slow
 @_KUBECTL
 def test_what_a_pod_names_exists_or_is_a_secret_that_the_user_makes(manifests: list[dict[str, Any]]) -> None:
     there = {item["metadata"]["name"] for item in manifests if item["kind"] == "ConfigMap"}

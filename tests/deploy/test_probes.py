@@ -28,6 +28,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("since_heartbeat", "code"), [(0, 0), (700, 1)])
 def test_a_daemon_is_live_for_ten_minutes_after_its_last_heartbeat(home: Path, since_heartbeat: float, code: int) -> None:
     container = _container("daemon")
@@ -40,6 +41,7 @@ def test_a_daemon_is_live_for_ten_minutes_after_its_last_heartbeat(home: Path, s
     assert done.returncode == code, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["webserver", "code-location"])
 def test_a_server_answers_its_probes_once_it_serves(home: Path, name: str) -> None:
     container = _container(name)

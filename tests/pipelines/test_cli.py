@@ -94,6 +94,7 @@ def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches
     assert shell.data("retention", "--full-days", "0")["drops"] == []
 
 
+@pytest.mark.slow
 def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small: Small) -> None:
     status, out, err = shell.run("sweep", shell.spec(small(space={"x": {"float": {"low": 2, "high": 1}}})))
     assert (status, out) == (1, "")
@@ -131,6 +132,7 @@ def test_a_job_that_fails_says_why_and_where_its_log_is(shell: Shell, small: Sma
     assert "Traceback" not in out + err
 
 
+@pytest.mark.slow
 def test_the_reason_is_that_of_dagsters_events_whatever_the_job_printed(shell: Shell, small: Small) -> None:
     (shell.folder / "talkative.py").write_text(
         """
@@ -193,6 +195,7 @@ def test_a_command_that_is_killed_takes_its_job_with_it(shell: Shell, small: Sma
     wait_for(lambda: not is_worked_in(shell.backend.store.root), 60, "the end of the job and its trials")
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_written_is_named(shell: Shell, small: Small) -> None:
     blocked = shell.folder / "blocked"
     blocked.write_text("a file where the store should be")
@@ -229,6 +232,7 @@ def test_a_signal_stops_the_sweep_and_the_same_command_resumes_it(
     assert f"{sweep.id}: finished" in out
 
 
+@pytest.mark.slow
 def test_commands_on_an_empty_store_say_what_to_do_first(shell: Shell) -> None:
     status, out, _ = shell.run("leaderboard")
     assert status == 1
@@ -264,6 +268,7 @@ def test_a_sweep_that_fails_says_so_in_its_data(shell: Shell, small: Small) -> N
     assert data["error"] in err
 
 
+@pytest.mark.slow
 def test_retention_that_is_called_wrongly_deletes_nothing(shell: Shell) -> None:
     status, _, err = shell.run("retention", "--apply")
     assert (status, "give --full-days, --system-days" in err) == (1, True)
@@ -274,6 +279,7 @@ def test_retention_that_is_called_wrongly_deletes_nothing(shell: Shell) -> None:
     assert shell.run("retention", "--full-days", "1", "--apply", "--dry-run")[0] == 2
 
 
+@pytest.mark.slow
 def test_without_a_sweep_there_is_no_data_but_a_message(shell: Shell) -> None:
     status, out, err = shell.run("leaderboard", "--json")
     assert (status, out) == (1, "")
@@ -281,6 +287,7 @@ def test_without_a_sweep_there_is_no_data_but_a_message(shell: Shell) -> None:
     assert shell.data("models") == {"models": []}
 
 
+@pytest.mark.slow
 def test_no_command_shows_the_commands(shell: Shell) -> None:
     status, out, _ = shell.run()
     assert status == 2

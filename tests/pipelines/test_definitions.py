@@ -79,6 +79,7 @@ def test_the_jobs_are_listed_by_dagsters_own_command(tmp_path: Path) -> None:
         assert f"Job: {job}\n" in listed
 
 
+@pytest.mark.slow
 def test_importing_the_definitions_does_not_import_what_only_trials_need() -> None:
     heavy = ["torch", "optuna", "sklearn", "duckdb", "plotly", "dvc"]
     code = f"import sys, json, pipelines.definitions; print(json.dumps([name for name in {heavy} if name in sys.modules]))"

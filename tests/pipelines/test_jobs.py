@@ -49,6 +49,7 @@ def test_there_are_no_more_slots_than_trials(backend: Backend, small: Small, mon
     assert slots(backend, spec) == 6, "the sweep goes on, with what it was extended by"
 
 
+@pytest.mark.slow
 def test_a_specs_fields_are_checked_against_each_other_once_in_a_whole_sweep(
     backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +82,7 @@ def test_an_expected_end_of_a_step_is_tried_again_only_where_the_store_was_unava
     assert raised.value.allow_retries is again
 
 
+@pytest.mark.slow
 def test_a_sweep_without_a_predictor_ends_with_its_search_and_nothing_is_evaluated(
     backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -261,6 +261,7 @@ def test_bad_input_ends_in_one_clear_error_before_anything_runs(tmp_path: Path, 
     assert executed.backend.store.names("datasets") == []
 
 
+@pytest.mark.slow
 def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_epoch_again(tmp_path: Path, small: Small) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_slowly", max_trials=9))
     epochs = Path(executed.backend.store.root, "epochs")

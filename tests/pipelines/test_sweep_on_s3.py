@@ -21,7 +21,7 @@ from tests.backends import SMALL, Dagster
 from tests.postgres import Postgres
 from tests.s3 import CREDENTIALS, S3
 
-pytestmark = pytest.mark.xdist_group("sweep on s3")
+pytestmark = [pytest.mark.smoke, pytest.mark.xdist_group("sweep on s3")]
 PASSWORD = secrets.token_hex(20)
 
 

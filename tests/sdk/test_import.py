@@ -14,6 +14,7 @@ PLATFORM = {"dagster", "alembic", "sqlalchemy", "optuna", "pydantic", "resources
 HEAVY = ["torch", "numpy", "pyarrow", "duckdb", "pandas", "dagster", "sqlalchemy", "optuna", "pydantic", "sklearn"]
 
 
+@pytest.mark.slow
 def test_importing_halving_imports_no_heavy_package(script: Script) -> None:
     done = script("import halving, json, sys; halving.init; print(json.dumps(sorted(sys.modules)))")
     assert done.returncode == 0, done.stderr
@@ -22,6 +23,7 @@ def test_importing_halving_imports_no_heavy_package(script: Script) -> None:
     assert [name for name in HEAVY if name in loaded] == []
 
 
+@pytest.mark.slow
 def test_a_run_never_imports_torch_or_numpy_for_a_script_that_does_not(script: Script) -> None:
     done = script(
         "import halving, sys\n"

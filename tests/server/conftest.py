@@ -7,9 +7,20 @@ from fastapi.testclient import TestClient
 
 from resources.backend import Backend
 from server.identity.tokens import create_token
+from server.mlflow.grammar import search_utils
 from server.settings import Settings
 from tests.backends import *  # noqa: F403
 from tests.server.clients import ADDRESS, client_of
+
+
+@pytest.fixture(scope="session")
+def mlflow_grammar() -> None:
+    """MLflow's package, imported before a test asks for something by MLflow's API, and not by the server's thread beside the test.
+
+    Its modules change the filters of warnings while they are imported, and so does pytest between any two steps. The filters are one list
+    for all threads: each puts back what the other had, and a warning that the package ignores is an error, in the thread or in the test.
+    """
+    search_utils("SearchUtils")
 
 
 @pytest.fixture

@@ -574,7 +574,7 @@ def test_the_example_of_the_documentation_drives_a_study_to_its_end(backend: Bac
     example = (CHECKOUT / "docs" / "search.md").read_text().partition("```python\n")[2].partition("```")[0]
     port = free_port()
     app = create_app(Settings(root=backend.store.root, port=port))
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

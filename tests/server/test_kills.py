@@ -17,6 +17,7 @@ KEY = {"Idempotency-Key": "0b1c"}
 Small = Callable[..., dict[str, Any]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["training-runs", "hpo/studies"])
 def test_what_was_acknowledged_outlives_a_kill_and_is_there_once(backend: Backend, small: Small, what: str) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(small()).dataset)

@@ -73,6 +73,7 @@ def start(store: Store, run: str = "r") -> Any:
     return init(project="p", id=run, root=store.root, system_metrics=None)
 
 
+@pytest.mark.slow
 def test_points_are_seen_while_the_run_trains_and_then_its_end(store: Store, server: ServerProcess) -> None:
     runs = [start(store, name) for name in ("a", "b")]
     stream = Stream(f"{server.address}/api/v1/live", {"run": ["p/a", "p/b"], "key": ["loss", "acc"]})
@@ -95,6 +96,7 @@ def test_points_are_seen_while_the_run_trains_and_then_its_end(store: Store, ser
     stream.close()
 
 
+@pytest.mark.slow
 def test_a_run_is_streamed_from_its_beginning_to_its_end(store: Store, server: ServerProcess, training: Training) -> None:
     trainer = training(0, 200)
     wait_for(lambda: store.exists("runs/project=p/r/record.json"), 60, "the run has begun")
@@ -108,6 +110,7 @@ def test_a_run_is_streamed_from_its_beginning_to_its_end(store: Store, server: S
     assert again.points() == logged(0, 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_a_restart_of_the_server_loses_no_point(store: Store, server: ServerProcess, how: str) -> None:
     run = start(store)
@@ -133,6 +136,7 @@ def test_a_restart_of_the_server_loses_no_point(store: Store, server: ServerProc
     assert {place: value for stream in streams for place, value in stream.points().items()} == logged(0, 500)
 
 
+@pytest.mark.slow
 def test_a_killed_trainer_is_seen_to_its_last_point_and_its_next_attempt_goes_on(
     store: Store, server: ServerProcess, training: Training
 ) -> None:
@@ -153,6 +157,7 @@ def test_a_killed_trainer_is_seen_to_its_last_point_and_its_next_attempt_goes_on
     stream.close()
 
 
+@pytest.mark.slow
 def test_what_was_compacted_since_the_cursor_is_not_lost(store: Store, server: ServerProcess) -> None:
     run = start(store)
     run.log({"loss": 0.5}, step=0)
@@ -186,6 +191,7 @@ def test_a_slip_is_answered_before_a_stream_begins(store: Store, local: Any, ask
     assert message in answer.text
 
 
+@pytest.mark.slow
 def test_a_stop_of_the_server_ends_its_streams(store: Store, server: ServerProcess) -> None:
     run = start(store)
     stream = Stream(f"{server.address}/api/v1/live", {"run": "p/r", "key": "loss"})

@@ -151,6 +151,7 @@ def test_what_differs_comes_first(page: Callable[..., dict[str, Any]], local: Te
     assert local.get(f"{RUNS}/diff", params={"run": ["digits/a", "a"]}).status_code == 422
 
 
+@pytest.mark.slow
 def test_a_difference_shows_the_code_as_a_patch_of_bounded_length(
     backend: Backend, local: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

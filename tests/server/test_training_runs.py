@@ -62,6 +62,7 @@ def count(backend: Backend) -> int:
         return session.query(IntentRow).count()
 
 
+@pytest.mark.slow
 def test_a_training_run_has_its_id_at_once_and_is_trained_as_a_sweep_of_one(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_training_run_has_its_id_at_once_and_is_trained_as_a_sweep_of_one(
     assert client.get(f"/hpo/studies/{after['sweep']}").json()["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_run_restored_from_a_checkpoint_trains_on_from_its_epoch_and_says_where_it_came_from(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
@@ -96,6 +98,7 @@ def test_a_run_restored_from_a_checkpoint_trains_on_from_its_epoch_and_says_wher
     assert RunRecords(either_backend.store, "single", restored["run"]).read()["parent"]["restored_from"] == after["restored_from"]
 
 
+@pytest.mark.slow
 def test_a_restored_run_goes_on_from_its_own_checkpoint_also_when_the_one_it_began_with_is_gone(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
@@ -118,6 +121,7 @@ def test_a_restored_run_goes_on_from_its_own_checkpoint_also_when_the_one_it_beg
     assert after["error"].endswith("is gone")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epoch", "given", "status", "says"),
     [(2, {}, 404, "no checkpoint of epoch 2; it has [1, 3]"), (3, {}, 422, "epochs = 3"), (1, {"epochs": 1}, 422, "epochs = 1")],

@@ -29,6 +29,7 @@ from halving.query.run_filter_match import match_runs
 from halving.query.runs import RunInfo, list_runs
 from resources.analysis.run_index import Refresher, select_names
 from resources.catalog import Catalog
+from tests.properties import examples
 from tests.run_filters import write_runs
 
 Fields = st.SearchStrategy[Field]
@@ -136,7 +137,7 @@ def indexed(request: pytest.FixtureRequest, store: Store, tmp_path_factory: pyte
         yield catalog
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(wanted=FILTERS)
 def test_the_database_chooses_what_the_records_say_for_every_filter(
     store: Store, runs: list[RunInfo], indexed: Catalog, wanted: RunFilter

@@ -48,6 +48,7 @@ rebuild(Store(sys.argv[1]), Catalog(sys.argv[2]), looked)
 """
 
 
+@pytest.mark.slow
 def test_a_rebuild_that_is_killed_is_finished_by_the_next_refresh(either_backend: Backend, any_catalog: str) -> None:
     store, catalog = either_backend.store, either_backend.catalog
     for number in range(8):
@@ -108,6 +109,7 @@ def test_one_of_several_processes_has_the_lease(catalog: Catalog, monkeypatch: p
     assert not hold_lease(catalog, "a")
 
 
+@pytest.mark.slow
 def test_the_lease_is_free_at_once_when_its_holder_gives_it_up_or_was_killed(catalog: Catalog) -> None:
     living = new_holder()
     host, process, _ = living.split(":")

@@ -7,22 +7,9 @@ from typing import Any
 
 import pytest
 
-from resources.datasets import snapshots
 from resources.sweep_spec.dataset import DatasetSource
 
 Provide = Callable[[Any], DatasetSource]
-
-
-@pytest.fixture
-def with_dvc() -> None:
-    """Snapshots of this test are tracked by DVC, as those of a user are."""
-
-
-@pytest.fixture(autouse=True)
-def _sparing_dvc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DVC takes longer than all else about a small snapshot, and what it does is tested where a test asks for it."""
-    if "with_dvc" not in request.fixturenames:
-        monkeypatch.setattr(snapshots, "track", lambda project, folder: None)
 
 
 @pytest.fixture

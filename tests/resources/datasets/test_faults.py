@@ -61,6 +61,7 @@ def take(backend: Backend) -> Dataset:
     return Dataset(backend.store, snapshot.name, snapshot.digest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "call"),
     [("append", 1), ("append", 5), ("complete", 2), ("hashes", 2), ("take_over", 1), ("take_over", 6), ("create", 1), ("track", 1)],
@@ -95,6 +96,7 @@ def test_shards_of_a_killed_snapshot_go_after_a_week_unless_one_has_them(backend
     assert kept.read().num_rows == 6_000
 
 
+@pytest.mark.slow
 def test_a_shard_that_is_taken_again_is_not_deleted_meanwhile(backend: Backend) -> None:
     """It was left by a killed snapshot, and is old; then a snapshot finds it there, and retention is about to delete it."""
     dataset = take(backend)
@@ -168,6 +170,7 @@ def test_what_another_process_is_making_stays(tmp_path: Path) -> None:
         assert not abandoned.exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
     """The limit on the size of files is met as a full disk is: a write fails in the middle."""
     program = (

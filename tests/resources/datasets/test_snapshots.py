@@ -245,6 +245,7 @@ def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(backend: Backend, m
     assert [path for path in blocked.rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 def test_the_first_two_sweeps_of_a_store_may_track_at_once(tmp_path: Path) -> None:
     folders = [tmp_path / "datasets" / name for name in ("one", "two")]
     for folder in folders:
@@ -259,6 +260,7 @@ def test_the_first_two_sweeps_of_a_store_may_track_at_once(tmp_path: Path) -> No
     assert all(Path(f"{folder}.dvc").exists() for folder in folders)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_dvc")
 @pytest.mark.parametrize("released", [True, False])
 def test_a_locked_project_is_waited_for_and_one_that_stays_locked_is_an_error(
@@ -320,6 +322,7 @@ def test_a_source_that_cannot_be_a_dataset_is_refused_by_field_and_value(
     assert list(backend.store.files("datasets")) == list(backend.store.files("shards")) == [], "nothing is left"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_dvc")
 def test_dvc_brings_a_lost_manifest_back_from_its_remote(backend: Backend) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, source())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from halving import InvalidInput
 from resources.datasets.splits import deal_table, thresholds
 from resources.sweep_spec.dataset import DatasetSource
+from tests.properties import examples
 
 
 def source(**changes: Any) -> DatasetSource:
@@ -42,7 +43,7 @@ def test_a_dataset_that_grows_ten_times_keeps_every_row_in_its_split(changes: di
     assert split_of(spec, people(rows // 2, offset=100)).items() <= split_of(spec, people(rows)).items(), "some are removed"
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(shares=st.lists(st.integers(1, 20), min_size=3, max_size=6), seed=st.integers(0, 2**63 - 1))
 def test_every_row_is_in_one_split_and_shares_are_met(shares: list[int], seed: int) -> None:
     names = ["train", "validation", "test", "extra", "more", "other"][: len(shares)]

@@ -74,6 +74,7 @@ def test_the_page_draws_its_charts_in_a_browser_without_a_network(backend: Backe
         assert said in text
 
 
+@pytest.mark.slow
 def test_a_report_is_found_again_and_names_what_was_stopped_where(backend: Backend, worked: Callable[..., str]) -> None:
     sweep = worked()
     made = promoted(backend, sweep)
@@ -125,6 +126,7 @@ def test_a_champion_from_another_snapshot_is_said_to_be_so(backend: Backend, wor
     assert "was trained on another snapshot" in backend.store.get_blob(report.html_digest).decode()
 
 
+@pytest.mark.slow
 def test_a_report_reads_the_test_split_once_for_the_winner_and_the_champion(
     backend: Backend, worked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_report_reads_the_test_split_once_for_the_winner_and_the_champion(
     assert splits == ["test"]
 
 
+@pytest.mark.slow
 def test_the_gates_look_for_the_checkpoint_without_reading_it(
     backend: Backend, worked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +149,7 @@ def test_the_gates_look_for_the_checkpoint_without_reading_it(
     assert not [name for name in names if name.startswith("artifacts/")]
 
 
+@pytest.mark.slow
 def test_complete_lineage_misses_nothing_and_each_loss_is_named(backend: Backend, worked: Callable[..., str]) -> None:
     report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1))
     assert missing_lineage(backend.store, report.data) == []
@@ -163,6 +167,7 @@ def test_complete_lineage_misses_nothing_and_each_loss_is_named(backend: Backend
     assert missing_lineage(backend.store, report.data)[0].startswith("run record (no run")
 
 
+@pytest.mark.slow
 def test_a_sweep_without_a_result_has_no_report_but_its_reasons(backend: Backend, worked: Callable[..., str]) -> None:
     sweep = worked(trainable="tests.trainables:train_raising_always", max_retries=0, max_trials=2)
     with pytest.raises(NoWinner, match=r"2 trials failed: .*0000, .*0001: RuntimeError: no trial of this sweep can work"):
@@ -171,6 +176,7 @@ def test_a_sweep_without_a_result_has_no_report_but_its_reasons(backend: Backend
         load_report(backend.store, backend.catalog, sweep)
 
 
+@pytest.mark.slow
 def test_what_early_stopping_saved_is_counted_in_epochs(backend: Backend, worked: Callable[..., str]) -> None:
     summary = summarize(backend.catalog, worked())
     assert summary.epochs_full == 9 * 9

@@ -49,6 +49,7 @@ def once_it_trains(ran: Ran, act: Callable[[Backend], object]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+@pytest.mark.slow
 def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_and_goes_on_from_there(
     backend: Backend, small_spec: Spec
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_
     assert outcomes[-1] == "requeue"
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_with_results_goes_on_to_its_evaluation(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(trainable="tests.search_trainables:train_until_stopped", max_trials=50, strategy={"asha": {"sampler": "random"}})
     ran = Ran(backend, spec)
@@ -94,6 +96,7 @@ def test_a_stopped_sweep_with_results_goes_on_to_its_evaluation(backend: Backend
         assert backend.catalog.sweep(session, ran.sweep).status == "evaluating"
 
 
+@pytest.mark.slow
 def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(trainable="tests.search_trainables:stream_nan", max_trials=1, divergence={"train/loss": {"max": 100.0}})
     began = time.monotonic()
@@ -104,6 +107,7 @@ def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(b
     assert time.monotonic() - began < 30, "it would have slept for ten minutes"
 
 
+@pytest.mark.slow
 def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_checkpoint(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +146,7 @@ def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
     assert watch.diverged == "diverged"
 
 
+@pytest.mark.slow
 def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +163,7 @@ def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(
     assert 0 < row.seconds < time.monotonic() - asked[2]
 
 
+@pytest.mark.slow
 def test_a_trial_out_of_bounds_ranks_after_every_trial_within_them(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(
         trainable="tests.search_trainables:exceed_bounds",

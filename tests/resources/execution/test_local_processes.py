@@ -167,6 +167,7 @@ def visible(ran: Ran) -> Any:
     return ran.records(0).read()["provenance"]["hardware"]["visible_gpus"]["CUDA_VISIBLE_DEVICES"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpus")
 def test_the_gpus_of_a_trial_are_those_of_its_workers_slot_and_on_record(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
@@ -178,6 +179,7 @@ def test_the_gpus_of_a_trial_are_those_of_its_workers_slot_and_on_record(
     assert visible(ran.work()) == "2,3"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpus")
 def test_a_worker_in_a_pod_of_its_own_uses_all_gpus_of_the_pod_whatever_its_slot_is(
     backend: Backend, small_spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

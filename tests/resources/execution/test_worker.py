@@ -67,6 +67,7 @@ def trained(ran: Ran, number: int) -> list[tuple[int, int]]:
     return sorted(Counter(points["step"].to_pylist()).items())
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_to_its_end_and_trains_every_epoch_once(backend: Backend, small_spec: Spec) -> None:
     ran = Ran(backend, small_spec()).work()
     assert [trial.status for trial in ran.scheduler.state().trials].count(Status.COMPLETED) >= 1
@@ -79,6 +80,7 @@ def test_a_sweep_runs_to_its_end_and_trains_every_epoch_once(backend: Backend, s
     assert {(change.trial) for change in ran.changes} == {trial for trial, _ in reached}
 
 
+@pytest.mark.slow
 def test_the_record_of_a_trial_says_where_it_comes_from(backend: Backend, small_spec: Spec) -> None:
     ran = Ran(backend, small_spec(max_trials=1)).work()
     record = ran.records(0).read()
@@ -93,6 +95,7 @@ def test_the_record_of_a_trial_says_where_it_comes_from(backend: Backend, small_
     assert isinstance(record["seed"], int)
 
 
+@pytest.mark.slow
 def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(trainable="tests.trainables:train_crashing", max_trials=3, strategy={"random": {"budget": 4}})
     ran = Ran(backend, spec).work()
@@ -101,6 +104,7 @@ def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(bac
         assert trained(ran, row.number) == [(1, 1), (2, 1), (3, 1), (4, 1)]
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_killed_every_time_is_given_up_after_its_retries_and_says_by_what(backend: Backend, small_spec: Spec) -> None:
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_killed_always", max_trials=1, max_retries=2)).work()
     (row,) = ran.rows()
@@ -109,6 +113,7 @@ def test_a_trial_that_is_killed_every_time_is_given_up_after_its_retries_and_say
     assert ran.scheduler.state().trials[0].results == (None,)
 
 
+@pytest.mark.slow
 def test_a_trainable_that_raises_fails_with_its_own_lines_and_the_sweep_goes_on(backend: Backend, small_spec: Spec) -> None:
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_raising", max_retries=0)).work()
     failed = [row for row in ran.rows() if row.status == "failed"]
@@ -121,6 +126,7 @@ def test_a_trainable_that_raises_fails_with_its_own_lines_and_the_sweep_goes_on(
     assert len(ran.rows()) == 9
 
 
+@pytest.mark.slow
 def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpoint(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(trainable="tests.trainables:train_diverging", strategy={"random": {"budget": 4}})
     ran = Ran(backend, spec).work()
@@ -135,6 +141,7 @@ def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpo
     assert [row.status for row in ran.rows() if row.params["x"] <= 0.5] == ["completed"] * (9 - len(diverged))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trainable", "said"),
     [
@@ -151,6 +158,7 @@ def test_a_trainable_that_leaves_something_out_fails_with_what_is_missing_and_is
         assert said in str(row.error)
 
 
+@pytest.mark.slow
 def test_a_trainable_that_returns_early_ends_its_trial_with_its_last_result(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(trainable="tests.trainables:train_giving_up", max_trials=2, strategy={"random": {"budget": 9}})
     ran = Ran(backend, spec).work()
@@ -158,6 +166,7 @@ def test_a_trainable_that_returns_early_ends_its_trial_with_its_last_result(back
     assert [result.epochs for result in ran.results()] == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_gives_its_trial_back_and_ends_its_process(backend: Backend, small_spec: Spec) -> None:
     epochs = Path(backend.store.root, "epochs")
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}))
@@ -179,6 +188,7 @@ def _when_begun(path: Path, epochs: int, act: Callable[[], None]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+@pytest.mark.slow
 def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,11 +210,13 @@ def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
     assert active_children() == []
 
 
+@pytest.mark.slow
 def test_a_trainable_may_have_processes_of_its_own(backend: Backend, small_spec: Spec) -> None:
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_with_children", max_trials=1)).work()
     assert [(row.status, row.error) for row in ran.rows()] == [("paused", None)]
 
 
+@pytest.mark.slow
 def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(backend: Backend, small_spec: Spec) -> None:
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_killed_beside_a_child", max_trials=1, max_retries=0))
     began = time.monotonic()
@@ -213,6 +225,7 @@ def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(backend: Ba
     assert time.monotonic() - began < 80, "the child sleeps for longer"
 
 
+@pytest.mark.slow
 def test_a_trainable_that_takes_long_to_import_keeps_its_lease(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
@@ -220,6 +233,7 @@ def test_a_trainable_that_takes_long_to_import_keeps_its_lease(backend: Backend,
     assert [(row.status, row.attempt, row.failures) for row in ran.rows()] == [("paused", 1, 0)]
 
 
+@pytest.mark.slow
 def test_a_catalog_that_is_unavailable_for_a_moment_costs_no_attempt(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +252,7 @@ def test_a_catalog_that_is_unavailable_for_a_moment_costs_no_attempt(
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1)]
 
 
+@pytest.mark.slow
 def test_a_listener_that_fails_changes_nothing_for_the_trial(backend: Backend, small_spec: Spec) -> None:
     ran = Ran(backend, small_spec(max_trials=3))
 

@@ -7,7 +7,7 @@ import pytest
 from tests.redis_server import Redis
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.smoke)])
 def online(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty online store."""
     if request.param == "sqlite":

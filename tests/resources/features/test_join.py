@@ -17,6 +17,7 @@ from halving import InvalidInput, NotFound, Store, StoreError
 from halving.features import OnlineFeatures
 from resources.features.join import join_features
 from resources.features.online import push
+from tests.properties import examples
 from tests.resources.features.histories import MICROS, Row, at, bits, join, known, labels, materialize, view
 
 HOUR, DAY = 60.0, 1440.0
@@ -76,7 +77,7 @@ def histories(draw: st.DrawFn) -> list[Row]:
     return list(rows.values())
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     histories(),
     histories(),

@@ -306,6 +306,7 @@ def killed_at_publishing(root: str, at_generation: bool) -> None:
     materialize_day(Store(root), view(), FIRST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_generation", [False, True])
 def test_a_process_that_is_killed_leaves_the_day_as_it_was(at_generation: bool, tmp_path: Path) -> None:
     store = Store(tmp_path)
@@ -350,6 +351,7 @@ def test_a_view_is_materialised_joined_and_pushed_on_any_store(any_store: Store,
     assert not any(done.new for done in materialize_all(any_store, shape, late=True).days.values())
 
 
+@pytest.mark.slow
 def test_a_day_larger_than_the_memory_it_may_take_is_spilled(tmp_path: Path) -> None:
     count = 400_000
     pq.write_table(

@@ -24,6 +24,7 @@ from halving.features import OnlineFeatures
 from resources.features import online as online_module
 from resources.features.online import open_writer, packed, push
 from resources.features.view import FeatureView
+from tests.properties import examples
 from tests.redis_server import Redis
 from tests.resources.features.histories import MICROS, Row, at, bits, join, known, labels, materialize, view
 from tests.resources.features.test_join import histories
@@ -158,7 +159,7 @@ def test_a_replayed_history_is_read_online_as_it_is_joined_offline(tmp_path: Pat
     assert any(value is not None for value in offline["double"].to_pylist())
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(histories())
 def test_pushes_in_any_order_end_with_the_latest_known(rows: list[Row]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -188,6 +189,7 @@ def write_rows(online: str, shape: FeatureView, order: list[int]) -> None:
             writer.put(shape.key, packed(definition, layout, rows), None)
 
 
+@pytest.mark.slow
 def test_of_two_writers_at_once_the_newer_row_wins(online: str) -> None:
     orders = [random.Random(seed).sample(range(200), 200) for seed in (1, 2)]
     context = multiprocessing.get_context("spawn")

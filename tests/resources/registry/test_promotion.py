@@ -52,6 +52,7 @@ def champion(backend: Backend) -> tuple[str, float]:
         return row.sweep, row.metrics["accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True], ids=["without-a-champion", "with-an-old-champion"])
 def test_a_worse_winner_does_not_replace_the_champion_that_was_promoted_since_its_report(
     backend: Backend, evaluated: Callable[..., EvaluationReport], known: bool
@@ -71,6 +72,7 @@ def test_a_worse_winner_does_not_replace_the_champion_that_was_promoted_since_it
     assert load_report(backend.store, backend.catalog, worse.data["sweep"]).data["champion"]["version"] == version
 
 
+@pytest.mark.slow
 def test_winners_promoted_at_the_same_moment_leave_the_better_one_as_champion(
     backend: Backend, evaluated: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +93,7 @@ def test_winners_promoted_at_the_same_moment_leave_the_better_one_as_champion(
     assert champion(backend) == (reports[1].data["sweep"], 1.0)
 
 
+@pytest.mark.slow
 def test_a_winner_judged_against_a_champion_that_was_archived_becomes_the_champion(
     backend: Backend, evaluated: Callable[..., EvaluationReport]
 ) -> None:
@@ -102,6 +105,7 @@ def test_a_winner_judged_against_a_champion_that_was_archived_becomes_the_champi
     assert (report.data["champion"]["version"], made_again.data["champion"]) == ("1.0.0", None)
 
 
+@pytest.mark.slow
 def test_a_winner_rejected_for_a_champion_that_was_archived_since_becomes_the_champion(
     backend: Backend, evaluated: Callable[..., EvaluationReport]
 ) -> None:

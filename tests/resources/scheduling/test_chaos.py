@@ -37,6 +37,7 @@ from resources.sweep_spec import SweepSpec, parse_spec
 from tests.backends import SMALL, snapshot_row
 from tests.clock import Clock
 from tests.postgres import Postgres
+from tests.properties import examples
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "asha": {"asha": {"sampler": "random", "max_budget": 4, "reduction_factor": 2}},
@@ -459,6 +460,7 @@ def test_a_search_whose_sensor_or_run_is_killed_at_any_event_decides_and_finds_t
         assert same_wherever_killed(catalog, spec_of("tpe"), tmp_path, play) > 20
 
 
+@pytest.mark.slow
 def test_workers_that_decide_at_once_and_are_killed_at_random_lose_and_repeat_nothing(
     any_catalog: str, tmp_path: Path, players: Players
 ) -> None:
@@ -493,7 +495,7 @@ def _is_in_top(rung: Rung) -> bool:
 STEPS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(sorted(ACTIONS)), st.floats(0, 1)), min_size=5, max_size=30)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_a_long_lived_scheduler_sees_what_a_new_one_sees_after_any_step_of_any_other(
     interleaved: Catalog, steps: list[tuple[int, str, float]]

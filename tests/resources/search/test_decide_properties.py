@@ -17,6 +17,7 @@ from resources.search.simulation import SimulatedWorkers, Simulation, simulate
 from resources.search.state import Halving, MedianStop, Place, Result, SearchState, Status, TrialState
 from resources.sweep_spec import SweepSpec, parse_spec
 from tests.backends import SMALL
+from tests.properties import examples
 
 Step = tuple[tuple[TrialState, ...], Event, Decision]
 
@@ -152,7 +153,7 @@ def _promotable(search: Search, trials: tuple[TrialState, ...]) -> list[int]:
     return found
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(specs(kinds=("asha", "hyperband")), crews(), seeds)
 def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
     search = searched(spec, workers, seed)
@@ -163,7 +164,7 @@ def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSp
         assert better(search_rules, trials, number, rung) < mates // search_rules.early_stopping.reduction_factor  # type: ignore[union-attr]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(specs(kinds=("asha", "hyperband")), crews(), seeds)
 def test_no_new_trial_starts_and_no_search_ends_while_a_paused_trial_is_promotable(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int
@@ -174,7 +175,7 @@ def test_no_new_trial_starts_and_no_search_ends_while_a_paused_trial_is_promotab
             assert _promotable(search, trials) == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(specs(kinds=("median",)), crews(), seeds)
 def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_else(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int
@@ -193,7 +194,7 @@ def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_els
             assert isinstance(decision, Stop) == worse
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(specs(), crews(), seeds)
 def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_twice(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int
@@ -213,7 +214,7 @@ def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_tw
             assert trial.results[-1] is None
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(specs(), crews(), seeds)
 def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
     known: dict[int, tuple[Result | None, ...]] = {}
@@ -224,7 +225,7 @@ def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, workers: Simulated
             known[trial.number] = trial.results
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(specs(), crews(), seeds)
 def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
     def recount(state: SearchState, _event: Event, _decision: Decision) -> None:
@@ -250,7 +251,7 @@ def _sorted_as_scored(rules: Any, counted: list[tuple[TrialState, Result | None]
     return [trial.number for trial, _ in plain] == [place[2] for place in places]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(specs(), crews(), seeds)
 def test_a_state_rebuilt_before_any_event_decides_the_same(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
     """Decisions depend on the trials alone: on no path that led there, and no order in which they were put."""
@@ -259,7 +260,7 @@ def test_a_state_rebuilt_before_any_event_decides_the_same(spec: SweepSpec, work
         assert decide(SearchState(rules_of(spec), limit, trials), event)[0] == decision
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(specs(kinds=("asha", "hyperband", "median"), audits=(0.5,)), crews(), seeds)
 def test_whatever_an_audit_finds_the_search_before_it_is_the_same(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
     strategy = {key: {**value, "audit": 0.0} for key, value in spec.strategy.model_dump(exclude_none=True).items()}
@@ -269,7 +270,7 @@ def test_whatever_an_audit_finds_the_search_before_it_is_the_same(spec: SweepSpe
     assert [trial.counted for trial in audited.end.state.trials] == [trial.results for trial in without.end.state.trials]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(specs(kinds=("asha",), audits=(0.0,)), seeds, st.integers(1, 8))
 def test_failures_never_block_a_rung(spec: SweepSpec, seed: int, workers: int) -> None:
     search = searched(spec, SimulatedWorkers(workers, fail=0.7), seed)
@@ -294,7 +295,7 @@ vectors = st.integers(1, 3).flatmap(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(vectors)
 def test_the_pareto_front_is_what_a_comparison_of_all_pairs_leaves(given_points: tuple[list[tuple[float, ...]], tuple[bool, ...]]) -> None:
     points, maximize = given_points

@@ -15,6 +15,7 @@ from resources.sweep_spec import SweepSpec, parse_spec
 from resources.sweep_spec.points import active, axis, feasible, grid_point, grid_size, order, problems_of, sample, satisfies
 from resources.sweep_spec.space import Parameter
 from tests.backends import SMALL
+from tests.properties import examples
 
 TREE = {
     "nesterov": {"categorical": [True, False], "when": {"momentum": [0.5, 0.9]}},
@@ -67,7 +68,7 @@ def spaces(draw: st.DrawFn) -> dict[str, Any]:
     return {name: space[name] for name in names}
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(spaces(), st.integers(0, 10_000))
 def test_a_sampled_point_is_a_point_of_the_space(space: dict[str, Any], seed: int) -> None:
     spec = spec_of(space, strategy={"random": {}})
@@ -105,7 +106,7 @@ def test_random_points_lie_evenly_in_the_range_or_in_its_logarithm() -> None:
     assert share("choice", lambda found: found == "a") == pytest.approx(1 / 2, abs=0.03)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(spaces())
 def test_parents_come_before_children_and_others_stay_in_order(space: dict[str, Any]) -> None:
     spec = spec_of(space, strategy={"random": {}})
@@ -116,7 +117,7 @@ def test_parents_come_before_children_and_others_stay_in_order(space: dict[str, 
     assert [name for name in names if name in roots] == roots
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(spaces(), st.booleans())
 def test_a_grid_has_every_point_of_the_axes_once(space: dict[str, Any], constrained: bool) -> None:
     numbers = [name for name, parameter in space.items() if "int" in parameter]

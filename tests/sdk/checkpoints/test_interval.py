@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from halving.checkpoints import interval
 from halving.checkpoints.interval import CheckpointInterval
+from tests.properties import examples
 
 
 class Clock:
@@ -38,7 +39,7 @@ def trained(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterva
 
 
 @given(st.integers(1, 300), st.floats(0.001, 2_000), st.floats(0.0, 30.0))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_checkpoints_cost_at_most_a_twentieth_of_the_time_after_the_first(epochs: int, seconds: float, cost: float) -> None:
     found, written, elapsed = trained(epochs, seconds, cost)
     assert len(written) == found.saves
@@ -47,7 +48,7 @@ def test_checkpoints_cost_at_most_a_twentieth_of_the_time_after_the_first(epochs
 
 
 @given(st.integers(2, 300), st.floats(0.001, 2_000), st.floats(0.0, 3_600.0))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_checkpoints_are_at_most_ten_minutes_and_an_epoch_apart_and_the_first_epoch_has_one(
     epochs: int, seconds: float, cost: float
 ) -> None:

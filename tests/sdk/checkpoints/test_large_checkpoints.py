@@ -29,12 +29,14 @@ run.finish()
 """
 
 
+@pytest.mark.slow
 def test_saving_a_model_takes_no_memory_and_restoring_it_takes_it_once(script: Script) -> None:
     saving, restoring = (script(MEASURED) for _ in range(2))
     assert int(saving.stdout) < 100, saving.stderr  # MiB, of a model of 256 MiB
     assert int(restoring.stdout) < 256 + 100, restoring.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("torch_is_used", [True, False], ids=["torch", "JSON"])
 def test_a_disk_without_room_for_a_checkpoint_skips_it_and_training_goes_on(script: Script, tmp_path: Path, torch_is_used: bool) -> None:
     (tmp_path / "scratch").mkdir()
@@ -67,6 +69,7 @@ def test_a_damaged_checkpoint_is_noticed_before_anything_is_changed(store: Store
     assert torch.equal(fresh.weight, before)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_saves_leaves_no_temporary_file(script: Script, tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     done = script(

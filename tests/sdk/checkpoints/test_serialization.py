@@ -21,6 +21,7 @@ from torch import nn
 from halving import CheckpointMismatch, InvalidInput, Store, TrainedRun
 from halving.data.dataset import Dataset
 from tests.checkpoints import packed, unpacked
+from tests.properties import examples
 from tests.sdk.conftest import Script
 
 DTYPES = st.one_of(hnp.boolean_dtypes(), hnp.integer_dtypes(), hnp.unsigned_integer_dtypes(), hnp.floating_dtypes(sizes=(16, 32, 64)))
@@ -54,7 +55,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 @given(PLAIN)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_plain_data_survives_a_torch_archive(value: Any) -> None:
     data = packed({"value": value})
     assert data[:2] == b"PK"
@@ -62,7 +63,7 @@ def test_plain_data_survives_a_torch_archive(value: Any) -> None:
 
 
 @given(PLAIN)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_plain_data_survives_json(value: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(sys.modules, "torch")  # what a process that never imported it has
@@ -116,6 +117,7 @@ def test_tensors_come_back_as_they_were() -> None:
     assert torch.equal(restored["named"]["weight"], tensors[0])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_a_process_without_torch_restores_in_one_with_it(script: Script, tmp_path: Path) -> None:
     done = script(
         "import sys, random\n"

@@ -80,12 +80,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for step in steps:
             run.log({"loss": step + (0.5 if status == "finished" else 0.0)}, step=step)
         run.finish(status)
-    script = (
-        "import halving, os\nrun = halving.init('text', {}, id='killed', system_metrics=None)\n"
-        "run.log({'loss': 3.0}, step=0)\nassert run.flush(30)\nrun.log({'loss': 2.0}, step=1)\nos.kill(os.getpid(), 9)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], env={**os.environ, "HALVING_ROOT": str(root)}, check=False)
-    return root
+    run = halving.init("text", {}, root, id="killed", system_metrics=None)
+    run.log({"loss": 3.0}, step=0)
+    assert run.flush(30)
+    run.log({"loss": 2.0}, step=1)
+    killed = shutil.copytree(root, folder / "killed")  # what a kill at this moment would leave
+    run.finish()
+    return killed
 
 
 @pytest.fixture
@@ -534,6 +535,7 @@ def shell(line: str, store: Store) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_closed_early_is_quiet(filled: Store) -> None:
     run = halving.init("text", {}, filled.root, id="long", system_metrics=None)
     for step in range(20_000):
@@ -544,6 +546,7 @@ def test_a_pipe_that_is_closed_early_is_quiet(filled: Store) -> None:
         assert (done.returncode, done.stderr, len(done.stdout.splitlines())) == (0, "", 1)
 
 
+@pytest.mark.slow
 def test_without_rich_json_works_and_tables_say_what_to_install(filled: Store) -> None:
     without = "\"$PYTHON\" -c \"import sys; sys.modules['rich'] = None; sys.modules['rich.console'] = None; "
     done = shell(f"{without}from halving.cli.main import main; sys.exit(main(['runs', '--json']))\"", filled)
@@ -553,6 +556,7 @@ def test_without_rich_json_works_and_tables_say_what_to_install(filled: Store) -
     assert done.stderr == "halving runs: tables need the package rich: pip install 'halving[cli]', or ask for --json\n"
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys\ntry:\n    from halving.cli.main import main; main(['--help'])\n"

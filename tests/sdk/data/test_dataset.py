@@ -34,6 +34,7 @@ def test_a_split_is_the_rows_of_its_shards_in_order(dataset: Dataset) -> None:
     assert sorted(dataset.read()["label"].to_pylist()) == list("abcdef")
 
 
+@pytest.mark.slow
 def test_reading_a_split_from_an_object_store_holds_its_rows_once(any_store: Store, script: Script) -> None:
     rows = 12_000
     values = pa.FixedSizeListArray.from_arrays(pa.array(range(rows * 250), pa.float32()), 250)

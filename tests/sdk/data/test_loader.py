@@ -180,6 +180,7 @@ def test_a_copy_in_another_process_goes_on_at_the_same_row(datasets: dict[str, D
     assert numbers(copy) == numbers(iteration)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_forked_child_goes_on_with_an_iterator_of_its_parent(dataset: Dataset) -> None:
     iteration = iter(dataset.loader("train", batch_size=16))
@@ -279,6 +280,7 @@ def test_no_more_than_a_few_batches_are_transformed_ahead(datasets: dict[str, Da
         assert len(made) <= handed_out + 5  # one that has no room yet
 
 
+@pytest.mark.slow
 def test_a_script_may_end_in_the_middle_of_an_epoch(any_store: Store, script: Script) -> None:
     dataset = sharded(any_store, *numbered(*[50] * 20))
     done = script(
@@ -368,6 +370,7 @@ def share_of(dataset: Dataset, rank: int, place: str, answer: "multiprocessing.Q
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_ranks_are_those_of_torch_distributed(datasets: dict[str, Dataset], tmp_path: Path) -> None:
     fork = multiprocessing.get_context("fork")

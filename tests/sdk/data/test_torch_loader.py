@@ -16,8 +16,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create.*:UserWarning"),  # more workers than cores
     pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
 ]
-SLOW = pytest.mark.slow  # spawned workers import torch
-WORKERS = [(0, None), (1, "fork"), (2, "fork"), (3, "fork"), pytest.param(2, "spawn", marks=SLOW)]
+SLOW = pytest.mark.slow  # each worker is a process
+STARTED = [(1, "fork"), (2, "fork"), (3, "fork"), (2, "spawn")]
+WORKERS = [(0, None), *(pytest.param(workers, start, marks=SLOW) for workers, start in STARTED)]
 
 
 def of_torch(loader: Loader, workers: int, start: str | None, **options: Any) -> Any:
@@ -41,7 +42,7 @@ def test_the_number_of_workers_changes_neither_the_batches_nor_their_order(datas
     assert loader.state_dict() == wanted.state_dict()
 
 
-@pytest.mark.parametrize(("workers", "start"), [(0, None), (2, "fork"), pytest.param(3, "spawn", marks=SLOW)])
+@pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(3, "spawn", marks=SLOW)])
 def test_what_workers_have_prepared_ahead_is_not_counted_and_a_resume_goes_on_with_the_next_row(
     store: Store, workers: int, start: str | None
 ) -> None:
@@ -58,6 +59,7 @@ def test_what_workers_have_prepared_ahead_is_not_counted_and_a_resume_goes_on_wi
     assert found + numbers(again) == wanted
 
 
+@pytest.mark.slow
 def test_workers_that_stay_get_the_epoch_and_the_position_of_each_iteration(store: Store) -> None:
     dataset = sharded(store, *numbered(61, 5, 100))
     loader = dataset.loader("train", batch_size=16)
@@ -74,14 +76,14 @@ def test_workers_that_stay_get_the_epoch_and_the_position_of_each_iteration(stor
     assert {child.pid for child in multiprocessing.active_children()} == before != set()
 
 
-@pytest.mark.parametrize(("workers", "start"), [(0, None), (2, "fork")])
+@pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW)])
 def test_ranks_share_each_global_batch(store: Store, workers: int, start: str | None) -> None:
     dataset = sharded(store, *numbered(61, 5, 100))
     shares = [numbers(of_torch(dataset.loader("train", batch_size=16, rank=rank, world_size=3), workers, start)) for rank in range(3)]
     assert [flat(parts) for parts in zip(*shares, strict=True)] == numbers(dataset.loader("train", batch_size=16))
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=SLOW)])
 def test_numbers_are_tensors_and_text_is_lists(store: Store, workers: int) -> None:
     table = pa.table(
         {
@@ -106,7 +108,7 @@ def pairs(rows: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], list[str]]:
     return rows["n"].to_numpy() * 2, [str(value) for value in rows["n"].to_pylist()]
 
 
-@pytest.mark.parametrize(("workers", "start"), [(0, None), (2, "fork"), pytest.param(2, "spawn", marks=SLOW)])
+@pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(2, "spawn", marks=SLOW)])
 def test_what_a_transform_returns_has_tensors_for_its_arrays(store: Store, workers: int, start: str | None) -> None:
     dataset = sharded(store, *numbered(20, 20))
     loader = dataset.loader("train", batch_size=16, transform=pairs)
@@ -119,7 +121,7 @@ def fails(rows: pa.RecordBatch) -> None:
     raise InvalidInput("in the transform")
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=SLOW)])
 def test_an_error_in_a_worker_is_raised_as_it_is(store: Store, workers: int) -> None:
     loader = sharded(store, *numbered(20)).loader("train", batch_size=16, transform=fails)
     with pytest.raises(InvalidInput, match="in the transform"):

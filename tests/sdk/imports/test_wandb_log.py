@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from halving.errors import InvalidInput
 from halving.imports.foreign_run import Skipped
 from halving.imports.wandb_log import BLOCK, CHUNK, FIRST, HEADER, read_log
+from tests.properties import examples
 from tests.sdk.imports.wandb_files import chunk, ends_of, log_of
 
 DAMAGED = "damaged parts of log files (up to 32 KiB each)"
@@ -30,7 +31,7 @@ RECORDS = st.lists(st.integers(0, 3 * BLOCK).map(lambda size: bytes(value % 251 
 
 
 @given(RECORDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_was_written_is_read(folder: Path, records: list[bytes]) -> None:
     assert read(folder, log_of(records)) == (records, Skipped())
 
@@ -97,7 +98,7 @@ def test_a_hole_of_zeros_in_the_middle_is_counted(tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_changed_byte_never_gives_a_record_that_was_not_written(folder: Path, data: st.DataObject) -> None:
     records = [bytes([number]) * (number * 37 % 900) for number in range(1, 120)]
     content = bytearray(log_of(records))

@@ -92,6 +92,7 @@ def test_a_handler_that_finishes_the_run_while_its_thread_defines_names_hangs_no
     assert ("a", 0, 1.0) in points(store)
 
 
+@pytest.mark.slow
 def test_sigterm_in_the_middle_of_finish_lets_it_be_finished(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, signal\n"
@@ -111,6 +112,7 @@ def test_sigterm_in_the_middle_of_finish_lets_it_be_finished(script: Script, sto
     assert json.loads(store.read("runs/project=p/r/end-0001.json"))["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_forked_child_ends_by_the_sigterm_that_came_in_its_finish_although_its_parent_has_runs_open(script: Script) -> None:
     done = script(
         "import halving, os, signal\n"
@@ -127,6 +129,7 @@ def test_a_forked_child_ends_by_the_sigterm_that_came_in_its_finish_although_its
     assert done.stdout == f"{-signal.SIGTERM}\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_storm_of_sigterms_while_logging_and_flushing_still_finishes(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, signal, threading, time\n"
@@ -168,6 +171,7 @@ def test_a_bell_rung_within_its_own_ringing_wakes_and_does_not_hang(store: Store
     writer.release()
 
 
+@pytest.mark.slow
 def test_dead_children_cost_the_parent_neither_files_nor_descriptors(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, resource\n"
@@ -200,6 +204,7 @@ def test_a_child_killed_while_it_made_its_file_does_not_stop_the_drain(store: St
     assert points(store) == [("a", 1, 1.0)]
 
 
+@pytest.mark.slow
 def test_a_child_that_logs_on_while_its_parent_finishes_loses_nothing(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, time\n"

@@ -105,6 +105,7 @@ def test_what_is_logged_is_what_was_given_even_if_it_changes_afterwards() -> Non
     assert np.array_equal(decoded(image), PICTURE)
 
 
+@pytest.mark.slow
 def test_importing_the_module_imports_no_heavy_package(script: Script) -> None:
     done = script(
         "import halving.ingest.media, sys; print([n for n in ('numpy', 'torch', 'pyarrow', 'PIL', 'pandas') if n in sys.modules])"

@@ -222,6 +222,7 @@ def test_a_disk_that_takes_no_journal_is_warned_about_and_costs_no_point_while_t
     assert counted(store) == {("a", step): 1 for step in range(100)}
 
 
+@pytest.mark.slow
 def test_a_journal_folder_that_is_not_ours_is_left_as_it_is_by_the_run_and_its_children(script: Script, store: Store) -> None:
     done = script(
         "import os\n"
@@ -353,6 +354,7 @@ def test_many_threads_log_at_once_and_every_point_arrives_exactly_once(store: St
     assert counted(store) == {(f"t{thread}", step): 1 for thread in range(8) for step in range(500)}
 
 
+@pytest.mark.slow
 def test_a_short_script_without_finish_leaves_all_its_points_and_its_end(script: Script, store: Store) -> None:
     done = script("import halving\nrun = halving.init('p', id='r', system_metrics=None)\nfor i in range(50): run.log({'a': i}, step=i)\n")
     assert (done.returncode, done.stderr) == (0, "")
@@ -360,6 +362,7 @@ def test_a_short_script_without_finish_leaves_all_its_points_and_its_end(script:
     assert end_record(store).items() >= {"status": "finished", "dropped_points": 0, "summary": {"a": 49.0}}.items()
 
 
+@pytest.mark.slow
 def test_a_script_that_raises_leaves_all_its_points_and_the_status_failed(script: Script, store: Store) -> None:
     done = script(
         "import halving\nrun = halving.init('p', id='r', system_metrics=None)\n"
@@ -372,6 +375,7 @@ def test_a_script_that_raises_leaves_all_its_points_and_the_status_failed(script
     assert end_record(store)["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_a_script_that_turns_sigterm_into_an_exit_leaves_all_its_points_and_its_end(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, signal, sys\n"
@@ -386,6 +390,7 @@ def test_a_script_that_turns_sigterm_into_an_exit_leaves_all_its_points_and_its_
     assert store.exists("runs/project=p/r/end-0001.json")
 
 
+@pytest.mark.slow
 def test_what_was_flushed_survives_sigkill_and_the_attempt_has_no_end(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, signal\n"
@@ -399,6 +404,7 @@ def test_what_was_flushed_survives_sigkill_and_the_attempt_has_no_end(script: Sc
     assert not store.exists("runs/project=p/r/end-0001.json")
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_the_run_and_then_ends_the_process_as_usual(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, signal, time\n"
@@ -412,6 +418,7 @@ def test_sigterm_finishes_the_run_and_then_ends_the_process_as_usual(script: Scr
     assert end_record(store)["status"] == "terminated"
 
 
+@pytest.mark.slow
 def test_a_handler_of_the_users_own_is_left_alone(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, signal\n"
@@ -426,6 +433,7 @@ def test_a_handler_of_the_users_own_is_left_alone(script: Script, store: Store) 
     assert end_record(store)["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_what_a_forked_child_logs_arrives_and_it_does_not_end_the_run_of_its_parent(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, sys, threading\n"
@@ -460,6 +468,7 @@ def test_what_a_forked_child_logs_arrives_and_it_does_not_end_the_run_of_its_par
     assert end_record(store).items() >= {"status": "finished", "dropped_points": 0}.items()
 
 
+@pytest.mark.slow
 def test_what_workers_of_a_data_loader_log_arrives_too(script: Script, store: Store) -> None:
     done = script(
         "import halving, torch\n"
@@ -479,6 +488,7 @@ def test_what_workers_of_a_data_loader_log_arrives_too(script: Script, store: St
     assert end_record(store)["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_run_says_how_many_values_it_refused(script: Script, store: Store) -> None:
     done = script(
         "import halving\nrun = halving.init('p', id='r', system_metrics=None)\nrun.log({'a': 10**400, 'b': 1}, step=1)\nrun.finish()\n"
@@ -489,6 +499,7 @@ def test_a_run_says_how_many_values_it_refused(script: Script, store: Store) -> 
     assert end_record(store).items() >= {"dropped_points": 0, "rejected_values": 1, "summary": {"b": 1.0}}.items()
 
 
+@pytest.mark.slow
 def test_a_script_whose_warnings_are_errors_ends_all_the_same(script: Script, store: Store) -> None:
     done = script(
         "import halving, warnings\n"
@@ -499,6 +510,7 @@ def test_a_script_whose_warnings_are_errors_ends_all_the_same(script: Script, st
     assert end_record(store)["rejected_values"] == 1
 
 
+@pytest.mark.slow
 def test_training_goes_on_to_its_end_while_the_store_is_unreachable(tmp_path: Path, store: Store) -> None:
     """The store's root is replaced by a file while the script trains, and is repaired before the script ends."""
     source = (

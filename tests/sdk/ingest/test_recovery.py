@@ -59,6 +59,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 LOGGED = {(key, step): 1 for key in "ab" for step in range(150)}
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_nothing_that_it_logged(script: Script, store: Store) -> None:
     assert script(KILLED).returncode == -signal.SIGKILL
     assert len(points(store)) < 300
@@ -73,6 +74,7 @@ def test_a_killed_process_loses_nothing_that_it_logged(script: Script, store: St
     assert not list(journal_home(store).iterdir())
 
 
+@pytest.mark.slow
 def test_folders_of_a_process_killed_while_it_made_or_removed_its_journal_are_mended(
     script: Script, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +89,7 @@ def test_folders_of_a_process_killed_while_it_made_or_removed_its_journal_are_me
     assert not list(journal_home(store).iterdir())
 
 
+@pytest.mark.slow
 def test_the_next_attempt_drains_what_the_killed_one_left(script: Script, store: Store) -> None:
     script(KILLED)
     with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
@@ -97,6 +100,7 @@ def test_the_next_attempt_drains_what_the_killed_one_left(script: Script, store:
     assert (end_record(store, 1)["status"], end_record(store, 2)["status"]) == ("crashed", "finished")
 
 
+@pytest.mark.slow
 def test_a_run_that_lives_is_left_alone(store: Store) -> None:
     writer = MetricWriter(store, "p", "r", 1, delay=3600)
     writer.append({"a": 1.0}, 1, 0)
@@ -133,6 +137,7 @@ class Stops(Store):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-write", "after-the-write"])
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_recovery_that_is_killed_anywhere_is_finished_by_the_next(script: Script, store: Store, at: int, after: bool) -> None:
@@ -145,6 +150,7 @@ def test_a_recovery_that_is_killed_anywhere_is_finished_by_the_next(script: Scri
     assert end_record(store)["status"] == "crashed"
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_what_was_compacted_meanwhile_is_not_written_again(script: Script, store: Store) -> None:
     """The segments that say how far the journal was drained are gone; the manifest says it."""
@@ -159,6 +165,7 @@ def test_what_was_compacted_meanwhile_is_not_written_again(script: Script, store
     assert store.names("metrics/project=p/run=r/live") == [f"0001-{len(files.segments):06d}.parquet"]
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_journal_cut_at_any_byte_gives_a_prefix_of_what_was_logged(script: Script, store: Store, tmp_path: Path) -> None:
     script(KILLED.replace("assert run.flush(30)", "").replace("halving.Text('so far so good', caption='note')", "1"))
@@ -179,6 +186,7 @@ def test_a_journal_cut_at_any_byte_gives_a_prefix_of_what_was_logged(script: Scr
         assert len(steps) >= min(150, (cut - 100) // 48)
 
 
+@pytest.mark.slow
 def test_a_journal_of_another_store_is_not_touched(script: Script, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
     script(KILLED)
@@ -186,6 +194,7 @@ def test_a_journal_of_another_store_is_not_touched(script: Script, store: Store,
     assert recover(store)[0].points == 100
 
 
+@pytest.mark.slow
 def test_two_processes_with_the_same_run_id_are_two_attempts_and_lose_nothing(script: Script, store: Store) -> None:
     with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
         run.log({"a": 1.0}, step=1)
@@ -197,6 +206,7 @@ def test_two_processes_with_the_same_run_id_are_two_attempts_and_lose_nothing(sc
     assert {(row["attempt"], row["step"], row["value"]) for row in points(store)} == {(1, 1, 1.0), (2, 1, 2.0), (1, 2, 1.5)}
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_permission_lost_while_training_is_survived_and_recovered(tmp_path: Path, script: Script, store: Store) -> None:
     """Immutable by attribute: root, who may run the tests, passes every permission bit."""
@@ -226,6 +236,7 @@ def test_permission_lost_while_training_is_survived_and_recovered(tmp_path: Path
     assert end_record(store).items() >= {"status": "finished", "points": 50, "summary": {"a": 49.0}}.items()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("errors", [False, True], ids=["warned", "warnings are errors"])
 def test_a_store_that_refuses_keeps_the_journal_and_lets_the_next_attempt_train(
     script: Script, store: Store, monkeypatch: pytest.MonkeyPatch, errors: bool

@@ -10,6 +10,7 @@ from halving.journal.appender import Appender
 from halving.journal.format import Block, Reading
 from halving.journal.log_segment import log_segment_files, map_log_segment
 from halving.journal.tail import reading_of
+from tests.properties import examples
 
 Record = tuple[tuple[str, ...], tuple[float, ...], int, int]
 SMALL = 1 << 15
@@ -64,7 +65,7 @@ def written(folder: Path, log: list[Record]) -> list[Record]:
     ]
 
 
-anywhere = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
+anywhere = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(60))
 
 
 @anywhere

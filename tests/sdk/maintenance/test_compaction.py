@@ -19,6 +19,7 @@ from halving.maintenance.compaction import compact
 from halving.metrics.manifest import publish_manifest, read_manifest, run_files
 from halving.metrics.parquet_reader import Files
 from halving.metrics.points import EVERYWHERE
+from tests.properties import examples
 from tests.s3 import S3
 from tests.sdk.metric_files import (
     Logged,
@@ -60,7 +61,7 @@ def log_rounds(store: Store, rounds: list[dict[int, list[list[Logged]]]], after_
 
 
 @given(rounds=ROUNDS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("limit", [7, external_sort.LIMIT])
 def test_every_point_is_read_back_bit_by_bit_in_the_order_of_key_step_attempt_and_logging(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, rounds: list[dict[int, list[list[Logged]]]], limit: int

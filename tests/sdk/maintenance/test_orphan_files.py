@@ -111,6 +111,7 @@ def test_nothing_is_an_orphan_where_the_store_does_not_say_when_it_was_written(s
     assert store.has_blob(digest)
 
 
+@pytest.mark.slow
 def test_what_a_killed_upload_leaves_is_no_blob_and_goes_after_a_day(any_store: Store, tmp_path: Path) -> None:
     content, fifo = os.urandom(25_000_000), tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -14,6 +14,7 @@ from halving import Store
 from halving.maintenance import external_sort
 from halving.maintenance.compaction import compact
 from halving.maintenance.rollups import COARSE, as_buckets, grouped
+from tests.properties import examples
 from tests.sdk.metric_files import Logged, read_points, read_rollup, write_segment
 
 
@@ -127,7 +128,7 @@ def test_ten_thousand_values_at_one_step_are_one_point(store: Store, monkeypatch
 
 
 @given(st.lists(st.floats(width=64), min_size=1, max_size=100))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_mean_never_leaves_the_range_of_its_bucket(values: list[float]) -> None:
     points = np.zeros(len(values), external_sort.POINT)
     points["value"], points["step"] = values, np.arange(len(values))

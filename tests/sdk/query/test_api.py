@@ -18,6 +18,7 @@ from halving.metrics.parquet_reader import Files
 from halving.metrics.segments import encode, live_folder, points_table, segment_name
 from halving.query import api as module
 from halving.query.api import best, curves, last
+from tests.properties import examples
 
 T0 = 1_700_000_000_000
 VALUES = st.one_of(st.floats(-100, 100, width=32), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))
@@ -103,7 +104,7 @@ def store_of(folder: Path, history: list[tuple[int, Logged]], form: str) -> Stor
     return store
 
 
-slow = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+slow = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -362,6 +363,7 @@ def test_a_store_by_its_address_gives_the_same(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 def test_curves_are_drawn_without_duckdb_and_pandas(store: Store, script: Any) -> None:
     put_record(store, "r")
     put_segment(store, "r", 1, 0, {"m": [(step, step, 1.0) for step in range(1000)]})

@@ -22,6 +22,7 @@ from halving.query.run_filter import (
     Value,
 )
 from halving.query.run_filter_parser import parse_filter
+from tests.properties import examples
 from tests.run_filters import NOW
 
 STATUS, SECONDS, STARTED = Field("run", "status"), Field("run", "seconds"), Field("run", "started")
@@ -78,7 +79,7 @@ FILTERS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(FILTERS)
 def test_every_filter_is_read_as_it_was_written(wanted: RunFilter) -> None:
     assert same(parse_filter(str(wanted))) == same(wanted)
@@ -91,7 +92,7 @@ _WORDS = (
 WORDS = st.sampled_from(_WORDS.split())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.text(max_size=60) | st.lists(WORDS | st.text(max_size=3), max_size=25).map(" ".join) | st.lists(WORDS, max_size=25).map("".join))
 @example("started > ²d ago")
 @example("limit ²")

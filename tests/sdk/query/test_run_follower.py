@@ -15,6 +15,7 @@ from halving.ingest.metric_writer import MetricWriter
 from halving.maintenance.compaction import compact
 from halving.metrics.parquet_reader import Files
 from halving.query.run_follower import BEGINNING, News, RunFollower, position_of
+from tests.properties import examples
 from tests.sdk.metric_files import write_segment
 
 EVERYTHING = 1_000_000
@@ -77,7 +78,7 @@ def test_from_now_on_is_neither_what_was_drained_nor_what_was_logged_before(stor
 STEPS = st.lists(st.sampled_from(["log", "log", "log", "flush", "compact", "look", "hand over", "end"]), max_size=40)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=STEPS)
 @example(steps=["log", "log", "look", "log", "flush", "hand over"])  # the rest of a log segment is only in the store
 def test_nothing_is_lost_whatever_happens_between_two_looks(steps: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:

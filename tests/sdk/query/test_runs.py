@@ -84,6 +84,7 @@ def test_a_run_has_the_status_that_its_newest_attempt_ended_with_and_the_time_of
     assert (info.summary, info.summarized) == ({"loss": 1.0, "first": 7.0}, True)
 
 
+@pytest.mark.slow
 def test_a_run_is_running_while_its_process_lives_then_unfinished_then_crashed_once_recovered(store: Store, trainer: Start) -> None:
     process = trainer()
     assert only(store).status == "running"
@@ -94,6 +95,7 @@ def test_a_run_is_running_while_its_process_lives_then_unfinished_then_crashed_o
     assert only(store).status == "crashed"
 
 
+@pytest.mark.slow
 def test_asking_how_a_run_stands_takes_its_lock_neither_from_this_process_nor_from_another(store: Store, trainer: Start) -> None:
     trainer()
     own = halving.init("p", {}, store.root, id="own", system_metrics=None)
@@ -108,6 +110,7 @@ def test_asking_how_a_run_stands_takes_its_lock_neither_from_this_process_nor_fr
     own.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_on_another_machine_a_run_is_running_while_it_writes_something_from_time_to_time(
     store: Store, trainer: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

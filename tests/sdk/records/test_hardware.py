@@ -81,6 +81,7 @@ def test_system_metrics_are_percent_of_the_limit_and_of_the_quota(machine: Path,
     assert sampled.read()["system/cpu/percent"] == 40.0
 
 
+@pytest.mark.slow
 def test_a_process_with_a_narrow_affinity_has_as_many_cpus_on_record(script: Script) -> None:
     done = script(
         "import os\n"
@@ -92,6 +93,7 @@ def test_a_process_with_a_narrow_affinity_has_as_many_cpus_on_record(script: Scr
     assert done.stdout == "1\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_in_a_real_control_group_sees_its_limits_and_its_use(script: Script) -> None:
     quota = {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}
     with (

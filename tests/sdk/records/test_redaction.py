@@ -44,6 +44,7 @@ def test_what_is_named_like_a_secret_or_is_one_of_the_environments_is_hidden(giv
     assert without_secrets(given, environment) == shown
 
 
+@pytest.mark.slow
 def test_a_planted_secret_is_in_no_file_of_a_run(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "HALVING_CATALOG"):
         monkeypatch.setenv(name, "planted-secret")

@@ -109,6 +109,7 @@ def _open(root: str, barrier: Barrier, answer: Connection) -> None:
     answer.send(RunRecords(Store(root), "p", "r").start({"lr": 0.1}, {}, None, BEGAN))
 
 
+@pytest.mark.slow
 def test_processes_that_open_the_same_run_get_different_attempts(store: Store) -> None:
     spawn = multiprocessing.get_context("spawn")
     barrier, pipes = spawn.Barrier(PROCESSES), [spawn.Pipe(duplex=False) for _ in range(PROCESSES)]

@@ -187,6 +187,7 @@ def saved(store: Store) -> tuple[int, list[list[Any]]]:
     return newest.epoch, seen.rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trainable", "ends", "epoch", "batches"),
     [
@@ -354,6 +355,7 @@ def test_the_entry_of_the_loaders_has_a_name_of_its_own(store: Store, dataset: D
         run.restore(b=0)
 
 
+@pytest.mark.slow
 def test_a_script_of_ones_own_gives_its_loader_to_save_and_restore(store: Store, dataset: Dataset, script: Script, tmp_path: Path) -> None:
     source = (
         "import os, signal, sys, halving\n"

@@ -175,6 +175,7 @@ def test_a_trial_stopped_in_the_last_epoch_of_its_rung_asks_when_it_is_resumed_a
     assert (saved.epoch, saved.attempt) == (3, 1)
 
 
+@pytest.mark.slow
 def test_a_trial_in_a_process_of_its_own_ends_with_status_143_and_says_nothing(store: Store) -> None:
     spawn = multiprocessing.get_context("spawn")
     platform, theirs = spawn.Pipe()
@@ -211,6 +212,7 @@ def trial(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
     return run
 
 
+@pytest.mark.slow
 def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it_changes_nothing(trial: Script, store: Store) -> None:
     program = TRIAL.replace("context(Store())", "dataclasses.replace(context(Store()), grace_seconds=0.5)")
     done = trial(
@@ -233,6 +235,7 @@ def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it
     assert status(store) == "terminated"
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_started_to_ignore_signals_saves_and_ends_by_sigterm_and_leaves_ctrl_c_to_its_worker(
     trial: Script, store: Store
 ) -> None:
@@ -250,6 +253,7 @@ def test_a_trial_that_was_started_to_ignore_signals_saves_and_ends_by_sigterm_an
     assert (status(store), newest(store)) == ("terminated", (1, [1]))
 
 
+@pytest.mark.slow
 def test_a_script_that_was_started_to_ignore_sigterm_goes_on(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, signal\n"
@@ -262,6 +266,7 @@ def test_a_script_that_was_started_to_ignore_sigterm_goes_on(script: Script, sto
     assert status(store) == "finished"
 
 
+@pytest.mark.slow
 def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(trial: Script, store: Store) -> None:
     done = trial(
         "import os, signal\n"
@@ -282,6 +287,7 @@ def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(trial: 
     assert newest(store) == (1, [1])
 
 
+@pytest.mark.slow
 def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(trial: Script, store: Store) -> None:
     trainable = "def train(run):\n    for epoch in run.epochs():\n        run.report(score=0.5)\n        run.save(seen=[epoch])\n"
     terminating = (
@@ -293,6 +299,7 @@ def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(tri
     assert newest(store) == (2, [2])
 
 
+@pytest.mark.slow
 def test_a_main_thread_that_hangs_in_c_keeps_no_point_from_the_store(store: Store, tmp_path: Path) -> None:
     (tmp_path / "hanging.py").write_text(
         "import ctypes, halving\n"
@@ -318,6 +325,7 @@ def logged(store: Store) -> list[int]:
     return sorted(row["step"] for table in tables for row in table.to_pylist())
 
 
+@pytest.mark.slow
 def test_a_script_ends_by_sigterm_as_ever_in_the_middle_of_its_epochs(script: Script, store: Store) -> None:
     done = script(
         "import halving, os, signal\n"

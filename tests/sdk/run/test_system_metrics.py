@@ -313,6 +313,7 @@ def test_samples_come_from_a_named_daemon_thread_at_unix_seconds(sampling: Calla
     assert all(before <= step <= time.time() for _, step in log.samples)
 
 
+@pytest.mark.slow
 def test_a_short_run_samples_nothing_and_imports_nothing(script: Script) -> None:
     done = script(
         "import sys\n"
@@ -327,6 +328,7 @@ def test_a_short_run_samples_nothing_and_imports_nothing(script: Script) -> None
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_run_without_a_stop_ends_all_the_same(script: Script) -> None:
     done = script("from halving.run.system_metrics import SystemMetrics\nSystemMetrics(print, 0.001)\nimport time; time.sleep(0.2)")
     assert done.returncode == 0
@@ -389,6 +391,7 @@ def test_a_log_that_raises_ends_neither_the_thread_nor_training(sampling: Callab
     metrics.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_no_such_thread_and_may_stop_it(sampling: Callable[..., SystemMetrics]) -> None:
     metrics = sampling(Logged(), 600, name="parent")

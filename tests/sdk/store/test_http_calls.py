@@ -181,6 +181,7 @@ def test_a_proxy_that_is_none_is_refused_before_anything_runs(monkeypatch: pytes
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_certificate_that_does_not_hold_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = tmp_path / "own.pem"
     subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]

@@ -130,6 +130,7 @@ def test_no_temporary_file_stays_behind_what_was_written(store: Store, tmp_path:
     assert files_under(tmp_path / "store") == sorted(["a/b", blob_name(digest)])
 
 
+@pytest.mark.slow
 def test_a_write_that_the_disk_refuses_leaves_nothing_and_the_name_free(script: Script, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"y" * 5000)
     done = script(
@@ -190,6 +191,7 @@ def _create_all(root: str, content: bytes, barrier: Barrier, answer: Connection)
     answer.send(won)
 
 
+@pytest.mark.slow
 def test_one_of_two_processes_that_create_the_same_name_wins_and_nobody_sees_a_torn_file(any_store: Store) -> None:
     spawn = multiprocessing.get_context("spawn")
     contents = [letter * 300_000 for letter in (b"a", b"b")]

@@ -166,6 +166,7 @@ def nothing_more_is_said(store: Store, killed: str) -> bool:
     return senders["trial"] - senders["worker"] == (0 if killed == "trial" else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["trial", "worker"])
 def test_a_kill_of_either_end_loses_nothing_that_was_said(store: Store, killed: str) -> None:
     worker = multiprocessing.get_context("spawn").Process(target=answer_always, args=(store.root,), daemon=True)

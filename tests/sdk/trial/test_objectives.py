@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from halving.errors import ObjectiveMissing
 from halving.trial.context import ObjectiveRule
 from halving.trial.objectives import Tallies
+from tests.properties import examples
 
 VALUES = st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), min_size=1, max_size=20)
 
@@ -28,7 +29,7 @@ def reports(value: float | None) -> dict[str, float]:
 
 
 @given(VALUES, st.integers(1, 5), st.booleans(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_summaries_after_a_resume_are_those_of_the_curve_that_counts(
     values: list[float | None], window: int, maximize: bool, data: Any
 ) -> None:

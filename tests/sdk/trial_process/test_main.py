@@ -280,6 +280,7 @@ def test_the_platform_hears_of_an_unavailable_store(store: Store, monkeypatch: p
     assert "StoreError: cannot write the blob" in raised.error
 
 
+@pytest.mark.slow
 def test_a_trial_in_a_process_of_its_own_speaks_over_a_real_pipe(store: Store) -> None:
     spawn = multiprocessing.get_context("spawn")
     platform, theirs = spawn.Pipe()
@@ -316,6 +317,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainable", ["train_three_and_wait", "train_three_and_raise_with_the_worker"])
 def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(store: Store, tmp_path: Path, trainable: str) -> None:
     (tmp_path / "worker.py").write_text(WORKER)
@@ -332,6 +334,7 @@ def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(store: S
     assert not store.exists("runs/project=p/s.0001/end-0001.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [True, False], ids=["waiting for its answer", "before it asks"])
 def test_a_trial_whose_worker_hung_up_has_not_failed(store: Store, asked: bool) -> None:
     spawn = multiprocessing.get_context("spawn")

@@ -99,6 +99,7 @@ def start(store: Store, tmp_path: Path) -> Iterator[Start]:
         pod.process.communicate()
 
 
+@pytest.mark.slow
 def test_a_trial_asks_at_each_rung_and_says_when_it_is_over(start: Start, store: Store) -> None:
     pod = start()
     first = pod.hear()
@@ -114,6 +115,7 @@ def test_a_trial_asks_at_each_rung_and_says_when_it_is_over(start: Start, store:
     assert status(store) == "finished"
 
 
+@pytest.mark.slow
 def test_the_record_says_what_the_image_is_and_has(start: Start, store: Store) -> None:
     described = replace(context(store), provenance={"image": "registry.example/train:1"}, divergence={"score": (None, 5.0)})
     pod = start(task=Task(described, "in_image:train", 1, threads=1))
@@ -125,6 +127,7 @@ def test_the_record_says_what_the_image_is_and_has(start: Start, store: Store) -
     assert found["command"][1].endswith("pod.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [(), IGNORING], ids=["", "started to ignore it"])
 def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(start: Start, store: Store, before: tuple[str, ...]) -> None:
     pod = start("train_until_stopped", granted=100, before=before)
@@ -139,6 +142,7 @@ def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(sta
     assert status(store) == "terminated"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("unshare"), reason="needs unshare, as root")
 def test_the_first_process_of_a_container_ends_by_sigterm_while_it_waits_at_its_rung(start: Start, store: Store) -> None:
     pod = start(before=("unshare", "--pid", "--fork", "--kill-child"))
@@ -149,6 +153,7 @@ def test_the_first_process_of_a_container_ends_by_sigterm_while_it_waits_at_its_
     assert status(store) == "terminated"
 
 
+@pytest.mark.slow
 def test_a_trial_that_nobody_answers_ends_itself_at_its_rung(start: Start, store: Store) -> None:
     pod = start(program="from halving.trial_process import pod; pod._UNANSWERED_SECONDS = 1.0; pod.main()")
     assert isinstance(pod.hear(), ReachedRung)
@@ -158,6 +163,7 @@ def test_a_trial_that_nobody_answers_ends_itself_at_its_rung(start: Start, store
     assert len(RunRecords(store, "p", "s.0001").checkpoints()) == 1
 
 
+@pytest.mark.slow
 def test_a_killed_trial_leaves_what_it_said_and_the_next_attempt_goes_on(start: Start, store: Store, tmp_path: Path) -> None:
     pod = start(granted=2)
     rung = pod.hear()
@@ -168,6 +174,7 @@ def test_a_killed_trial_leaves_what_it_said_and_the_next_attempt_goes_on(start: 
     assert RunRecords(store, "p", "s.0001").latest_checkpoint().digest == rung.checkpoint  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_killed_is_waited_for_by_the_trial(start: Start) -> None:
     pod = start()
     assert isinstance(pod.hear(), ReachedRung)
@@ -179,6 +186,7 @@ def test_a_worker_that_was_killed_is_waited_for_by_the_trial(start: Start) -> No
     assert pod.hear() == Stopped()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trainable", "final", "said"),
     [
@@ -194,6 +202,7 @@ def test_what_the_image_lacks_is_said(start: Start, trainable: str, final: bool,
     assert said in raised.error
 
 
+@pytest.mark.slow
 def test_an_sdk_of_another_version_says_so(start: Start, store: Store) -> None:
     store.create(f"{FOLDER}/task.json", json.dumps({"context": {"objectives": [], "bounded": [], "divergence": {}, "new": 1}}).encode())
     pod = start(task=None)
@@ -205,6 +214,7 @@ def test_an_sdk_of_another_version_says_so(start: Start, store: Store) -> None:
     assert pod.end()[0] == 1
 
 
+@pytest.mark.slow
 def test_it_says_who_starts_it(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SDK)}
     done = subprocess.run(

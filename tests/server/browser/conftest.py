@@ -52,7 +52,9 @@ def serving(settings: Settings) -> Iterator[str]:
     """The address of a server in this process, on a port of its own, for the length of the ``with`` block."""
     port = free_port()
     app = create_app(settings)
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1))
+    # Without a configuration of logs: one closes all handlers, and absl, which Keras imports, closes with its handler pytest's own stderr.
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, log_level="warning", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

@@ -195,6 +195,7 @@ def test_a_run_whose_store_is_away_is_shown_as_the_index_has_it(
     expect(main.get_by_role("heading", name="Attempts")).to_have_count(0)
 
 
+@pytest.mark.smoke
 def test_a_run_has_what_the_command_shows(page: Page, served: Served) -> None:
     run = read_run(served.backend.store, "small", f"{served.finished}.0000")
     page.goto(f"{served.url}/runs/small/{run.run}")

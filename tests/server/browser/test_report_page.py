@@ -23,6 +23,7 @@ def url(backend: Backend) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.smoke
 def test_a_report_draws_its_figures_in_its_sandbox(
     backend: Backend, small_spec: Callable[..., SweepSpec], url: str, context: BrowserContext
 ) -> None:

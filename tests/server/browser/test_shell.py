@@ -2,11 +2,13 @@
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.server.browser.conftest import Served
 
 
+@pytest.mark.smoke
 def test_every_section_opens(page: Page, served: Served) -> None:
     page.goto(served.url)
     sections = page.get_by_role("navigation", name="Pages")

@@ -24,6 +24,11 @@ def again(call, *given, **named):
 """The beginning of scripts with MLflow's own client whose server is killed."""
 
 
+@pytest.fixture(autouse=True)
+def _imported(mlflow_grammar: None) -> None:
+    """Each test here may ask for something."""
+
+
 def api_of(client: TestClient) -> Api:
     """Calls an endpoint: ``api("runs/create", experiment_id="0")``; what is answered with another status than ``answered`` fails."""
 

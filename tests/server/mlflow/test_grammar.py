@@ -49,11 +49,13 @@ def outcome(tmp_path: Path, how: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["later", "at once"])
 def test_the_grammar_is_imported_once_a_client_of_mlflows_has_asked_for_anything_and_not_before(tmp_path: Path, how: str) -> None:
     assert outcome(tmp_path, how) == "False True 200"
 
 
+@pytest.mark.slow
 def test_without_mlflows_package_only_a_filter_fails_and_says_what_to_install(tmp_path: Path) -> None:
     found = outcome(tmp_path, "absent")
     assert found.startswith("False False ")
