@@ -132,7 +132,7 @@ def test_a_port_that_is_taken_is_said_in_one_line(terminal: Terminal) -> None:
 def test_a_garbage_collection_of_a_server_passes_over_what_stays_as_long_as_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     app = create_app(Settings(root=str(tmp_path), port=port))
-    server = _Server(uvicorn.Config(app, port=port, log_level="warning"), app, as_json=True)
+    server = _Server(uvicorn.Config(app, port=port, log_config=None), app, as_json=True)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

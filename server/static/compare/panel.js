@@ -78,7 +78,7 @@ export function Panel({ name, title = name, axis: fixed }) {
       const hidden = next.logY ? notPositive(next.curves) : { some: 0, all: 0 };
       note.value = [bucketsOf(next.curves), hidden.some && `log y hides values ≤ 0 of ${counted(hidden.some, "line")}`].filter(Boolean).join(", ");
       nothing.value = hidden.all > 0 && hidden.all === next.curves.length;
-      state.value = next.curves.length ? "drawn" : stands === "whole" ? "empty" : stands === "refused" ? "refused" : "loading";
+      state.value = next.curves.length ? (Chart ? "drawn" : "loading") : stands === "whole" ? "empty" : stands === "refused" ? "refused" : "loading";
       if (!chart) {
         if (!next.curves.length || !Chart) return;
         chart = new Chart(box, next, {

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from server.settings import Settings
 from tests.server.browser.conftest import serving
@@ -22,6 +22,23 @@ def test_a_zoom_draws_each_panel_once(demo_url: str, page: Page) -> None:
     drag(page, panel_of(page, "loss"), 0.3, 0.6)
     wait_for(lambda: "val/accuracy" in drawn_panels(page), 60, "the other panel is drawn")
     assert drawn_panels(page) == ["val/accuracy"], "the dragged one was drawn when it was let go"
+
+
+def test_a_panel_is_not_drawn_before_the_charts_module_is_there(demo_url: str, page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/line-chart.js*", lambda route: held.append(route))
+    with page.expect_response("**/api/v1/curves"):
+        page.goto(demo_url)
+    wait_for(lambda: page.wait_for_timeout(10) or held, 60, "the module is asked for")
+    panel = panel_of(page, "loss")
+    expect(panel.get_by_text("…")).to_be_visible()
+    for _ in range(5):  # frames, in which the curves that have come would be drawn
+        page.evaluate("new Promise((then) => requestAnimationFrame(() => setTimeout(then, 20)))")
+    assert panel.get_attribute("data-state") == "loading"
+    for route in held:
+        route.continue_()
+    expect(panel).to_have_attribute("data-state", "drawn")
+    assert page.evaluate(_SEEN)
 
 
 def test_a_zoom_of_both_axes_stays_when_the_panel_is_drawn_again(demo_url: str, page: Page) -> None:
@@ -63,10 +80,10 @@ def test_a_zoom_of_values_is_in_the_url_until_it_is_reset(demo_url: str, page: P
         second = other.new_page()
         second.goto(page.url)
         expect(panel_of(second, "loss")).to_have_attribute("data-state", "drawn")
-        assert second.evaluate(_SEEN) == zoomed
+        wait_for(lambda: second.evaluate(_SEEN) == zoomed, 60, "what the address says is seen")
         second.get_by_role("button", name="Whole range").click()
         second.wait_for_url(f"{demo_url}/")
-        second.wait_for_function(f"(whole) => {_SEEN} === whole", arg=whole)
+        wait_for(lambda: second.evaluate(_SEEN) == whole, 60, "the whole range is seen")
     finally:
         other.close()
     panel.locator(".u-over").dblclick()
@@ -132,7 +149,6 @@ def test_two_fingers_zoom_a_chart_on_a_phone_and_one_scrolls_the_page(demo_url: 
     box = panel.locator(".u-over").bounding_box()
     assert box is not None
     _touch(phone, *([(middle, box["y"] + box["height"] / 2 - moved)] for moved in (0, 20, 40, 60, 80)))
-    phone.wait_for_function(
-        "(top) => document.querySelector('[data-metric=loss] .u-over').getBoundingClientRect().top < top - 20", arg=box["y"]
-    )
+    top = "document.querySelector('[data-metric=loss] .u-over').getBoundingClientRect().top"
+    wait_for(lambda: phone.evaluate(top) < box["y"] - 20, 60, "the page scrolls")
     assert phone.url == f"{demo_url}/"
