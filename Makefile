@@ -58,14 +58,14 @@ test: install ## Run the fast tests, which need no server and no other process: 
 test-smoke: install ## Run a test of each part that may stand under it: Postgres, S3, Redis, and the page in Chromium: 1 minute
 	$(RUN_TESTS) -m "smoke and not slow" --numprocesses=2
 
-test-slow: install $(PAGE_TOOLS_IF_NPM) ## Run the tests that wait for other processes, and all tests on Postgres, S3, Redis and in Chromium: 45 minutes
+test-slow: install $(PAGE_TOOLS_IF_NPM) ## Run the tests that wait for other processes, and all tests on Postgres, S3, Redis and in Chromium: 30 minutes
 	$(RUN_TESTS) -m "slow or service" --ignore=tests/kubernetes
 
 # After the browser's tests: a pod that comes or goes breaks off what Chromium loads.
 test-cluster: install ## Run the tests on the cluster that KUBECONFIG names: 20 minutes
 	$(BIN)/pytest --numprocesses=2 --exitfirst tests/kubernetes
 
-test-all: test test-slow test-cluster ## Run all tests, each property tried on its full number of examples: 75 minutes
+test-all: test test-slow test-cluster ## Run all tests, each property tried on its full number of examples: 60 minutes
 
 steady: install ## Run the tests that TESTS names, twenty times beside a busy core: 20 times as long as they
 	$(if $(TESTS),,$(error say which tests, as pytest takes them: make steady TESTS="tests/sdk/run -k seed"))
@@ -74,7 +74,7 @@ steady: install ## Run the tests that TESTS names, twenty times beside a busy co
 		echo "round $$round of 20"; $(BIN)/pytest --quiet --exitfirst --numprocesses=2 $(TESTS) || exit 1; \
 	done
 
-check: install check-page ## Run lint, format, types and import direction: 2 minutes
+check: install check-page ## Run lint, format, types and import direction: 1 minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
